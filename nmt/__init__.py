@@ -1,0 +1,11 @@
+"""Train translators from parallel text, and use them.
+
+>>> import nmt
+>>> nmt.load("runs/tiny").translate(["hello world"])
+['你好世界']
+"""
+
+from nmt.decoding.translator import Translator, load
+
+__version__ = "0.1.0"
+__all__ = ["Translator", "__version__", "load"]

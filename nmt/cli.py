@@ -1,0 +1,239 @@
+"""The command line: parse, call one function, print, exit code.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a bug of ours
+(with its traceback), 2 the user's mistake, 3 the run could not go on, 130 and 143 interrupted or terminated.
+Each command imports what it needs, so that `--help` and small commands do not load torch.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import nmt
+from nmt.config import Config, DecodingConfig, load_config
+from nmt.errors import ConfigError, NmtError
+from nmt.runs import RunFolder, open_run, replacing, run_named
+
+if TYPE_CHECKING:
+    from nmt.evaluation.evaluate import Evaluation
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train a translator from two text files, translate with it, and score it.",
+)
+
+ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same, as an option.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated."),
+]
+NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
+ModelOption = Annotated[
+    str | None, typer.Option(metavar="RUN", help="A run's folder or name; default: the newest run.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+BeamOption = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: the run's.")]
+PenaltyOption = Annotated[float | None, typer.Option(min=0, help="Length penalty. Default: the run's.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nmt {nmt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
+@app.command()
+def train(
+    file: ConfigArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    name: NameOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run; it must exist.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+) -> None:
+    """Train a model, or go on with a training that was stopped."""
+    if resume and fresh:
+        raise ConfigError("--resume and --fresh exclude each other")
+    settings, run = _configured_run(file, config, overrides, name)
+    from nmt.training.trainer import train as run_training
+
+    run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto")
+
+
+@app.command()
+def vocab(
+    file: ConfigArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the vocabulary of a run, and say how well it covers the validation set."""
+    settings, run = _configured_run(file, config, overrides, name)
+    from nmt.data.statistics import vocabulary_report
+
+    report = vocabulary_report(settings, run)
+    if as_json:
+        print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
+        return
+    print(f"{settings.tokenizer.type}{', joint' if settings.tokenizer.joint else ''}, in {run.tokenizer}")
+    for side, of_side in report.items():
+        print(
+            f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
+            f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
+            f"{of_side.unknown_share:.2%} <unk>"
+        )
+
+
+@app.command()
+def translate(
+    text: Annotated[list[str] | None, typer.Argument(help="What to translate; default: standard input.")] = None,
+    model: ModelOption = None,
+    input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Read lines from here.")] = None,
+    output_file: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
+    ] = None,
+    beam_size: BeamOption = None,
+    length_penalty: PenaltyOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate an argument, a file, or standard input line by line."""
+    if text and input_file:
+        raise ConfigError("give a text or --input FILE, not both")
+    run = open_run(model)
+    translator = nmt.load(run.path, device=device, decoding=_search(run.config().decoding, beam_size, length_penalty))
+    from nmt.data.corpus import decode_lines, read_lines
+
+    if text:
+        lines: Iterable[str] = [" ".join(text)]
+    elif input_file:
+        lines = read_lines(input_file)
+    elif sys.stdin.isatty():
+        _converse(translator)
+        return
+    else:
+        lines = decode_lines(sys.stdin.buffer, "standard input")
+    outputs = (f"{line}\n" for line in translator.stream(lines))
+    if output_file is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.writelines(outputs)
+    else:
+        with replacing(output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(outputs)
+
+
+@app.command(name="eval")
+def evaluate(
+    model: ModelOption = None,
+    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
+    ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
+    hyp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score these translations instead of making them.")
+    ] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, where it is not known.")] = None,
+    beam_size: BeamOption = None,
+    length_penalty: PenaltyOption = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Score a model on its test sets or on other files, or score translations that exist."""
+    from nmt.evaluation.evaluate import evaluate_file, evaluate_run, reference_language
+    from nmt.evaluation.metrics import make_metrics
+
+    if hyp is not None:
+        if not ref or src or model:
+            raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
+        metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, ref))
+        _print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
+        return
+    if bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
+    run = open_run(model)
+    config = run.config()
+    if src and ref:
+        test_sets = {src.name: (src, ref)}
+    else:
+        test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
+    if not test_sets:
+        raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
+    metrics = make_metrics(config.evaluation.metrics, tgt_lang or config.data.tgt_lang)
+    decoding = _search(config.decoding, beam_size, length_penalty)
+    for name, evaluation in evaluate_run(run, test_sets, metrics, decoding, device):
+        _print_evaluation(name, evaluation, as_json)
+
+
+def main() -> None:
+    """Run the command line; the one place where errors become messages and exit codes."""
+    logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    try:
+        app()
+    except NmtError as error:
+        print(f"nmt: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `nmt translate ... | head`: the reader has gone, and that is all right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _configured_run(
+    file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
+) -> tuple[Config, RunFolder]:
+    if (file is None) == (option is None):
+        raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
+    path = file or option
+    assert path is not None
+    return load_config(path, overrides or ()), run_named(name or path.stem)
+
+
+def _search(decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None) -> DecodingConfig:
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def _converse(translator: nmt.Translator) -> None:
+    """A line typed, a line answered, until end of file."""
+    print("one sentence a line; end with Ctrl-D", file=sys.stderr)
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        print(translator.translate([line])[0])
+
+
+def _print_evaluation(name: str, evaluation: "Evaluation", as_json: bool) -> None:
+    if as_json:
+        scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
+        print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,
+                          "hypotheses": evaluation.file and str(evaluation.file)}))  # fmt: skip
+        return
+    print(name)
+    for score in evaluation.scores.values():
+        print(f"  {score.name:6} {score.value:6.2f}  {score.signature}")
+    if evaluation.file:
+        rate = len(evaluation.hypotheses) / evaluation.seconds
+        print(f"  {len(evaluation.hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): "
+              f"{evaluation.file}")  # fmt: skip

@@ -1,0 +1,484 @@
+"""The configuration of a run: six sections, each documented where it is defined.
+
+A YAML file is parsed once, here, into frozen objects; every part of the program is then given
+its own section and nothing else. What the file may hold is exactly what the classes below hold:
+an unknown or repeated key is an error that names its path and line. Paths in a file are relative to
+that file. `--set section.key=value` replaces single values, written as in YAML.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from nmt.errors import ConfigError
+
+# ISO 639-1, so that `train.en` names its language and `train.txt` does not.
+_ISO_639_1 = """
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
+ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
+lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
+rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr
+ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+LANGUAGE_CODES = frozenset(_ISO_639_1.split())
+
+
+def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
+    folder = info.context.get("folder") if isinstance(info.context, dict) else None
+    path = path.expanduser()
+    return Path(folder, path).resolve() if folder else path
+
+
+ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Metric = Literal["bleu", "chrf", "ter"]
+
+
+class Section(BaseModel):
+    """What all sections share: unknown keys are refused and nothing changes after parsing."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+
+class CorpusFiles(Section):
+    """Two text files of equal length: line n of one is the translation of line n of the other."""
+
+    src: ConfigPath
+    """The source side: UTF-8, one sentence a line; read through gzip if it ends in .gz."""
+    tgt: ConfigPath
+    """The target side."""
+
+
+def _one_or_several(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+def _one_or_named(value: object) -> object:
+    return {"test": value} if isinstance(value, dict) and value.keys() <= {"src", "tgt"} and value else value
+
+
+class DataConfig(Section):
+    """Which text is read, and in which languages."""
+
+    train: Annotated[tuple[CorpusFiles, ...], Field(min_length=1), BeforeValidator(_one_or_several)]
+    """The training corpus: one `{src, tgt}`, or a list of them that are read one after the other."""
+    validation: CorpusFiles
+    """The validation set: chooses the best checkpoint and stops the training."""
+    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = {}
+    """The test sets that `nmt eval` scores: `name: {src, tgt}`, or one `{src, tgt}`."""
+    src_lang: str = Field(default="", validate_default=True)
+    """The source language, as ISO 639-1 code. Default: the suffix of the first training file."""
+    tgt_lang: str = Field(default="", validate_default=True)
+    """The target language; it also chooses the tokenizer of BLEU (Chinese, Japanese, Korean, others)."""
+    max_length: PositiveInt = 128
+    """Pairs with more pieces than this on either side are left out of training, and counted; a longer
+    sentence is cut when translating, with a warning."""
+
+    @field_validator("src_lang", "tgt_lang")
+    @classmethod
+    def _language(cls, value: str, info: ValidationInfo) -> str:
+        train: tuple[CorpusFiles, ...] = info.data.get("train", ())
+        if value or not train:
+            return value
+        side = str(info.field_name).removesuffix("_lang")
+        path: Path = train[0].src if side == "src" else train[0].tgt
+        suffix = language_suffix(path)
+        if not suffix:
+            raise ValueError(
+                f"not given, and the name {path.name} does not end in a language code; "
+                f"add data.{side}_lang, for example `{side}_lang: de`"
+            )
+        return suffix
+
+    @field_validator("test")
+    @classmethod
+    def _test_names(cls, value: dict[str, CorpusFiles]) -> dict[str, CorpusFiles]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+                raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
+        return value
+
+
+def language_suffix(path: Path) -> str:
+    """The language code at the end of a file's name (`train.en`, `train.en.gz`), or ''."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lstrip(".")
+    return suffix if suffix in LANGUAGE_CODES else ""
+
+
+class TokenizerConfig(Section):
+    """How text becomes the pieces that the model sees."""
+
+    type: Literal["bpe", "unigram", "char", "word"] = "bpe"
+    """SentencePiece with byte pairs (Sennrich et al. 2016), a unigram model (Kudo 2018) or characters; or
+    `word`: whatever white space separates."""
+    vocab_size: Annotated[int, Field(ge=5)] = 8000
+    """Number of pieces, the four special ones included: exactly that many for `bpe` and `unigram`, at most
+    that many for `char` and `word`."""
+    joint: bool = True
+    """One vocabulary for both sides, which lets the embeddings be tied, or one a side."""
+    byte_fallback: bool = True
+    """Write characters that are not in the vocabulary as bytes instead of `<unk>` (not for `word`)."""
+    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 1.0
+    """Share of the training text's characters that `bpe`, `unigram` and `char` must cover."""
+    min_frequency: PositiveInt = 1
+    """`word` only: rarer words are `<unk>`."""
+    normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
+    """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
+    a reference that keeps it will count as errors."""
+
+
+class ModelConfig(Section):
+    """The encoder-decoder Transformer (Vaswani et al. 2017)."""
+
+    num_encoder_layers: PositiveInt = 3
+    """Layers of the encoder."""
+    num_decoder_layers: PositiveInt = 3
+    """Layers of the decoder."""
+    d_model: PositiveInt = 256
+    """Width of the states between the layers."""
+    num_heads: PositiveInt = 4
+    """Attention heads; `d_model` is divided among them."""
+    d_ff: PositiveInt = 1024
+    """Width of the feed-forward networks."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer normalisation before each part (trains stably without care) or after it (as in the paper)."""
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    """Of the feed-forward networks; `swiglu` (Shazeer 2020) has a third matrix."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """How a place in the sentence is told."""
+    max_positions: PositiveInt = 512
+    """Longest sequence the model can hold, in pieces."""
+    dropout: Rate = 0.1
+    """On the embeddings and on what each part adds to the residual stream."""
+    attention_dropout: Rate = 0.0
+    """On the attention weights."""
+    activation_dropout: Rate = 0.0
+    """Inside the feed-forward networks, after the activation."""
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    """Which matrices are one: source, target and output (`all`, needs a joint vocabulary), target and
+    output (`decoder`), or none."""
+
+    @model_validator(mode="after")
+    def _heads(self) -> Self:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"model.d_model ({self.d_model}) must be divisible by model.num_heads ({self.num_heads})")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"model.d_model ({self.d_model}) must be even for sinusoidal positions")
+        return self
+
+
+class TrainingConfig(Section):
+    """How long, how fast and on what the model is trained."""
+
+    max_steps: PositiveInt | None = None
+    """Stop after this many updates. At least one of max_steps, max_epochs and max_minutes is needed."""
+    max_epochs: PositiveInt | None = None
+    """Stop after this many passes over the corpus."""
+    max_minutes: Annotated[float, Field(gt=0)] | None = None
+    """Stop after this many minutes of training, those before a resume counted in."""
+    batch_tokens: PositiveInt = 4096
+    """Size of a micro-batch: the larger of its padded source and padded target positions."""
+    batches_per_update: PositiveInt = 1
+    """Micro-batches whose gradients are summed for one update."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """The schedule's peak."""
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
+    """After the warm-up: falling with the root of the step (as in the paper), along a cosine or a line
+    to `min_learning_rate` at `max_steps`, or not at all."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 1000
+    """Updates over which the learning rate rises in a line from 0 to its peak."""
+    min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    """Where `cosine` and `linear` end."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's, on matrices alone: biases and normalisations are left as they are."""
+    adam_betas: tuple[Rate, Rate] = (0.9, 0.98)
+    """AdamW's two decay rates."""
+    label_smoothing: Rate = 0.1
+    """Share of the target probability that is spread over the whole vocabulary (Szegedy et al. 2016)."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    """Gradients are scaled down to this global norm; `null` leaves them."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Of the matrix products; `auto` is bf16 on a GPU that has it, else fp32."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
+    threads: PositiveInt | None = None
+    """CPU threads; `null` leaves torch's choice. The same number gives the same weights to the bit."""
+    seed: int = 1
+    """Of everything random."""
+    validate_every: PositiveInt = 500
+    """Updates between validations; each one is followed by a checkpoint."""
+    log_every: PositiveInt = 50
+    """Updates between two lines of the log."""
+    best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
+    """What of a validation decides which model is the best, and stops the training early."""
+    patience: PositiveInt | None = None
+    """Stop after this many validations in a row without a better `best_metric`; `null`: never."""
+    keep_checkpoints: PositiveInt = 2
+    """How many of the last checkpoints stay on disk, beside the best."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
+            raise ValueError("one of training.max_steps, training.max_epochs and training.max_minutes is needed")
+        if self.schedule in ("cosine", "linear"):
+            if self.max_steps is None:
+                raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
+            if self.max_steps <= self.warmup_steps:
+                raise ValueError(
+                    f"training.warmup_steps ({self.warmup_steps}) must be less than "
+                    f"training.max_steps ({self.max_steps})"
+                )
+        if self.min_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"training.min_learning_rate ({self.min_learning_rate:g}) must not exceed "
+                f"training.learning_rate ({self.learning_rate:g})"
+            )
+        return self
+
+
+class DecodingConfig(Section):
+    """How a translation is searched for."""
+
+    beam_size: PositiveInt = 5
+    """Hypotheses kept at each step; 1 is greedy search."""
+    length_penalty: Annotated[float, Field(ge=0)] = 1.0
+    """Alpha: a hypothesis is ranked by its log-probability over length ** alpha; 0 prefers short ones."""
+    min_length: Annotated[int, Field(ge=0)] = 1
+    """Fewest pieces of a translation."""
+    max_length: PositiveInt = 256
+    """Most pieces of a translation."""
+    max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
+    """A translation also has at most this many times the source's pieces, and ten more."""
+    batch_tokens: PositiveInt = 2048
+    """Padded source positions that are translated at once; changes speed and memory alone."""
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.min_length > min(self.max_length, 10):
+            raise ValueError(f"decoding.min_length ({self.min_length}) must be at most 10 and decoding.max_length")
+        return self
+
+
+class EvaluationConfig(Section):
+    """How translations are scored, always on plain text and by sacreBLEU."""
+
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
+    """What `nmt eval` prints."""
+    validation_beam_size: PositiveInt = 1
+    """Beam size of the validations during training; greedy search is the fastest."""
+
+
+class Config(Section):
+    """A whole run."""
+
+    data: DataConfig
+    """Which text is read, and in which languages."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """How text becomes pieces."""
+    model: ModelConfig = ModelConfig()
+    """The shape of the network."""
+    training: TrainingConfig
+    """How it is trained."""
+    decoding: DecodingConfig = DecodingConfig()
+    """How a translation is searched for."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How translations are scored."""
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
+            raise ValueError("model.tie_embeddings: all needs tokenizer.joint: true; else use `decoder` or `none`")
+        # One more than the pieces: the target carries <s> or </s>, the source </s>.
+        for key, value in (
+            ("data.max_length", self.data.max_length),
+            ("decoding.max_length", self.decoding.max_length),
+        ):
+            if value + 1 > self.model.max_positions:
+                raise ValueError(f"{key} ({value}) must be less than model.max_positions ({self.model.max_positions})")
+        if self.data.max_length + 1 > self.training.batch_tokens:
+            raise ValueError(
+                f"training.batch_tokens ({self.training.batch_tokens}) must be more than data.max_length "
+                f"({self.data.max_length}), or the longest pair fits no batch"
+            )
+        return self
+
+    def to_yaml(self) -> str:
+        """The configuration with every default written out, as a file that `load_config` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a YAML file into a `Config`.
+
+    `overrides` are `section.key=value` texts; their values are YAML.
+    Raises `ConfigError` for anything that cannot be read or does not fit.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; name a configuration, for example configs/tiny.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a configuration: {error}") from None
+    root = _compose(text, str(path))
+    raw = _construct(root, str(path)) if root is not None else None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: not a configuration; it should hold the sections {_listed(Config.model_fields)}")
+    overridden = [_override(raw, text) for text in overrides]
+    try:
+        return Config.model_validate(raw, context={"folder": path.parent.resolve()})
+    except ValidationError as error:
+        raise ConfigError(_explain(error, root, overridden, path)) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, less two surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def _compose(text: str, where: str) -> yaml.Node | None:
+    try:
+        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{where}:{mark.line + 1}" if mark else where
+        raise ConfigError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    return root
+
+
+def _construct(root: yaml.Node, where: str) -> Any:
+    """The node's value; a key that stands twice is an error, since YAML would keep the last in silence."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    raise ConfigError(f"{where}:{key.start_mark.line + 1}: the key {key.value!r} stands here twice")
+                seen.add(key.value)
+                stack.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            stack.extend(node.value)
+    loader = _Loader("")
+    try:
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not valid YAML: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
+    """Put `section.key=value` into the parsed file; returns the key's path."""
+    key, equals, value = text.partition("=")
+    parts = tuple(key.strip().split("."))
+    if not equals or len(parts) < 2 or not all(parts):
+        raise ConfigError(f"--set {text}: should be section.key=value, for example training.max_steps=100")
+    node = _compose(value, f"--set {text}")
+    place: Any = raw
+    for part in parts[:-1]:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else place
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {text}: {part} holds no keys in the file, so {key} cannot be set")
+    place[parts[-1]] = None if node is None else _construct(node, f"--set {text}")
+    return parts
+
+
+def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tuple[str, ...]], path: Path) -> str:
+    """One line an error: where it is in the file, the key's path, and what would be right."""
+    lines = []
+    for problem in error.errors():
+        location = tuple(str(part) for part in problem["loc"])
+        key = ".".join(location)
+        if any(location[: len(parts)] == parts for parts in overridden):
+            where = f"--set {key}"
+        else:
+            where = f"{path}:{_line_of(root, location)}"
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{where}: unknown key {key}{_suggestion(location)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{where}: {key} is missing")
+        elif problem["type"] == "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
+        else:
+            message = problem["msg"].replace("Input should", "should")
+            lines.append(f"{where}: {key} is {problem['input']!r}; it {message[0].lower()}{message[1:]}")
+    return "\n".join(lines)
+
+
+def _line_of(root: yaml.Node | None, location: tuple[str, ...]) -> int:
+    """The line of a key, or of the nearest section above it that stands in the file."""
+    node, line = root, 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == part:
+                    node, line = value, key.start_mark.line + 1
+                    break
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _suggestion(location: tuple[str, ...]) -> str:
+    """`; did you mean ...?`, from the same section's keys first, then from the other sections'."""
+    *above, key = location
+    sections = {name: field.annotation for name, field in Config.model_fields.items()}
+    keys_of = {
+        name: list(section.model_fields)
+        for name, section in sections.items()
+        if isinstance(section, type) and issubclass(section, BaseModel)
+    }
+    if not above:
+        here = list(keys_of)
+    elif len(above) == 1:
+        here = keys_of.get(above[0], [])
+    else:
+        here = list(CorpusFiles.model_fields)
+    for name, keys in keys_of.items():
+        if key in keys:
+            return f"; did you mean {name}.{key}?"
+    close = difflib.get_close_matches(key, here, n=1)
+    if close:
+        return f"; did you mean {'.'.join([*above, close[0]])}?"
+    return f"; known here: {_listed(here)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

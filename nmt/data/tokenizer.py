@@ -1,0 +1,246 @@
+"""Text to ids and back: SentencePiece and word tokenizers behind one protocol.
+
+    >>> tokenizers = load_tokenizers(run.tokenizer)
+    >>> tokenizers.src.encode("hello world")
+    [278, 14]
+
+The ids of a sentence come without `<s>` and `</s>`; whoever builds a batch adds them. Nothing here
+imports torch, so that a translator that does not need torch need not load it.
+"""
+
+import dataclasses
+import hashlib
+import io
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.corpus import file_hash, read_pairs
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.errors import RunError, VocabularyError
+from nmt.runs import read_json, replacing, write_json
+
+
+class Tokenizer(Protocol):
+    """One side's text to ids and back."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, the special ones included."""
+
+    def encode(self, line: str) -> list[int]:
+        """Ids of a line, without `<s>` and `</s>`; none for a line of white space."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The line that the ids spell; special ids are passed over."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The written form of each id."""
+
+    def save(self, stem: Path) -> Path:
+        """Write the tokenizer to `stem` with its own suffix; returns the file."""
+
+
+class SentencePieceTokenizer:
+    """A SentencePiece model (Kudo and Richardson 2018): `bpe`, `unigram` or `char`."""
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
+        """Train on lines; `VocabularyError` if they cannot give `vocab_size` pieces."""
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=map(normalize, lines),
+                model_writer=model,
+                model_type=config.type,
+                vocab_size=config.vocab_size,
+                hard_vocab_limit=config.type != "char",
+                byte_fallback=config.byte_fallback,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise VocabularyError(_why_not_trained(str(error), config)) from None
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "SentencePieceTokenizer":
+        """Read a model file; `RunError` if it is missing or damaged."""
+        try:
+            return cls(path.read_bytes())
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"{path}: cannot be read as a SentencePiece model: {error}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, line: str) -> list[int]:
+        ids: list[int] = self._processor.encode(normalize(line))
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._processor.decode([int(index) for index in ids if index > UNK_ID])
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [str(self._processor.id_to_piece(int(index))) for index in ids]
+
+    def save(self, stem: Path) -> Path:
+        path = stem.with_suffix(".model")
+        path.write_bytes(self._model)
+        return path
+
+
+class WordTokenizer:
+    """Words are what white space separates."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    @classmethod
+    def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
+        """Count the words of lines; `VocabularyError` if none is left."""
+        sentences = (normalize(line).split() for line in lines)
+        vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency)
+        if len(vocabulary) == len(SPECIAL_PIECES):
+            raise VocabularyError(
+                f"no word of the training corpus occurs {config.min_frequency} times; lower tokenizer.min_frequency"
+            )
+        return cls(vocabulary)
+
+    @classmethod
+    def load(cls, path: Path) -> "WordTokenizer":
+        """Read a word list, one a line in the order of the ids; `RunError` if it is missing or damaged."""
+        try:
+            return cls(Vocabulary(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read as a word list: {error}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._vocabulary)
+
+    def encode(self, line: str) -> list[int]:
+        return self._vocabulary.encode(normalize(line).split())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self._vocabulary.words[index] for index in ids if index > UNK_ID)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._vocabulary.words[index] for index in ids]
+
+    def save(self, stem: Path) -> Path:
+        path = stem.with_suffix(".words")
+        path.write_bytes("".join(word + "\n" for word in self._vocabulary.words).encode())
+        return path
+
+
+def normalize(line: str) -> str:
+    """Unicode NFC, so that a letter with its accent is one character however it was typed."""
+    return unicodedata.normalize("NFC", line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both sides; with a joint vocabulary they are one object."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one vocabulary."""
+        return self.src is self.tgt
+
+
+def train_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> Tokenizers:
+    """Build the vocabularies that `config` asks for from the training corpora."""
+
+    def lines(side: int) -> Iterator[str]:
+        return (pair[side] for files in corpora for pair in read_pairs(files))
+
+    def both() -> Iterator[str]:
+        return (line for files in corpora for pair in read_pairs(files) for line in pair)
+
+    kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
+    if config.joint:
+        tokenizer: Tokenizer = kind.train(both(), config)
+        return Tokenizers(tokenizer, tokenizer)
+    return Tokenizers(kind.train(lines(0), config), kind.train(lines(1), config))
+
+
+def ensure_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig, folder: Path) -> Tokenizers:
+    """The tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
+    made_from = _made_from(corpora, config)
+    description = folder / "tokenizer.json"
+    if not description.is_file() or read_json(description).get("made_from") != made_from:
+        save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
+    return load_tokenizers(folder)
+
+
+def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> str:
+    """A hash of the settings and the text that decide a vocabulary."""
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    for files in corpora:
+        digest.update(file_hash(files.src) + file_hash(files.tgt))
+    return digest.hexdigest()[:20]
+
+
+def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> None:
+    """Write the folder whole: the model or word list of each vocabulary, and tokenizer.json naming them."""
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        if tokenizers.joint:
+            src_file = tgt_file = tokenizers.src.save(temporary / "joint")
+        else:
+            src_file, tgt_file = (
+                tokenizers.src.save(temporary / "src"),
+                tokenizers.tgt.save(temporary / "tgt"),
+            )
+        names = {"src": src_file.name, "tgt": tgt_file.name, "made_from": made_from}
+        write_json(temporary / "tokenizer.json", names)
+
+
+def load_tokenizers(folder: Path) -> Tokenizers:
+    """Read what `save_tokenizers` wrote; `RunError` if it cannot be read."""
+    names = read_json(folder / "tokenizer.json")
+    try:
+        src_name, tgt_name = str(names["src"]), str(names["tgt"])
+    except (TypeError, KeyError):
+        raise RunError(f"{folder / 'tokenizer.json'}: does not name the tokenizers of src and tgt") from None
+    src = _load(folder / src_name)
+    return Tokenizers(src, src if src_name == tgt_name else _load(folder / tgt_name))
+
+
+def _load(path: Path) -> Tokenizer:
+    return WordTokenizer.load(path) if path.suffix == ".words" else SentencePieceTokenizer.load(path)
+
+
+def _why_not_trained(message: str, config: TokenizerConfig) -> str:
+    """SentencePiece's error in our words: mostly, the corpus is too small for the vocabulary."""
+    asked = f"tokenizer.vocab_size ({config.vocab_size:,})"
+    if found := re.search(r"value <= (\d+)", message):
+        return f"{asked} is larger than the training corpus allows; set it to {int(found[1]):,} or less"
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"{asked} is too small for the corpus's characters and the special pieces; set it to more than "
+            f"{int(found[1]):,}, or lower tokenizer.character_coverage"
+        )
+    if "!sentences_.empty()" in message:
+        return "the training corpus holds no text to build a vocabulary from"
+    return f"SentencePiece could not build the vocabulary with {asked}: {message}"

@@ -1,0 +1,38 @@
+"""The word-level vocabulary, and the four special ids that every vocabulary begins with."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+class Vocabulary:
+    """Words and their ids, the special ones first, then by falling frequency."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self.ids = {word: index for index, word in enumerate(self.words)}
+        if self.words[: len(SPECIAL_PIECES)] != SPECIAL_PIECES or len(self.ids) != len(self.words):
+            raise ValueError("a vocabulary begins with the special pieces and names each word once")
+
+    @classmethod
+    def build(cls, sentences: Iterable[Sequence[str]], max_size: int, min_frequency: int) -> "Vocabulary":
+        """The most frequent words; of equally frequent ones, the first in code-point order.
+
+        >>> Vocabulary.build([["a", "b", "a"]], max_size=5, min_frequency=1).words[4:]
+        ('a',)
+        """
+        counts = Counter(word for sentence in sentences for word in sentence)
+        for piece in SPECIAL_PIECES:  # written in a text, they are not special
+            del counts[piece]
+        ranked = sorted((-count, word) for word, count in counts.items() if count >= min_frequency)
+        return cls([*SPECIAL_PIECES, *(word for _, word in ranked)][:max_size])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """Ids of words; `UNK_ID` for those not in the vocabulary, and for the special pieces' names."""
+        ids = (self.ids.get(word, UNK_ID) for word in words)
+        return [index if index >= len(SPECIAL_PIECES) else UNK_ID for index in ids]

@@ -1,0 +1,61 @@
+"""Ids in, hypotheses out, with PyTorch."""
+
+from collections.abc import Sequence
+
+import torch
+
+from nmt.checkpoint import load_weights
+from nmt.config import DecodingConfig
+from nmt.data.batches import pad
+from nmt.data.tokenizer import Tokenizers
+from nmt.data.vocabulary import EOS_ID, PAD_ID
+from nmt.decoding.beam import beam_search
+from nmt.decoding.constraints import longest_outputs
+from nmt.decoding.greedy import greedy_search
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.device import choose_device
+from nmt.masks import padding_mask
+from nmt.models.factory import build_model
+from nmt.models.interface import Seq2SeqModel
+from nmt.runs import RunFolder
+
+
+class TorchEngine:
+    """Searches with a model on the device where its parameters are."""
+
+    def __init__(self, model: Seq2SeqModel) -> None:
+        self._model = model
+
+    @torch.inference_mode()
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`), best first. The model is left in the mode it was in."""
+        device = next(self._model.parameters()).device
+        src_ids = pad(sources, last=[EOS_ID]).to(device)
+        src_mask = padding_mask(src_ids, PAD_ID)
+        max_lengths = longest_outputs(src_mask.sum(dim=1) - 1, decoding)
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            if decoding.beam_size == 1:
+                found = greedy_search(
+                    self._model, src_ids, src_mask, max_lengths, decoding.length_penalty, decoding.min_length
+                )
+                return [[hypothesis] for hypothesis in found]
+            return beam_search(
+                self._model,
+                src_ids,
+                src_mask,
+                max_lengths,
+                decoding.beam_size,
+                decoding.length_penalty,
+                decoding.min_length,
+            )
+        finally:
+            self._model.train(was_training)
+
+
+def load_torch_engine(run: RunFolder, tokenizers: Tokenizers, device: str) -> TorchEngine:
+    """The run's best model on a device."""
+    model = build_model(run.config().model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    load_weights(model, run.model_file)
+    return TorchEngine(model.to(choose_device(device)).eval())

@@ -1,0 +1,97 @@
+"""Text in, text out: batches by length, the order kept."""
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from nmt.config import DecodingConfig
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.runs import open_run
+
+log = logging.getLogger("nmt")
+
+LINES_AT_ONCE = 2000  # of a stream: enough to sort by length, few enough to hold
+
+
+class Engine(Protocol):
+    """Whatever searches: ids in, hypotheses out."""
+
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`), best first."""
+
+
+class Translator:
+    """Translates lines of text with an engine and the tokenizers that its model was trained with."""
+
+    def __init__(self, tokenizers: Tokenizers, engine: Engine, decoding: DecodingConfig, max_src_length: int) -> None:
+        self._tokenizers = tokenizers
+        self._engine = engine
+        self._decoding = decoding
+        self._max_src_length = max_src_length
+
+    def translate(self, lines: Iterable[str]) -> list[str]:
+        """One translation a line, in order; an empty line gives an empty line.
+
+        A line with more pieces than the model was trained for is cut, with a warning that names it.
+        """
+        return list(self.stream(lines))
+
+    def stream(self, lines: Iterable[str]) -> Iterator[str]:
+        """`translate` for any number of lines, of which a few thousand are held at a time."""
+        numbered = enumerate(lines, start=1)
+        while chunk := list(itertools.islice(numbered, LINES_AT_ONCE)):
+            yield from self._translate(chunk)
+
+    def _translate(self, numbered: list[tuple[int, str]]) -> list[str]:
+        sources = [self._encode(number, line) for number, line in numbered]
+        outputs = [""] * len(sources)
+        for batch in batches_by_length(sources, self._decoding.batch_tokens):
+            found = self._engine.search([sources[index] for index in batch], self._decoding)
+            for index, hypotheses in zip(batch, found, strict=True):
+                text = self._tokenizers.tgt.decode(hypotheses[0].tokens)
+                outputs[index] = " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
+        return outputs
+
+    def _encode(self, number: int, line: str) -> list[int]:
+        ids = self._tokenizers.src.encode(line)
+        if len(ids) > self._max_src_length:
+            log.warning(
+                "line %d: %d pieces; only the first %d (data.max_length) are translated",
+                number,
+                len(ids),
+                self._max_src_length,
+            )
+            ids = ids[: self._max_src_length]
+        return ids
+
+
+def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of the sources that are not empty, longest first, cut where padding would exceed `batch_tokens`.
+
+    A batch holds at least one source, however long.
+    """
+    order = sorted((index for index in range(len(sources)) if sources[index]), key=lambda index: -len(sources[index]))
+    while order:
+        count = max(1, batch_tokens // (len(sources[order[0]]) + 1))
+        yield order[:count]
+        order = order[count:]
+
+
+def load(
+    model: str | Path | None = None, *, device: str = "auto", decoding: DecodingConfig | None = None
+) -> Translator:
+    """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
+
+    `model` is a run's folder or name, by default the newest under ./runs; `decoding` replaces the run's
+    own search settings. Raises `nmt.errors.RunError` if it is not a trained run.
+    """
+    from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
+
+    run = open_run(None if model is None else str(model))
+    config = run.config()
+    tokenizers = load_tokenizers(run.tokenizer)
+    engine = load_torch_engine(run, tokenizers, device)
+    return Translator(tokenizers, engine, decoding or config.decoding, config.data.max_length)

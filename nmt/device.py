@@ -1,0 +1,35 @@
+"""Which device computes, and with which precision."""
+
+import torch
+
+from nmt.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `training.device` or `--device` names.
+
+    `auto` is CUDA where there is one, then Apple's MPS, then the CPU. Raises `ConfigError` for one that
+    this machine does not have.
+    """
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if name == "auto":
+        return torch.device("cuda" if has_cuda else "mps" if has_mps else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device {name!r} is not one of auto, cpu, cuda, cuda:N and mps") from None
+    if device.type == "cuda" and (device.index or 0) >= (torch.cuda.device_count() if has_cuda else 0):
+        raise ConfigError(f"device {name}: this machine has no such GPU; use `auto` or `cpu`")
+    if device.type == "mps" and not has_mps:
+        raise ConfigError(f"device {name}: this machine has no MPS; use `auto` or `cpu`")
+    return device
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The type of the matrix products under `training.precision`: `auto` is bf16 on a GPU that has it."""
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bf16 else torch.float32
+    if precision == "fp16" and device.type == "cpu":
+        raise ConfigError("training.precision: fp16 is for GPUs; use auto, fp32 or bf16 on the CPU")
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]

@@ -1,0 +1,54 @@
+"""Every way in which a command can end badly, as one tree.
+
+    NmtError                      the user's mistake: one plain message, exit code 2
+    ├── ConfigError               a configuration file, a key in it, or a command-line value
+    ├── DataError                 a corpus: missing, empty, sides that do not match, not UTF-8
+    ├── VocabularyError           a vocabulary that the corpus cannot give, or that cannot be read
+    ├── RunError                  a folder that is not a run, or a run that cannot go on as asked
+    ├── MissingExtraError         an optional package that is not installed
+    ├── TrainingError             the run could not go on (disk, memory, divergence): exit code 3
+    └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
+
+A message names the file, line or key, the value found there, and what would be right.
+Anything else that reaches the command line is a bug of ours and keeps its traceback (exit code 1).
+"""
+
+
+class NmtError(Exception):
+    """Base of everything that is reported to the user as one plain message."""
+
+    exit_code = 2
+
+
+class ConfigError(NmtError):
+    """A configuration that cannot be used."""
+
+
+class DataError(NmtError):
+    """A corpus or text file that cannot be used."""
+
+
+class VocabularyError(NmtError):
+    """A vocabulary that cannot be built from the corpus, or cannot be loaded."""
+
+
+class RunError(NmtError):
+    """A folder that is not a run, or a run that cannot do what was asked."""
+
+
+class MissingExtraError(NmtError):
+    """An optional package is needed and not installed."""
+
+
+class TrainingError(NmtError):
+    """A training that could not go on, though nothing was asked for wrongly."""
+
+    exit_code = 3
+
+
+class InterruptedTrainingError(NmtError):
+    """A training that was stopped by a signal; its state is saved."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

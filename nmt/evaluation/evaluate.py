@@ -1,0 +1,99 @@
+"""Translate test sets and score them; validation during training takes the same path."""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sacrebleu.metrics.base import Metric as SacreMetric
+
+from nmt.config import DecodingConfig, Metric, language_suffix
+from nmt.data.corpus import read_lines
+from nmt.decoding.translator import Translator, load
+from nmt.errors import ConfigError, DataError
+from nmt.evaluation.metrics import Score, score
+from nmt.runs import RunFolder, write_json, write_text
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """Sources with one or several reference translations each."""
+
+    __test__ = False  # pytest: not a test
+
+    src: list[str]
+    references: list[list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What came of translating and scoring a test set."""
+
+    hypotheses: list[str]
+    scores: dict[Metric, Score]
+    seconds: float = 0.0
+    """Of translating."""
+    file: Path | None = None
+    """Where the hypotheses were written."""
+
+
+def read_test_set(src: Path, references: Sequence[Path]) -> TestSet:
+    """Read a test set; `DataError` if it is empty or its files differ in length."""
+    lines = list(read_lines(src))
+    if not lines:
+        raise DataError(f"{src} is empty")
+    return TestSet(lines, [_read_reference(path, src, len(lines)) for path in references])
+
+
+def _read_reference(path: Path, other: Path, count: int) -> list[str]:
+    lines = list(read_lines(path))
+    if len(lines) != count:
+        raise DataError(f"{other} has {count:,} lines, {path} has {len(lines):,}; every line needs its reference")
+    return lines
+
+
+def evaluate(translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric]) -> Evaluation:
+    """Translate the sources and score the result."""
+    start = time.perf_counter()
+    hypotheses = translator.translate(test_set.src)
+    seconds = time.perf_counter() - start
+    return Evaluation(hypotheses, score(metrics, hypotheses, test_set.references), seconds)
+
+
+def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
+    """Score translations that exist."""
+    test_set = read_test_set(hypotheses, references)
+    return Evaluation(test_set.src, score(metrics, test_set.src, test_set.references))
+
+
+def evaluate_run(
+    run: RunFolder,
+    test_sets: Mapping[str, tuple[Path, Sequence[Path]]],
+    metrics: dict[Metric, SacreMetric],
+    decoding: DecodingConfig,
+    device: str,
+) -> Iterator[tuple[str, Evaluation]]:
+    """Translate and score `name: (sources, references)`, all of them read before the first is translated.
+
+    Hypotheses and scores are kept in the run as evaluation/NAME.hyp and NAME.json.
+    """
+    read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
+    translator = load(run.path, device=device, decoding=decoding)
+    for name, test_set in read.items():
+        result = evaluate(translator, test_set, metrics)
+        path = run.evaluation / f"{name}.hyp"
+        write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
+        scores = {metric: dataclasses.asdict(of) for metric, of in result.scores.items()}
+        write_json(path.with_name(f"{name}.json"), {"decoding": decoding.model_dump(), "scores": scores})
+        yield name, dataclasses.replace(result, file=path)
+
+
+def reference_language(given: str | None, references: Sequence[Path]) -> str:
+    """The language that scores are made for: as given, or a code at the end of the file's name.
+
+    Raises `ConfigError` if neither tells.
+    """
+    language = given or language_suffix(references[0])
+    if not language:
+        raise ConfigError(f"the language of {references[0]} is not known; add --tgt-lang, for example --tgt-lang de")
+    return language

@@ -1,0 +1,32 @@
+"""Which positions may attend to which. In every mask, True means "may attend".
+
+Shapes: B batch, S source length, T target length.
+"""
+
+import torch
+from torch import Tensor
+
+
+def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+    """(B, S) ids -> (B, S) bool, True at real tokens.
+
+    >>> padding_mask(torch.tensor([[7, 2, 0]]), pad_id=0)
+    tensor([[ True,  True, False]])
+    """
+    return ids != pad_id
+
+
+def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """(T, T) bool, True at [i, j] where position i may see position j, that is j <= i.
+
+    >>> look_ahead_mask(3)
+    tensor([[ True, False, False],
+            [ True,  True, False],
+            [ True,  True,  True]])
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def for_heads(mask: Tensor) -> Tensor:
+    """A padding mask as attention takes it: (B, S) -> (B, 1, 1, S), the same for each head and query."""
+    return mask[:, None, None, :]

@@ -1,0 +1,120 @@
+"""Scaled dot-product attention, several heads of it, and the key/value cache for decoding.
+
+Shapes: B batch, H heads, Q queries, S keys (source or earlier target positions), D d_model, d = D/H.
+Masks are bool, True = may attend.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """softmax(Q K^T / sqrt(d)), the weights in the paper's equation (1), written out.
+
+    (B, H, Q, d), (B, H, S, d), mask broadcastable to (B, H, Q, S) -> (B, H, Q, S).
+    A row of 1s sums to 1; a query that may attend to nothing gets zeros, not NaN.
+
+    >>> q = k = torch.eye(2)[None, None]          # two positions, orthogonal
+    >>> attention_weights(q, k, torch.ones(2, 2, dtype=torch.bool).tril())[0, 0, 0].tolist()
+    [1.0, 0.0]
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (B, H, Q, S)
+    if mask is None:
+        return scores.softmax(dim=-1)
+    # The lowest finite number keeps a fully masked row free of NaN; the mask then empties it.
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(dim=-1) * mask
+
+
+class KeyValueCache:
+    """The keys and values of the target positions decoded so far: (B, H, length, d) of (B, H, capacity, d).
+
+    Allocated once; a step writes one position, so its cost does not grow with copying.
+    """
+
+    def __init__(self, like: Tensor, rows: int, num_heads: int, capacity: int, head_dim: int) -> None:
+        self._keys = like.new_empty(rows, num_heads, capacity, head_dim)
+        self._values = like.new_empty(rows, num_heads, capacity, head_dim)
+        self._length = 0
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one position (B, H, 1, d); returns all keys and values so far, (B, H, length, d)."""
+        self._keys[:, :, self._length] = key[:, :, 0]
+        self._values[:, :, self._length] = value[:, :, 0]
+        self._length += 1
+        return self._keys[:, :, : self._length], self._values[:, :, : self._length]
+
+    def select(self, rows: Tensor) -> None:
+        """Row i becomes what was row `rows[i]`; `rows` is (B',), with B' <= B."""
+        for store in (self._keys, self._values):
+            store[: len(rows), :, : self._length] = store[rows, :, : self._length]
+        self._keys, self._values = self._keys[: len(rows)], self._values[: len(rows)]
+
+
+class MultiHeadAttention(nn.Module):
+    """`num_heads` attentions side by side, each on its own projection of width d_model / num_heads.
+
+    >>> attention = MultiHeadAttention(d_model=8, num_heads=2)
+    >>> x = torch.randn(1, 5, 8)
+    >>> attention(x, x).shape
+    torch.Size([1, 5, 8])
+    >>> attention.weights(x, x).shape
+    torch.Size([1, 2, 5, 5])
+    """
+
+    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError(f"d_model ({d_model}) must be divisible by num_heads ({num_heads})")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Each position of `x` gathers from `memory` (which is `x` itself in self-attention).
+
+        (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S) -> (B, Q, D).
+        `is_causal` stands for a look-ahead mask and lets torch take its fastest kernel; it excludes `mask`.
+        """
+        return self.attend(self.queries(x), *self.keys_values(memory), mask, is_causal)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, Q, D) -> (B, H, Q, d)"""
+        return self._split(self.query(x))
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, D) -> two of (B, H, S, d)"""
+        return self._split(self.key(memory)), self._split(self.value(memory))
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """(B, H, Q, d), two of (B, H, S, d) -> (B, Q, D)"""
+        dropout = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)  # (B, H, Q, d)
+        return self._merge(heads)
+
+    def weights(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What `forward` attends to: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""
+        return attention_weights(self.queries(x), self.keys_values(memory)[0], mask)
+
+    def forward_written_out(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`forward` in the paper's own terms, for reading, and with the weights: (B, Q, D), (B, H, Q, S)."""
+        key, value = self.keys_values(memory)
+        weights = attention_weights(self.queries(x), key, mask)
+        weights = F.dropout(weights, self.dropout, self.training)
+        return self._merge(weights @ value), weights
+
+    def _split(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        return x.view(batch, length, self.num_heads, -1).transpose(1, 2)  # (B, H, length, d)
+
+    def _merge(self, heads: Tensor) -> Tensor:
+        merged: Tensor = self.output(heads.transpose(1, 2).flatten(2))  # (B, Q, H * d) -> (B, Q, D)
+        return merged

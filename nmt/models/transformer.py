@@ -1,0 +1,304 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
+
+    src_ids -> Embedding -> EncoderLayer x N -> memory
+    tgt_in  -> Embedding -> DecoderLayer x N (looking at memory) -> logits
+
+Shapes: B batch, K beams, S source length, T target length, D d_model, V vocabulary.
+Masks are bool, True = may attend.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.config import ModelConfig
+from nmt.masks import for_heads
+from nmt.models.attention import KeyValueCache, MultiHeadAttention
+from nmt.models.interface import DecoderState, Seq2SeqModel
+
+
+def sinusoidal_positions(length: int, d_model: int) -> Tensor:
+    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5).
+
+    Each pair (2i, 2i+1) turns by a fixed angle from one position to the next, so PE(pos + k) is a
+    rotation of PE(pos) that depends on k alone.
+    """
+    positions = torch.arange(length, dtype=torch.float64)[:, None]
+    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D/2,)
+    angles = positions * frequencies  # (length, D/2)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (length, D)
+
+
+class PositionalEncoding(nn.Module):
+    """Adds to each state the vector of its position, sinusoidal or learned.
+
+    >>> PositionalEncoding(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_positions: int, learned: bool = False) -> None:
+        super().__init__()
+        if learned:
+            self.table = nn.Parameter(torch.zeros(max_positions, d_model))
+        else:
+            self.register_buffer("table", sinusoidal_positions(max_positions, d_model), persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """(B, T, D) -> (B, T, D), the first of which stands at position `start`."""
+        return x + self.table[start : start + x.shape[1]]
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swiglu": F.silu}
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between them, at each position alone (section 3.3).
+
+    `swiglu` (Shazeer 2020, "GLU Variants Improve Transformer") multiplies a gate in: (silu(x W) * x V) U.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.inner = nn.Linear(d_model, d_ff)
+        self.gate = nn.Linear(d_model, d_ff) if activation == "swiglu" else None
+        self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        inner = self.inner(x)  # (B, T, d_ff)
+        inner = self.activation(inner) if self.gate is None else self.activation(self.gate(x)) * inner
+        outer: Tensor = self.outer(self.dropout(inner))
+        return outer
+
+
+class Residual(nn.Module):
+    """x + part(norm(x)) before, or norm(x + part(x)) after; dropout on what the part adds."""
+
+    def __init__(self, d_model: int, pre_norm: bool, dropout: float) -> None:
+        super().__init__()
+        self.pre_norm = pre_norm
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        if self.pre_norm:
+            added: Tensor = x + self.dropout(part(self.norm(x)))
+            return added
+        normed: Tensor = self.norm(x + self.dropout(part(x)))
+        return normed
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention over the source, then a feed-forward network.
+
+    >>> layer = EncoderLayer(ModelConfig(d_model=8, num_heads=2, d_ff=16))
+    >>> layer(torch.randn(1, 3, 8), torch.ones(1, 1, 1, 3, dtype=torch.bool)).shape
+    torch.Size([1, 3, 8])
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout)
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask))
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed
+
+
+@dataclasses.dataclass
+class LayerState:
+    """What one decoder layer keeps while decoding B sentences with K hypotheses each."""
+
+    cache: KeyValueCache
+    """Keys and values of the prefixes, (B * K, H, length, d)."""
+    memory_keys: Tensor
+    """(B, H, S, d): computed once, and shared by the K hypotheses."""
+    memory_values: Tensor
+    """(B, H, S, d)"""
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention over the target so far, attention to the memory, a feed-forward network."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
+        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout)
+
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
+
+        Padding stands on the right, so the look-ahead alone keeps real positions from seeing it.
+        """
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, memory, src_mask))
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed
+
+    def step(self, x: Tensor, src_mask: Tensor, state: LayerState) -> Tensor:
+        """One new position of every hypothesis: (B, K, D), mask (B, 1, 1, S) -> (B, K, D)"""
+        sentences, beams, d_model = x.shape
+
+        def self_attention(y: Tensor) -> Tensor:
+            y = y.reshape(sentences * beams, 1, d_model)
+            keys, values = state.cache.append(*self.self_attention.keys_values(y))
+            attended = self.self_attention.attend(self.self_attention.queries(y), keys, values)
+            return attended.view(sentences, beams, d_model)
+
+        def cross_attention(y: Tensor) -> Tensor:
+            # The hypotheses of a sentence are K queries to the one memory that they share.
+            queries = self.cross_attention.queries(y)  # (B, H, K, d)
+            return self.cross_attention.attend(queries, state.memory_keys, state.memory_values, src_mask)
+
+        x = self.self_residual(x, self_attention)
+        x = self.cross_residual(x, cross_attention)
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed
+
+
+class TransformerState:
+    """The decoder's memory of a search: B sentences, K hypotheses each, `length` positions so far."""
+
+    def __init__(self, layers: list[LayerState], src_mask: Tensor, beam_size: int) -> None:
+        self.layers = layers
+        self.src_mask = src_mask  # (B, 1, 1, S)
+        self.beam_size = beam_size
+        self.length = 0
+
+    def select_beams(self, beams: Tensor) -> None:
+        """(B, K): hypothesis k of sentence b goes on from hypothesis `beams[b, k]`."""
+        first = torch.arange(len(beams), device=beams.device)[:, None] * self.beam_size
+        self._select_rows((first + beams).flatten())  # (B * K,)
+
+    def select_sentences(self, sentences: Tensor) -> None:
+        """(B',): keep these sentences."""
+        offsets = torch.arange(self.beam_size, device=sentences.device)
+        self._select_rows((sentences[:, None] * self.beam_size + offsets).flatten())  # (B' * K,)
+        self.src_mask = self.src_mask[sentences]
+        for layer in self.layers:
+            layer.memory_keys = layer.memory_keys[sentences]
+            layer.memory_values = layer.memory_values[sentences]
+
+    def _select_rows(self, rows: Tensor) -> None:
+        for layer in self.layers:
+            layer.cache.select(rows)
+
+
+class Transformer(Seq2SeqModel):
+    """Embeddings, encoder, decoder and output projection.
+
+    Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010), biases zero, embeddings normal with
+    deviation D^-1/2, so that scaled by sqrt(D) they have unit variance and, tied to the output, give
+    logits of about unit variance (as in tensor2tensor, the paper's own code); learned positions normal with 0.02.
+    """
+
+    def __init__(self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.d_model)
+        self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
+        if config.tie_embeddings == "all":
+            if src_vocab_size != tgt_vocab_size:
+                raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
+            self.tgt_embedding = self.src_embedding
+        else:
+            self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
+        learned = config.positions == "learned"
+        self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
+        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        # Post-norm layers end in a norm; the stream of pre-norm ones still needs its last.
+        pre_norm = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
+        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=False)
+        self._initialise()
+        if config.tie_embeddings != "none":
+            self.output.weight = self.tgt_embedding.weight
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
+                nn.init.normal_(module.table, std=0.02)
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """(B, S), (B, S) bool, (B, T) -> (B, T, V)"""
+        memory = self.encode(src_ids, src_mask)
+        return self.decode(tgt_in, memory, src_mask)
+
+    def encode(self, src_ids: Tensor, src_mask: Tensor) -> Tensor:
+        """(B, S), (B, S) bool -> memory (B, S, D)"""
+        x = self.dropout(self.src_positions(self.src_embedding(src_ids) * self.scale))
+        mask = for_heads(src_mask)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        memory: Tensor = self.encoder_norm(x)
+        return memory
+
+    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """(B, T), memory (B, S, D), (B, S) bool -> logits (B, T, V)"""
+        x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
+        mask = for_heads(src_mask)
+        for layer in self.decoder:
+            x = layer(x, memory, mask)
+        logits: Tensor = self.output(self.decoder_norm(x))
+        return logits
+
+    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TransformerState:
+        """Encode the sources and project them once for each layer's cross-attention."""
+        memory = self.encode(src_ids, src_mask)
+        layers = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            keys, values = layer.cross_attention.keys_values(memory)
+            rows, heads, head_dim = len(src_ids) * beam_size, keys.shape[1], keys.shape[3]
+            layers.append(LayerState(KeyValueCache(keys, rows, heads, max_length, head_dim), keys, values))
+        return TransformerState(layers, for_heads(src_mask), beam_size)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """(B, K) -> logits (B, K, V)"""
+        assert isinstance(state, TransformerState)
+        # Both the sentence and the beam are batch here; every token stands at position `state.length`.
+        embedded = self.tgt_embedding(tokens) * self.scale  # (B, K, D)
+        x = self.tgt_positions(embedded.flatten(0, 1)[:, None], start=state.length).view_as(embedded)
+        for layer, layer_state in zip(self.decoder, state.layers, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            x = layer.step(x, state.src_mask, layer_state)
+        state.length += 1
+        logits: Tensor = self.output(self.decoder_norm(x))
+        return logits
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Embeddings (the tied output included), encoder, decoder."""
+        counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
+        for name, parameter in self.named_parameters():  # names shared parameters once
+            part = name.split(".")[0].removesuffix("_norm")
+            counts[part if part in counts else "embeddings"] += parameter.numel()
+        return counts

@@ -1,0 +1,139 @@
+"""The run folder: its paths, the latest run, and the one place that writes files.
+
+Everything except metrics.jsonl, which is appended to, is written to a temporary name beside its
+place, flushed to the disk, then renamed: whoever is killed at any instant leaves the old file or the
+new one, never half of one.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nmt.config import Config, load_config
+from nmt.errors import RunError
+
+RUNS = Path("runs")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = holder / path.name
+    try:
+        yield temporary
+        _flush(temporary)
+        if temporary.is_dir() and path.exists():
+            path.rename(holder / "old")
+        temporary.replace(path)
+        _flush_one(path.parent)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file's content."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file's content with indented JSON."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file of a run; `RunError` if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from None
+
+
+def _flush(path: Path) -> None:
+    for inner in path.rglob("*") if path.is_dir() else ():
+        _flush_one(inner)
+    _flush_one(path)
+
+
+def _flush_one(path: Path) -> None:
+    if os.name != "nt":  # Windows opens no folders and flushes on close
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class RunFolder:
+    """The places inside `runs/<name>/`; see the README for what each holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.resolve().name
+        self.config_file = path / "config.yaml"
+        self.tokenizer = path / "tokenizer"
+        self.model_file = path / "model.safetensors"
+        self.checkpoints = path / "checkpoints"
+        self.metrics_file = path / "metrics.jsonl"
+        self.evaluation = path / "evaluation"
+
+    def exists(self) -> bool:
+        """Whether a training has begun here."""
+        return self.config_file.is_file()
+
+    def config(self) -> Config:
+        """The run's configuration, every default written out when it was made."""
+        return load_config(self.config_file)
+
+    def remember_as_latest(self) -> None:
+        """Make this the run that commands without `--model` take."""
+        write_text(self.path.parent / "latest", self.name + "\n")
+
+    def set_aside(self) -> Path:
+        """Rename the folder to the first free `<name>.old<N>`; nothing of it is lost."""
+        number = 1
+        while (target := self.path.with_name(f"{self.name}.old{number}")).exists():
+            number += 1
+        self.path.rename(target)
+        return target
+
+
+def run_named(name: str) -> RunFolder:
+    """The folder for a run to be trained, under the current directory."""
+    if not re.fullmatch(r"[^\s./\\][^/\\\n]*", name) or name in ("latest", "cache"):
+        raise RunError(f"a run cannot be called {name!r}: the name becomes a folder under {RUNS}/")
+    return RunFolder(RUNS / name)
+
+
+def open_run(model: str | None) -> RunFolder:
+    """The trained run that a command works on.
+
+    `model` is a run folder's path or its name under `runs/`; without it, the newest run.
+    Raises `RunError` if there is no such run, or it has no model yet.
+    """
+    if model is None:
+        try:
+            model = (RUNS / "latest").read_text(encoding="utf-8").strip()
+        except OSError:
+            raise RunError(
+                f"there is no {RUNS}/latest here: train a model first (nmt train FILE), or name one (--model RUN)"
+            ) from None
+    run = RunFolder(Path(model))
+    if not run.exists() and (RUNS / model / "config.yaml").is_file():
+        run = RunFolder(RUNS / model)
+    if not run.path.is_dir():
+        others = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
+        raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
+    if not run.exists():
+        raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
+    if not run.model_file.is_file():
+        raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
+    return run

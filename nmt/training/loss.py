@@ -1,0 +1,33 @@
+"""Label-smoothed cross-entropy, as sums.
+
+Shapes: B batch, T target length, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class LossSums(NamedTuple):
+    """Sums over the real target positions of a batch; divide by their number where it is known whole."""
+
+    smoothed: Tensor
+    """What is minimised; (), nats."""
+    cross_entropy: Tensor
+    """Without smoothing: comparable between settings, and e to the mean of it is the perplexity; (), nats."""
+
+
+def cross_entropy_sums(logits: Tensor, tgt_out: Tensor, label_smoothing: float, pad_id: int) -> LossSums:
+    """Cross-entropy with the target distribution (1 - e) * one-hot + e / V (Szegedy et al. 2016, section 7).
+
+    (B, T, V), (B, T) int64 -> two sums over the positions that are not `pad_id`.
+    """
+    log_probs = logits.float().log_softmax(dim=-1)  # (B, T, V)
+    real = tgt_out != pad_id  # (B, T)
+    of_target = -log_probs.gather(-1, tgt_out[..., None])[..., 0]  # (B, T)
+    cross_entropy = (of_target * real).sum()
+    if not label_smoothing:
+        return LossSums(cross_entropy, cross_entropy.detach())
+    of_uniform = -log_probs.mean(dim=-1)  # (B, T)
+    smoothed = (1 - label_smoothing) * cross_entropy + label_smoothing * (of_uniform * real).sum()
+    return LossSums(smoothed, cross_entropy.detach())

@@ -1,0 +1,147 @@
+"""What a training tells while it runs: a progress bar or plain lines, and metrics.jsonl."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from nmt.runs import write_text
+
+
+class Monitor:
+    """Standard error for people, metrics.jsonl for programs.
+
+    On a terminal there is a bar; elsewhere each interval gets one plain line.
+    """
+
+    def __init__(self, metrics_file: Path) -> None:
+        self._metrics_file = metrics_file
+        self._bar: tqdm[Any] | None = None
+
+    def start(self, step: int, total_steps: int | None) -> None:
+        """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are cut off."""
+        if self._metrics_file.exists():
+            lines = self._metrics_file.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if _step_of(line) <= step]
+            if len(kept) != len(lines):
+                write_text(self._metrics_file, "".join(line + "\n" for line in kept))
+        if sys.stderr.isatty():
+            self._bar = tqdm(initial=step, total=total_steps, unit="step", dynamic_ncols=True)
+
+    def say(self, message: str) -> None:
+        """One line for people."""
+        if self._bar is None:
+            print(message, file=sys.stderr, flush=True)
+        else:
+            self._bar.write(message, file=sys.stderr)
+
+    def advance(self) -> None:
+        """One update more."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def interval(self, record: dict[str, Any], time_left: str) -> None:
+        """The means of the updates since the last interval."""
+        self._append({"kind": "train", **record})
+        shown = {
+            "loss": f"{record['loss']:.3f}",
+            "lr": f"{record['learning_rate']:.2e}",
+            "tokens/s": f"{record['tgt_tokens_per_second']:,.0f}",
+        }
+        if self._bar is None:
+            values = "  ".join(f"{name} {value}" for name, value in shown.items())
+            self.say(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
+        else:
+            self._bar.set_postfix(shown)
+
+    def validation(self, record: dict[str, Any], is_best: bool) -> None:
+        """The result of a validation."""
+        self._append({"kind": "validation", **record})
+        values = "  ".join(
+            f"{name} {record[name]:.3f}" if name == "loss" else f"{name} {record[name]:.2f}"
+            for name in ("loss", "bleu", "chrf", "ter")
+            if name in record
+        )
+        self.say(f"step {record['step']:,}  validation: {values}{'  (best so far)' if is_best else ''}")
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self._metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+class Interval:
+    """Sums over the updates since the last line of the log; on the device, so that adding never waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.announced = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sums = torch.zeros(5, device=self._device)
+        self._start = time.perf_counter()
+        self._tokens = 0
+        self.updates = 0
+
+    def add(self, smoothed: Tensor, cross_entropy: Tensor, norm: Tensor, tokens: int) -> None:
+        """Count one update; if its gradient was not finite, it was skipped, and is counted as that alone."""
+        finite = norm.isfinite()
+        of_update = torch.stack([smoothed, cross_entropy, norm, torch.full_like(norm, tokens), torch.zeros_like(norm)])
+        skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=self._device)
+        self._sums += torch.where(finite, of_update, skipped)
+        self._tokens += tokens
+        self.updates += 1
+
+    def exclude(self, seconds: float) -> None:
+        """Time that went into something else."""
+        self._start += seconds
+
+    def seconds(self) -> float:
+        """Time since the last reading."""
+        return time.perf_counter() - self._start
+
+    def read(self) -> dict[str, Any]:
+        """Means since the last reading: waits for the device, once."""
+        smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
+        made = max(1, self.updates - int(skipped))
+        means = {
+            "loss": cross_entropy / max(1.0, tokens),
+            "smoothed_loss": smoothed / max(1.0, tokens),
+            "grad_norm": norm / made,
+            "skipped": int(skipped),
+            "updates": self.updates,
+            "tokens": self._tokens,
+            "seconds": self.seconds(),
+        }
+        self._reset()
+        return means
+
+
+def _step_of(line: str) -> float:
+    """The step of a record; a line that a kill cut in half is later than all."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+def duration(seconds: float) -> str:
+    """1:02:03, or 2:03 within an hour.
+
+    >>> duration(123), duration(3723)
+    ('2:03', '1:02:03')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

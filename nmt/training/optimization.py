@@ -1,0 +1,67 @@
+"""The optimizer, its learning rate over time, and clipping."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config import TrainingConfig
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's, with the flag by which its GradScaler tells a fused optimizer to skip an update, made plain."""
+
+    found_inf: Tensor | None = None
+    """(), 1.0 makes `step` change nothing."""
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
+    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices, not on biases and normalisations."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=1e-9, fused=True)
+
+
+def learning_rate(step: int, config: TrainingConfig) -> float:
+    """The rate of update number `step`, counted from 1.
+
+    It rises in a line to `learning_rate` at `warmup_steps`, and from there
+    `inverse_sqrt`: falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
+    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`.
+    """
+    peak, warmup = config.learning_rate, config.warmup_steps
+    if step < warmup:
+        return peak * step / warmup
+    if config.schedule == "constant":
+        return peak
+    if config.schedule == "inverse_sqrt":
+        return peak * math.sqrt(max(1, warmup) / step)
+    assert config.max_steps is not None, "checked by TrainingConfig"
+    done = min(1.0, (step - warmup) / (config.max_steps - warmup))
+    left = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
+    return config.min_learning_rate + (peak - config.min_learning_rate) * left
+
+
+def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
+    """Clip the gradients and change the parameters; returns the global norm before clipping, ().
+
+    fp16 gradients are unscaled first, so that it is their true norm that is clipped. An update whose
+    norm is not finite changes nothing. That is decided on the device: nothing here waits for it.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    if scaler.is_enabled():
+        scaler.unscale_(optimizer)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = nn.utils.clip_grad_norm_(parameters, math.inf if clip_norm is None else clip_norm)
+    if scaler.is_enabled():
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.found_inf = (~norm.isfinite()).float()
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm

@@ -1,0 +1,294 @@
+"""The training loop: set up, update, validate, stop; and going on where an earlier training stopped."""
+
+import itertools
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from nmt.checkpoint import (
+    Progress,
+    checkpoint_steps,
+    load_checkpoint,
+    read_progress,
+    retain,
+    save_checkpoint,
+    save_weights,
+)
+from nmt.config import Config
+from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.data.vocabulary import PAD_ID
+from nmt.decoding.torch_engine import TorchEngine
+from nmt.decoding.translator import Translator
+from nmt.errors import InterruptedTrainingError, RunError, TrainingError
+from nmt.evaluation.evaluate import evaluate
+from nmt.evaluation.metrics import HIGHER_IS_BETTER
+from nmt.models.factory import build_model
+from nmt.models.interface import Seq2SeqModel
+from nmt.runs import RunFolder, write_text
+from nmt.training.interruption import collected_signals, plain_messages
+from nmt.training.loss import cross_entropy_sums
+from nmt.training.monitor import Interval, Monitor, duration
+from nmt.training.optimization import learning_rate, make_optimizer, update
+from nmt.training.preflight import Prepared, check_disk, describe, prepare
+from nmt.training.stopping import seconds_left, stop_reason, total_steps
+
+# What a resumed run may change: nothing that the weights so far hang on.
+FREE_TO_CHANGE = {
+    "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
+    "training": {
+        "max_steps", "max_epochs", "max_minutes", "device", "threads",
+        "validate_every", "log_every", "patience", "keep_checkpoints",
+    },
+    "decoding": {"*"},
+    "evaluation": {"*"},
+}  # fmt: skip
+
+
+def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
+    """Train a model into `run`.
+
+    `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
+    if there is one). Raises `NmtError`s: for what is wrong before the start, `TrainingError` for what makes going
+    on impossible, `InterruptedTrainingError` after a signal, with everything saved.
+    """
+    monitor = Monitor(run.metrics_file)
+    if mode == "fresh" and run.path.exists():
+        monitor.say(f"{run.path}: set aside as {run.set_aside()}")
+    steps = checkpoint_steps(run.checkpoints)
+    if mode == "resume" and not steps:
+        raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
+    if steps:
+        _check_same(run.config(), config, run)
+        reason = stop_reason(read_progress(run.checkpoints / str(steps[-1])), config.training)
+        if reason:
+            run.remember_as_latest()
+            monitor.say(f"{run.path}: this run is finished ({reason}); raise that to go on, or start over with --fresh")
+            return
+    with plain_messages(run):
+        if config.training.threads:
+            torch.set_num_threads(config.training.threads)
+        prepared = prepare(config, run, resuming=bool(steps), say=monitor.say)
+        write_text(run.config_file, config.to_yaml())
+        trainer = Trainer(config, run, prepared, monitor)
+        if steps:
+            trainer.resume(run.checkpoints / str(steps[-1]))
+        run.remember_as_latest()
+        trainer.run()
+
+
+class Trainer:
+    """One training: the model, how far it is, and the loop that takes it further."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        prepared: Prepared,
+        monitor: Monitor,
+        model: Seq2SeqModel | None = None,
+    ) -> None:
+        self.config = config
+        self.folder = run
+        self.prepared = prepared
+        self.monitor = monitor
+        torch.manual_seed(config.training.seed)
+        tokenizers = prepared.tokenizers
+        self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+        self.model.to(prepared.device)
+        self.optimizer = make_optimizer(self.model, config.training)
+        # Only fp16 has a range so small that the loss must be scaled into it.
+        self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
+        self.progress = Progress(corpus_key=prepared.corpus.key)
+        self.interval = Interval(prepared.device)
+        self.saved_step = -1
+        check_disk(run, sum(self.model.parameter_counts().values()), config.training.keep_checkpoints)
+
+    def resume(self, checkpoint: Path) -> None:
+        """Go back to where a checkpoint was saved."""
+        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler)
+        if progress.corpus_key != self.prepared.corpus.key:
+            raise RunError(
+                f"{self.folder.path}: the training corpus has changed since this run began, so its batches cannot be "
+                f"repeated; restore the text, start over with --fresh, or take another --name"
+            )
+        self.progress = progress
+        self.saved_step = progress.step
+        self.monitor.say(f"resuming at step {progress.step:,}")
+
+    def run(self) -> None:
+        """Train until a limit is reached or a signal comes; validate and save on the way."""
+        settings = self.config.training
+        for line in describe(self.config, self.folder, self.prepared, self.model):
+            self.monitor.say(line)
+        batches_an_epoch = len(self._plan())
+        self.monitor.start(self.progress.step, total_steps(settings, batches_an_epoch))
+        self._began = time.perf_counter() - self.progress.seconds
+        self.model.train()
+        try:
+            with collected_signals() as received:
+                for batches in self._updates():
+                    self._update(batches)
+                    self._report(batches_an_epoch)
+                    if self.progress.step % settings.validate_every == 0:
+                        self._validate()
+                    if received:
+                        self._save()
+                        name = signal.Signals(received[0]).name
+                        raise InterruptedTrainingError(
+                            f"stopped by {name} at step {self.progress.step:,}; saved in {self.folder.path}, "
+                            f"and the same command goes on from there",
+                            received[0],
+                        )
+                if self.saved_step != self.progress.step:
+                    self._validate()
+        finally:
+            self.monitor.close()
+        best = f"best {settings.best_metric} {self.progress.best_value:.3f} at step {self.progress.best_step:,}"
+        self.monitor.say(
+            f"finished: {stop_reason(self.progress, settings)}; {best}; "
+            f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
+        )
+
+    def _updates(self) -> Iterator[list[Batch]]:
+        """The batches of one update after another, from where the plan stands, until a limit is reached."""
+        settings = self.config.training
+        corpus = self.prepared.corpus
+        while True:
+            plan = plan_epoch(
+                corpus.src.lengths,
+                corpus.tgt.lengths,
+                settings.batch_tokens,
+                settings.seed,
+                self.progress.epoch,
+            )
+            loader = iter(batch_loader(corpus, plan[self.progress.batch :], self.prepared.device))
+            while batches := list(itertools.islice(loader, settings.batches_per_update)):
+                if stop_reason(self.progress, settings):
+                    return
+                self.progress.batch += len(batches)
+                if self.progress.batch == len(plan):
+                    self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+                yield batches
+
+    def _plan(self) -> Plan:
+        """The batches of the current epoch."""
+        settings, corpus = self.config.training, self.prepared.corpus
+        return plan_epoch(
+            corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, self.progress.epoch
+        )
+
+    def _update(self, batches: list[Batch]) -> None:
+        """One change of the weights: the gradient of the mean loss over all target tokens of `batches`."""
+        settings, device = self.config.training, self.prepared.device
+        num_tokens = sum(batch.num_tgt_tokens for batch in batches)
+        smoothed = torch.zeros((), device=device)
+        cross_entropy = torch.zeros((), device=device)
+        for batch in (batch.to(device) for batch in batches):
+            with torch.autocast(device.type, self.prepared.dtype, enabled=self.prepared.dtype != torch.float32):
+                logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, V)
+            sums = cross_entropy_sums(logits, batch.tgt_out, settings.label_smoothing, PAD_ID)
+            torch.autograd.backward(self.scaler.scale(sums.smoothed / num_tokens))
+            smoothed += sums.smoothed.detach()
+            cross_entropy += sums.cross_entropy
+        rate = learning_rate(self.progress.step + 1, settings)
+        norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
+        self.progress.step += 1
+        self.progress.tgt_tokens += num_tokens
+        self.progress.seconds = time.perf_counter() - self._began
+        self.interval.add(smoothed, cross_entropy, norm, num_tokens)
+
+    def _report(self, batches_an_epoch: int) -> None:
+        """At the logging interval, read what the device has summed up."""
+        settings, step = self.config.training, self.progress.step
+        self.monitor.advance()
+        if self.interval.updates == 10 and not self.interval.announced:
+            self.interval.announced = True
+            per_update = self.interval.seconds() / self.interval.updates
+            left = seconds_left(self.progress, settings, batches_an_epoch, per_update)
+            self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} to the end, validations aside")
+        if step % settings.log_every:
+            return
+        means = self.interval.read()
+        if means["skipped"] == means["updates"]:
+            raise TrainingError(
+                f"the gradients of the last {means['updates']} updates, up to step {step:,}, are not finite: "
+                f"the training has diverged; lower training.learning_rate, or raise training.warmup_steps"
+            )
+        left = seconds_left(self.progress, settings, batches_an_epoch, means["seconds"] / means["updates"])
+        record = {
+            "step": step,
+            "epoch": self.progress.epoch + 1,
+            "loss": means["loss"],
+            "smoothed_loss": means["smoothed_loss"],
+            "learning_rate": learning_rate(step, settings),
+            "grad_norm": means["grad_norm"],
+            "skipped_updates": means["skipped"],
+            "tgt_tokens_per_second": means["tokens"] / means["seconds"],
+            "seconds": self.progress.seconds,
+        }
+        self.monitor.interval(record, duration(left))
+
+    def _validate(self) -> None:
+        """Loss and translation of the validation set; then save, as the best model too if it is."""
+        start = time.perf_counter()
+        config, prepared, settings = self.config, self.prepared, self.config.training
+        search = config.decoding.model_copy(update={"beam_size": config.evaluation.validation_beam_size})
+        translator = Translator(prepared.tokenizers, TorchEngine(self.model), search, config.data.max_length)
+        result = evaluate(translator, prepared.validation, prepared.metrics)
+        values = {"loss": self._validation_loss()}
+        values |= {name: result.value for name, result in result.scores.items()}
+        value = values[settings.best_metric]
+        best = self.progress.best_value
+        is_best = best is None or (value > best if HIGHER_IS_BETTER[settings.best_metric] else value < best)
+        if is_best:
+            self.progress.best_value, self.progress.best_step = value, self.progress.step
+            self.progress.validations_since_best = 0
+            save_weights(self.model, self.folder.model_file)
+        else:
+            self.progress.validations_since_best += 1
+        self.progress.seconds = time.perf_counter() - self._began
+        record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
+        self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best)
+        self._save()
+        self.interval.exclude(time.perf_counter() - start)
+
+    @torch.no_grad()
+    def _validation_loss(self) -> float:
+        """Cross-entropy a token, without smoothing, in nats."""
+        corpus, device = self.prepared.validation_corpus, self.prepared.device
+        plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, self.config.training.batch_tokens, seed=0, epoch=0)
+        total = torch.zeros((), device=device)
+        num_tokens = 0
+        self.model.eval()
+        for batch in batch_loader(corpus, plan, device):
+            num_tokens += batch.num_tgt_tokens
+            batch = batch.to(device)
+            logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)
+            total += cross_entropy_sums(logits, batch.tgt_out, 0.0, PAD_ID).cross_entropy
+        self.model.train()
+        return total.item() / num_tokens
+
+    def _save(self) -> None:
+        """Write a checkpoint, unless this step has one, and drop those no longer wanted."""
+        if self.saved_step == self.progress.step:
+            return
+        folder = self.folder.checkpoints / str(self.progress.step)
+        save_checkpoint(folder, self.model, self.optimizer, self.scaler, self.progress)
+        self.saved_step = self.progress.step
+        retain(self.folder.checkpoints, self.config.training.keep_checkpoints, self.progress.best_step)
+
+
+def _check_same(old: Config, new: Config, run: RunFolder) -> None:
+    """`RunError` if a run is to go on with settings that its weights so far were not made with."""
+    for section, fields in old.model_dump().items():
+        free = FREE_TO_CHANGE.get(section, set())
+        for field, old_value in fields.items():
+            new_value = new.model_dump()[section][field]
+            if old_value != new_value and not free & {field, "*"}:
+                raise RunError(
+                    f"{run.path}: this run was begun with {section}.{field}: {old_value}, not {new_value}; "
+                    f"set it back, start over with --fresh, or take another --name"
+                )

@@ -1,0 +1,133 @@
+"""What the tiny corpus asks of a model: the scores of translators that are not good enough, on its test set.
+
+    python scripts/tiny_baselines.py                # sacreBLEU (tokenize=zh) of the word-by-word dictionary
+
+The dictionary is an oracle: it may read the grammar's own lexicon, knows every sense of a word, and picks the
+one that is right most often in the training pairs. What it lacks is the rest of the sentence: it cannot choose
+among the senses, put in a measure word, or move anything. The corpus is meant to keep it under 50 BLEU.
+"""
+
+import argparse
+import importlib.util
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import sacrebleu
+
+FUNCTION_WORDS = {  # the words that stand in no table of the grammar; English articles and auxiliaries have no Chinese
+    "a": ["", "一"], "an": ["", "一"], "the": ["", "那"], "of": [""], "to": ["", "给"], "do": [""], "does": [""],
+    "did": ["", "了"], "am": ["", "很"], "is": ["", "很", "正在"], "are": ["", "很", "正在"], "there": ["", "有"],
+    "not": ["没", "不"], "will": ["会"], "must": ["必须"], "want": ["想"], "wants": ["想"], "with": ["和"],
+    "for": ["给", ""], "who": ["谁", "的"], "that": ["那", "的"], "which": ["哪"], "what": ["什么"],
+    "whose": ["谁的"], "when": ["什么时候"], "where": ["哪里"], "why": ["为什么"], "how": ["", "几"],
+    "many": ["几"], "than": ["比"], "more": [""], "much": ["得多", ""], "little": ["一点", ""], "very": ["很"],
+    "too": ["太"], "and": ["和"], "but": ["但是"], "because": ["因为"], "if": ["如果"], "before": ["以前"],
+    "after": ["以后"], "said": ["说"], "heard": ["听说"], "asked": ["请"], "told": ["让"], "please": ["请"],
+    "this": ["这"], "that's": ["那"], "these": ["这"], "those": ["那"], "'s": ["的"], "every": ["每"],
+    "day": ["天"], "week": ["周"], "year": ["年"], "morning": ["早上"], "last": ["上"], "next": ["下"],
+    "in": ["在", ""], "on": ["上"], "under": ["下面"], "behind": ["后面"], "beside": ["旁边"], "by": ["在", ""],
+    "at": ["在", ""], "park": ["公园里"], "garden": ["花园里"], "city": ["城里"], "river": ["河边"],
+    "school": ["学校"], "home": ["家"], "station": ["车站"], "market": ["市场"], "bed": ["床"], "box": ["箱子"],
+    "bag": ["包"], "door": ["门"], "window": ["窗户"], "pair": ["双", "条"], "pairs": ["双", "条"],
+    "?": ["？"], ".": ["。"], ",": ["，"], "!": ["！"],
+}  # fmt: skip
+
+
+def load_grammar() -> ModuleType:
+    """The corpus script as a module; `scripts/` is no package, so it is loaded by its path."""
+    name = "make_tiny_corpus"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().parent / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their own module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def split_words(sentence: str) -> list[str]:
+    """ "the boy's hat." -> the, boy, 's, hat, ."""
+    return re.findall(r"'s|[a-z]+|[?.,!]", sentence)
+
+
+def lexicon_senses(grammar: ModuleType) -> dict[str, list[str]]:
+    """Every English word with every Chinese word that the grammar's tables give it."""
+    senses = {word: list(options) for word, options in FUNCTION_WORDS.items()}
+
+    def add(en: str, zh: str) -> None:
+        for word in en.split():  # "look for", "the piano": the function word keeps its own entry
+            if word not in FUNCTION_WORDS and zh not in senses.setdefault(word, []):
+                senses[word].append(zh)
+
+    for noun in grammar.NOUNS.values():
+        add(noun.one, noun.zh)
+        add(noun.many, noun.zh)
+        for unit in noun.unit or ():
+            add(unit, noun.measure)
+    for verb in (*grammar.VERBS, *grammar.MOVES):
+        for zh, _ in verb.senses:
+            add(verb.base, zh)
+            add(verb.third, zh)
+            add(verb.past, zh)
+            add(verb.ing, zh)
+    tables = [grammar.ONE, grammar.NUMBERS, grammar.ORDINALS, grammar.SUBJECTS, grammar.OBJECTS, grammar.OWNERS]
+    tables += [*grammar.ADJECTIVES.values(), grammar.MOODS, grammar.QUALITIES, grammar.TALLER, grammar.CHEAPER]
+    tables += [grammar.GREETED, grammar.PAST_TIMES, grammar.HABIT_TIMES, grammar.FUTURE_TIMES]
+    greetings = {en: zh.format("") for en, zh in grammar.GREETINGS.items()}
+    for table in [*tables, greetings, {"now": "现在"}]:
+        for en, zh in table.items():
+            add(en, zh)
+    return senses
+
+
+def best_dictionary(pairs: Iterable[tuple[str, str]], senses: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """For each English word, the one of its senses that is found in the most translations of its sentences.
+
+    A word that may be left untranslated is, unless some sense is found in most of them.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    seen: Counter[str] = Counter()
+    for en, zh in pairs:
+        for word in dict.fromkeys(split_words(en)):
+            seen[word] += 1
+            for sense in senses[word]:
+                found[word, sense] += sense in zh if sense else 0
+    best = {}
+    for word, options in senses.items():
+        silent = seen[word] / 2 if "" in options else 0
+        choice = max(options, key=lambda sense: found[word, sense] if sense else silent)
+        best[word] = choice
+    return best
+
+
+def dictionary_translation(sentence: str, dictionary: Mapping[str, str]) -> str:
+    """Each word's one translation, in the order of the English words; an unknown word is left out."""
+    return "".join(dictionary.get(word, "") for word in split_words(sentence))
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    return float(sacrebleu.corpus_bleu(list(hypotheses), [list(references)], tokenize="zh").score)
+
+
+def read_split(folder: Path, split: str) -> list[tuple[str, str]]:
+    sides = [(folder / f"{split}.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "zh")]
+    return list(zip(*sides, strict=True))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Score translators that the tiny corpus is too hard for.")
+    default = Path(__file__).resolve().parent.parent / "data" / "tiny"
+    parser.add_argument("--data", type=Path, default=default, help="folder of the corpus (default: data/tiny)")
+    args = parser.parse_args()
+    test = read_split(args.data, "test")
+    dictionary = best_dictionary(read_split(args.data, "train"), lexicon_senses(load_grammar()))
+    hypotheses = [dictionary_translation(en, dictionary) for en, _ in test]
+    print(f"dictionary {bleu(hypotheses, [zh for _, zh in test]):.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
