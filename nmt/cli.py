@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import nmt
-from nmt.config import Config, DecodingConfig, load_config
+from nmt.config import Config, DecodingConfig
+from nmt.config_file import load_config
 from nmt.errors import ConfigError, NmtError
 from nmt.runs import RunFolder, open_run, replacing, run_named
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.config import Config, load_config
+from nmt.config import Config
+from nmt.config_file import load_config
 from nmt.errors import RunError
 
 RUNS = Path("runs")
