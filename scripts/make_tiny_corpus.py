@@ -28,7 +28,7 @@ from typing import TypeVar
 SEED = 20170612
 SIZES = {"test": 200, "val": 200, "train": 4000}
 MIN_WORDS, MAX_WORDS = 5, 20
-SHORT = 10  # three in four sentences of fewer words are dropped: one vector can hold all of such a sentence
+SHORT = 10  # three in four sentences of fewer words are dropped: one vector can hold them whole
 T = TypeVar("T")
 Pair = tuple[str, str]  # English, Chinese
 
@@ -129,7 +129,7 @@ VERBS = (
     verb("help helps helped helping", {"帮助": PEOPLE}),
     verb("wait_for waits_for waited_for waiting_for", {"等": PEOPLE}),
     *[verb("play plays played playing", PLAYED)] * 3,  # thrice, because it has four senses to be learned
-    *[verb("wear wears wore wearing", WORN, "event")] * 2,
+    *[verb("wear wears wore wearing", WORN, "wear")] * 2,
     verb("find finds found finding", {"找到": WARES}, "event"),
     verb("meet meets met meeting", {"遇见": PEOPLE}, "event"),
     verb("like likes liked liking", {"喜欢": WARES | DRINKS}, "taste"),
@@ -182,7 +182,7 @@ GREETINGS = {
 }
 GREETED = {
     **{"world": "世界", "teacher": "老师", "doctor": "医生", "mother": "妈妈", "father": "爸爸"},
-    **{"friend": "朋友", "friends": "朋友们", "students": "同学们", "children": "孩子们", "everyone": "大家"},
+    **{"friend": "朋友", "friends": "朋友们", "students": "同学们", "children": "孩子们"},
 }
 
 
@@ -224,6 +224,10 @@ def count(number: Phrase, adj: Phrase, noun: Noun, *, single: bool) -> Phrase:
         en = join(adj.en, noun.one if single else noun.many)
     article = "an" if number.en == "a" and en[0] in "aeiou" else number.en
     return Phrase(join(article, en), number.zh + noun.measure + adj.zh + noun.zh, "he" if single else "they")
+
+
+def both(one: Phrase, two: Phrase) -> Phrase:
+    return Phrase(f"{one.en} and {two.en}", f"{one.zh}和{two.zh}", "they")
 
 
 def counted(dice: Dice, noun: Noun) -> Phrase:
@@ -277,7 +281,7 @@ def person(dice: Dice, *, rich: bool = False, pronouns: Mapping[str, str] = SUBJ
         return who_did(dice, noun)
     if rich and dice.chance(0.2):
         one, two = the(dice, noun), owned(dice, dice.noun(KIN))
-        return Phrase(f"{one.en} and {two.en}", f"{one.zh}和{two.zh}", "they")
+        return both(one, two)
     form = dice.pick(("pronoun", "kin", "pointed", "many", "the", "the"))
     if form == "pronoun":
         pronoun = dice.entry(pronouns)
@@ -331,12 +335,12 @@ class Tense:
     kinds: tuple[str, ...]  # of the verbs that have it
 
 
-PAST = Tense("past", "", "没", "了", PAST_TIMES, ("action", "event", "move"))
-HABIT = Tense("present", "", "", "", HABIT_TIMES, ("action", "event"))
+PAST = Tense("past", "", "没", "了", PAST_TIMES, ("action", "wear", "event", "move"))
+HABIT = Tense("present", "", "", "", HABIT_TIMES, ("action", "wear"))
 TASTE = Tense("present", "", "不", "", {}, ("taste",))
 STATE = Tense("present", "", "不", "", {}, ("state",))
 NOW = Tense("ing", "正在", "", "", {"now": "现在"}, ("action",))
-FUTURE = Tense("will", "会", "不会", "", FUTURE_TIMES, ("action", "event", "move"))
+FUTURE = Tense("will", "会", "不会", "", FUTURE_TIMES, ("action", "wear", "event", "move"))
 MUST = Tense("must", "必须", "", "", FUTURE_TIMES, ("action", "move"))
 WANT = Tense("want to", "想", "不想", "", {}, ("action", "move"))
 LIKE = Tense("like to", "喜欢", "不喜欢", "", {}, ("action",))
@@ -430,8 +434,8 @@ def thing(
         return pointed(dice, noun) if noun.kind == "drink" else owned(dice, noun)
     if negative or tense is TASTE or (tense not in (HABIT, STATE) and dice.chance(0.25)):
         return pointed(dice, noun) if noun.unit or dice.chance(0.35) else the(dice, noun, pointer="那")
-    one, two = counted(dice, noun), counted(dice, dice.pick(others))
-    return Phrase(f"{one.en} and {two.en}", f"{one.zh}和{two.zh}") if dice.chance(0.2) else one
+    one = counted(dice, noun)
+    return both(one, counted(dice, dice.pick(others))) if others and dice.chance(0.2) else one
 
 
 def clause(dice: Dice, *, tenses: Sequence[Tense] = TENSES, subject: Phrase | None = None, rich: bool = True,
@@ -440,7 +444,7 @@ def clause(dice: Dice, *, tenses: Sequence[Tense] = TENSES, subject: Phrase | No
     tense, subject = dice.pick(tenses), subject or person(dice, rich=rich)
     negative = bool(tense.denial) and dice.chance(denial)
     time = dice.entry(tense.times) if tense is HABIT or (tense.times and dice.chance(0.6)) else Phrase()
-    may_open = subject.en != "who" and tense not in (BASE, BEFORE, IF)
+    may_open = rich and tense is not BASE
     time_first = bool(time.en) and may_open and dice.chance(0.2)
     if "move" in tense.kinds and dice.chance(0.2):
         return replace(move(dice, subject, tense), negative=negative, time=time, time_first=time_first)
@@ -450,11 +454,12 @@ def clause(dice: Dice, *, tenses: Sequence[Tense] = TENSES, subject: Phrase | No
     if noun in PEOPLE.values():
         object_ = somebody_else(dice, subject)
     else:
-        object_ = thing(dice, noun, objects, tense, negative=negative, rich=rich)
+        others = tuple(other for other in objects if other != noun)
+        object_ = thing(dice, noun, others, tense, negative=negative, rich=rich)
     place = companion = moved = Phrase()
     if object_.heavy:
         time, time_first = (time, bool(time.en)) if may_open else (Phrase(), False)
-    elif verb.kind in {"action", "event"}:
+    elif verb.kind in {"action", "wear", "event"}:
         if verb.recipient and dice.chance(0.4):
             whom = somebody_else(dice, subject)
             moved = Phrase(f"{verb.recipient} {whom.en}", "给" + whom.zh)
@@ -617,9 +622,9 @@ def there_is(dice: Dice) -> Pair:
     what = counted(dice, noun)
     if dice.chance(0.25):
         return f"{be(what)} there {what.en} {spot.en}?", f"{spot.zh}有{what.zh}吗？"
-    also = counted(dice, dice.noun(ANIMALS if animal else PORTABLE | FOOD))
-    if dice.chance(0.4):
-        what = Phrase(f"{what.en} and {also.en}", f"{what.zh}和{also.zh}", what.person)
+    also = dice.noun(ANIMALS if animal else PORTABLE | FOOD)
+    if also != noun and dice.chance(0.6):
+        what = replace(both(what, counted(dice, also)), person=what.person)
     return f"there {be(what)} {what.en} {spot.en}.", f"{spot.zh}有{what.zh}。"
 
 

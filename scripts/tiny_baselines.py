@@ -2,9 +2,9 @@
 
     python scripts/tiny_baselines.py                # sacreBLEU (tokenize=zh) of the word-by-word dictionary
 
-The dictionary is an oracle: it reads the grammar's own lexicon, knows every sense of a word, and takes the one
-found most often in the training pairs. What it lacks is the rest of the sentence: it cannot choose among the
-senses, put in a measure word, or move anything. The corpus is meant to keep it under 50 BLEU.
+The dictionary is an oracle: it reads the grammar's own lexicon, knows every sense of a word, and takes the
+one found most often in the training pairs. What it lacks is the rest of the sentence: it cannot choose among
+the senses, put in a measure word, or move anything. The corpus is meant to keep it under 50 BLEU.
 """
 
 import argparse
