@@ -70,14 +70,10 @@ class Verb:
 def nouns(kind: str, table: str, unit: tuple[str, str] | None = None) -> dict[str, Noun]:
     """`table` holds rows "one many zh measure" between commas; `_` stands for a space."""
     rows = [row.split() for row in table.split(",")]
-    return {
-        one: Noun(one.replace("_", " "), many, zh, measure, kind, unit) for one, many, zh, measure in rows
-    }
+    return {one: Noun(one.replace("_", " "), many, zh, measure, kind, unit) for one, many, zh, measure in rows}
 
 
-def verb(
-    forms: str, senses: Mapping[str, str | Mapping[str, Noun]], kind: str = "action", to: str = ""
-) -> Verb:
+def verb(forms: str, senses: Mapping[str, str | Mapping[str, Noun]], kind: str = "action", to: str = "") -> Verb:
     """`forms` are base, third person, past, -ing; `senses` gives each Chinese verb its objects."""
     base, third, past, ing = (form.replace("_", " ") for form in forms.split())
     table = []
@@ -94,17 +90,13 @@ PEOPLE = (
 )
 KIN = nouns("kin", "mother mothers 妈妈 位, father fathers 爸爸 位, friend friends 朋友 个")
 CLOTHES = nouns("clothes", "hat hats 帽子 顶, coat coats 大衣 件, shirt shirts 衬衫 件")
-PAIRS = nouns(
-    "pair", "shoes shoes 鞋 双, glasses glasses 眼镜 副, trousers trousers 裤子 条", ("pair", "pairs")
-)
+PAIRS = nouns("pair", "shoes shoes 鞋 双, glasses glasses 眼镜 副, trousers trousers 裤子 条", ("pair", "pairs"))
 SMALL = nouns(
     "goods",
     "book books 书 本, newspaper newspapers 报纸 份, letter letters 信 封, umbrella umbrellas 雨伞 把, "
     "cup cups 杯子 个, watch watches 手表 块",
 )
-LARGE = nouns(
-    "goods", "car cars 汽车 辆, bicycle bicycles 自行车 辆, chair chairs 椅子 把, table tables 桌子 张"
-)
+LARGE = nouns("goods", "car cars 汽车 辆, bicycle bicycles 自行车 辆, chair chairs 椅子 把, table tables 桌子 张")
 ANIMALS = nouns("animal", "cat cats 猫 只, dog dogs 狗 只, horse horses 马 匹, bird birds 鸟 只")
 FOOD = nouns("food", "apple apples 苹果 个, egg eggs 鸡蛋 个, cake cakes 蛋糕 个")
 DRINKS = nouns("drink", "tea tea 茶 杯, coffee coffee 咖啡 杯, milk milk 牛奶 杯", ("cup", "cups"))
@@ -269,9 +261,7 @@ def the(dice: Dice, noun: Noun, *, adj: float = 0.4, pointer: str = "") -> Phras
 def who_did(dice: Dice, noun: Noun) -> Phrase:
     """ "the girl who bought two hats yesterday" (昨天买了两顶帽子的女孩)."""
     said = clause(dice, tenses=(PAST, PAST, STATE, NOW), subject=Phrase("who"), rich=False)
-    return Phrase(
-        f"the {noun.one} who {said.predicate_en()}", f"{said.predicate_zh()}的{noun.zh}", heavy=True
-    )
+    return Phrase(f"the {noun.one} who {said.predicate_en()}", f"{said.predicate_zh()}的{noun.zh}", heavy=True)
 
 
 def person(dice: Dice, *, rich: bool = False, pronouns: Mapping[str, str] = SUBJECTS) -> Phrase:
@@ -306,9 +296,7 @@ def known(dice: Dice, noun: Noun) -> Phrase:
     """ "the hat on the table" (桌子上的那顶帽子), "the hat that the boy bought" (男孩买的那顶帽子)."""
     if noun.kind == "drink":
         return pointed(dice, noun)
-    verbs = [
-        verb for verb in VERBS if verb.kind in PAST.kinds and any(noun in each for _, each in verb.senses)
-    ]
+    verbs = [verb for verb in VERBS if verb.kind in PAST.kinds and any(noun in each for _, each in verb.senses)]
     one = count(Phrase("the", "那"), Phrase(), noun, single=True)
     if noun.unit or (noun in PORTABLE.values() and dice.chance(0.4)):
         spot = dice.entry(SPOTS)
@@ -417,9 +405,7 @@ class Clause:
         return self.subject.zh + self.predicate_zh()
 
 
-def thing(
-    dice: Dice, noun: Noun, others: tuple[Noun, ...], tense: Tense, *, negative: bool, rich: bool
-) -> Phrase:
+def thing(dice: Dice, noun: Noun, others: tuple[Noun, ...], tense: Tense, *, negative: bool, rich: bool) -> Phrase:
     """The object of a verb; which forms it may take depends on the tense."""
     adj = dice.adjective(noun, 0.3)
     if noun.kind == "game":
@@ -674,9 +660,7 @@ def but(dice: Dice) -> Pair:
 
 def greetings() -> list[Pair]:
     """ "hello world" (你好世界) and its like; so few that all of them are trained on."""
-    pairs = [
-        (f"{en} {name}", zh.format(who)) for en, zh in GREETINGS.items() for name, who in GREETED.items()
-    ]
+    pairs = [(f"{en} {name}", zh.format(who)) for en, zh in GREETINGS.items() for name, who in GREETED.items()]
     return pairs + [(f"{en}!", f"{zh}！") for en, zh in pairs]
 
 
@@ -724,16 +708,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the tiny English-Chinese corpus.")
     default = Path(__file__).resolve().parent.parent / "data" / "tiny"
     parser.add_argument("--out", type=Path, default=default, help="folder to write to (default: data/tiny)")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 if the files there differ"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the files there differ")
     args = parser.parse_args()
     files = render()
     if args.check:
         paths = {name: args.out / name for name in files}
-        stale = [
-            name for name, path in paths.items() if not path.is_file() or path.read_bytes() != files[name]
-        ]
+        stale = [name for name, path in paths.items() if not path.is_file() or path.read_bytes() != files[name]]
         print(
             f"differs from what this script writes: {', '.join(stale)}" if stale else "up to date",
             file=sys.stderr,

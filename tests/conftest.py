@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -47,3 +48,44 @@ def write_lines(tmp_path: Path) -> Callable[[str, list[str]], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def copy_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration file for copying digits, in an empty folder that becomes the current one."""
+    return write_copy_task(tmp_path, monkeypatch)
+
+
+def write_copy_task(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Source and target are the same 2 to 8 digits; validation and test lines are not among the training ones."""
+    monkeypatch.chdir(folder)
+    random = Random(1)
+    lines = sorted({" ".join(random.choices("0123456789", k=random.randint(2, 8))) for _ in range(1500)})
+    random.shuffle(lines)
+    for name, part in (("train", lines[100:]), ("val", lines[:50]), ("test", lines[50:100])):
+        for side in ("en", "de"):
+            (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
+    config = folder / "copy.yaml"
+    config.write_text(COPY_TASK, encoding="utf-8")
+    return config
+
+
+COPY_TASK = """\
+data:
+  train: {src: train.en, tgt: train.de}
+  validation: {src: val.en, tgt: val.de}
+  test: {src: test.en, tgt: test.de}
+  max_length: 20
+tokenizer: {type: word, vocab_size: 14}
+model: {d_model: 32, num_heads: 4, d_ff: 64, num_encoder_layers: 1, num_decoder_layers: 1, max_positions: 64}
+training:
+  max_steps: 12
+  batch_tokens: 400
+  learning_rate: 5.0e-3
+  warmup_steps: 50
+  validate_every: 6
+  log_every: 3
+  device: cpu
+  threads: 1
+decoding: {beam_size: 3, max_length: 30}
+"""

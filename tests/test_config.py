@@ -1,0 +1,484 @@
+"""A run's YAML: what is read from it, and what a mistake in it is answered with."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from nmt import config as config_module
+from nmt.config import Config, CorpusFiles, Section
+from nmt.config_file import load_config
+from nmt.errors import ConfigError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHIPPED = sorted((REPOSITORY / "configs").glob("*.yaml"))
+SECTIONS = [
+    member
+    for _, member in inspect.getmembers(config_module, inspect.isclass)
+    if issubclass(member, Section) and member is not Section
+]
+
+DATA = """\
+data:
+  train: {src: train.en, tgt: train.de}
+  validation:
+    src: val.en
+    tgt: val.de
+"""
+TRAINING = """\
+training:
+  max_steps: 5000
+"""
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """`load(text, *overrides)` writes run.yaml and reads it."""
+
+    def from_text(text: str, *overrides: str) -> Config:
+        path = tmp_path / "run.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_config(path, overrides)
+
+    return from_text
+
+
+def message_of(load: Load, text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text, *overrides)
+    return str(caught.value)
+
+
+def line_with(text: str, part: str) -> int:
+    """The number of the one line that holds `part`."""
+    (number,) = [number for number, line in enumerate(text.split("\n"), start=1) if part in line]
+    return number
+
+
+# ------------------------------------------------------------------------------------------- unknown keys
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "meant"),
+    [
+        (DATA + TRAINING + "modle: {}\n", "modle", "model"),
+        (DATA + TRAINING + "model:\n  nun_heads: 8\n", "model.nun_heads", "model.num_heads"),
+        (DATA + TRAINING + "  warm_up_steps: 8\n", "training.warm_up_steps", "training.warmup_steps"),
+        (DATA + TRAINING + "model:\n  learning_rate: 1.0\n", "model.learning_rate", "training.learning_rate"),
+        (DATA + "  beam_size: 4\n" + TRAINING, "data.beam_size", "decoding.beam_size"),
+        (DATA + "    tgtt: val.fr\n" + TRAINING, "data.validation.tgtt", "data.validation.tgt"),
+        (DATA + "  test:\n    a: {src: a.en, tgt: a.de}\n    b: {src: b.en, tgt: b.de, scr: c}\n" + TRAINING,
+         "data.test.b.scr", "data.test.b.src"),
+        ("data:\n  validation: {src: v.en, tgt: v.de}\n  train:\n  - {src: a.en, tgt: a.de}\n"
+         "  - src: b.en\n    tgt: b.de\n    trgt: c.de\n" + TRAINING, "data.train.1.trgt", "data.train.1.tgt"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(
+    load: Load, tmp_path: Path, text: str, key: str, meant: str
+) -> None:
+    line = line_with(text, f"{key.rpartition('.')[2]}:")
+    expected = f"{tmp_path / 'run.yaml'}:{line}: unknown key {key}; did you mean {meant}?"
+    assert message_of(load, text) == expected
+
+
+def test_a_key_that_resembles_nothing_is_answered_with_the_keys_that_are_known_there(load: Load) -> None:
+    message = message_of(load, DATA + TRAINING + "evaluation:\n  zzzzzz: 1\n")
+    assert "unknown key evaluation.zzzzzz; known here: metrics, validation_beam_size" in message
+
+
+def test_every_mistake_is_reported_at_once_each_on_its_line(load: Load, tmp_path: Path) -> None:
+    text = DATA + TRAINING + "  sede: 3\nmodel:\n  d_model: big\n  drop_out: 0.1\n"
+    lines = message_of(load, text).split("\n")
+    for part, line in zip(("training.sede", "model.d_model is 'big'", "model.drop_out"), (8, 10, 11), strict=True):
+        assert any(shown.startswith(f"{tmp_path / 'run.yaml'}:{line}: ") and part in shown for shown in lines), part
+    assert len(lines) == 3
+
+
+def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None:
+    text = "data:\n  train: {src: a.en, tgt: a.de}\n  validation:\n    src: v.en\n" + TRAINING
+    assert message_of(load, text).endswith("run.yaml:3: data.validation.tgt is missing")
+
+
+# -------------------------------------------------------------------------------------------- YAML itself
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        (DATA + TRAINING + "  seed: 1\n  max_steps: 6000\n", 9, "max_steps"),
+        (DATA + TRAINING + "data:\n  max_length: 3\n", 8, "data"),
+        (DATA + "    src: other.en\n" + TRAINING, 6, "src"),
+        ("data:\n  train:\n  - {src: a.en, tgt: a.de}\n  - {src: b.en,\n     src: c.en}\n", 5, "src"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
+    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} stands here twice"
+
+
+@pytest.mark.parametrize(
+    ("broken", "line"),
+    [("model: {d_model: [3}\n", 8), ("\tmodel: 3\n", 8), ("model: 'a\n", 9), ("model: d_ff: 3\n", 8)],
+)
+def test_a_syntax_error_names_the_line(load: Load, tmp_path: Path, broken: str, line: int) -> None:
+    assert message_of(load, DATA + TRAINING + broken).startswith(f"{tmp_path / 'run.yaml'}:{line}: not valid YAML: ")
+
+
+@pytest.mark.parametrize("code", ["no", "NO", "on", "y", "off"])
+def test_a_language_that_yaml_takes_for_a_truth_value_stays_text(load: Load, code: str) -> None:
+    config = load(f"{DATA}  tgt_lang: {code}\n{TRAINING}")
+    assert config.data.tgt_lang == code
+
+
+@pytest.mark.parametrize("written", ["true", "True", "false", "False"])
+def test_true_and_false_are_still_truth_values(load: Load, written: str) -> None:
+    config = load(f"{DATA}{TRAINING}tokenizer: {{byte_fallback: {written}}}\n")
+    assert config.tokenizer.byte_fallback is (written.lower() == "true")
+
+
+@pytest.mark.parametrize("written", ["1e-3", "1E-3", "1.e-3", "0.001", ".1e-2", "+1e-3", "100e-5"])
+def test_a_float_may_be_written_with_an_exponent_and_no_point(load: Load, written: str) -> None:
+    assert load(f"{DATA}{TRAINING}  learning_rate: {written}\n").training.learning_rate == 1e-3
+
+
+def test_an_exponent_makes_a_float_where_the_type_does_not_say_so(load: Load) -> None:
+    message = message_of(load, f"{DATA}{TRAINING}tokenizer: {{type: 1e-3}}\n")
+    assert "tokenizer.type is 0.001;" in message
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: no such file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: cannot be read as a configuration")
+
+
+def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("data: Köln\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.yaml: cannot be read as a configuration"):
+        load_config(path)
+
+
+@pytest.mark.parametrize("text", ["", "# only a remark\n", "- data\n- training\n", "data\n", "---\n"])
+def test_a_file_without_sections_is_told_which_sections_there_are(load: Load, text: str) -> None:
+    message = message_of(load, text)
+    assert "run.yaml: not a configuration; " in message
+    assert message.endswith("data, tokenizer, model, training, decoding, evaluation")
+
+
+# ------------------------------------------------------------------------------------ values and agreement
+
+
+@pytest.mark.parametrize(
+    ("rest", "parts"),
+    [
+        ("model: {d_model: 100, num_heads: 3}", ["model.d_model (100)", "divisible by model.num_heads (3)"]),
+        ("model: {d_model: 35, num_heads: 5}", ["model.d_model (35)", "even", "sinusoidal"]),
+        ("tokenizer: {joint: false}", ["model.tie_embeddings: all", "tokenizer.joint: true", "decoder", "none"]),
+        ("model: {max_positions: 128}\ndecoding: {max_length: 100}",
+         ["data.max_length (128)", "less than model.max_positions (128)"]),
+        ("model: {max_positions: 256}", ["decoding.max_length (256)", "less than model.max_positions (256)"]),
+        ("decoding: {min_length: 11}", ["decoding.min_length (11)", "at most 10"]),
+        ("decoding: {min_length: 4, max_length: 3}", ["decoding.min_length (4)", "decoding.max_length"]),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_agree_are_refused(load: Load, rest: str, parts: list[str]) -> None:
+    message = message_of(load, f"{DATA}{TRAINING}{rest}\n")
+    assert [part for part in parts if part not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("training", "parts"),
+    [
+        ("{seed: 3}", ["one of", "training.max_steps", "training.max_epochs", "training.max_minutes"]),
+        ("{max_epochs: 3, schedule: cosine}", ["training.schedule: cosine", "training.max_steps", "not set"]),
+        ("{max_minutes: 3, schedule: linear}", ["training.schedule: linear", "training.max_steps", "not set"]),
+        ("{max_steps: 1000, warmup_steps: 1000, schedule: cosine}",
+         ["training.warmup_steps (1000)", "less than training.max_steps (1000)"]),
+        ("{max_steps: 9, warmup_steps: 10, schedule: linear}", ["warmup_steps (10)", "training.max_steps (9)"]),
+        ("{max_steps: 9, learning_rate: 1e-3, min_learning_rate: 2e-3}",
+         ["training.min_learning_rate (0.002)", "training.learning_rate (0.001)"]),
+        ("{max_steps: 9, batch_tokens: 128}", ["training.batch_tokens (128)", "more than data.max_length (128)"]),
+    ],
+)  # fmt: skip
+def test_training_values_that_do_not_agree_are_refused(load: Load, training: str, parts: list[str]) -> None:
+    message = message_of(load, f"{DATA}training: {training}\n")
+    assert [part for part in parts if part not in message] == []
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "training: {max_epochs: 1}",
+        "training: {max_minutes: 0.5}",
+        "training: {max_steps: 9, schedule: constant}",  # ends before the warm-up does: allowed without an end point
+        "training: {max_steps: 11, warmup_steps: 10, schedule: cosine}",
+        "training: {max_steps: 9, learning_rate: 1e-3, min_learning_rate: 1e-3}",
+        "training: {max_steps: 9, batch_tokens: 129}",
+        "training: {max_steps: 9}\nmodel: {d_model: 35, num_heads: 5, positions: learned}",
+        "training: {max_steps: 9}\nmodel: {max_positions: 257}",
+        "training: {max_steps: 9}\nmodel: {tie_embeddings: decoder}\ntokenizer: {joint: false}",
+        "training: {max_steps: 9}\ndecoding: {min_length: 3, max_length: 3}",
+    ],
+)
+def test_values_that_just_agree_are_taken(load: Load, rest: str) -> None:
+    config = load(f"{DATA}{rest}\n")
+    for section, values in yaml.safe_load(rest).items():
+        for key, value in values.items():
+            assert getattr(getattr(config, section), key) == (float(value) if value == "1e-3" else value)
+
+
+@pytest.mark.parametrize(
+    ("rest", "key", "found"),
+    [
+        ("model: {dropout: 1.0}", "model.dropout", "1.0"),
+        ("model: {d_model: 0}", "model.d_model", "0"),
+        ("model: {norm: sandwich}", "model.norm", "'sandwich'"),
+        ("model: {num_heads: 4.5}", "model.num_heads", "4.5"),
+        ("tokenizer: {vocab_size: 4}", "tokenizer.vocab_size", "4"),
+        ("decoding: {length_penalty: .nan}", "decoding.length_penalty", "nan"),
+        ("decoding: {max_length_ratio: .inf}", "decoding.max_length_ratio", "inf"),
+        ("evaluation: {metrics: []}", "evaluation.metrics", "[]"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_shown_with_its_key_and_line(load: Load, rest: str, key: str, found: str) -> None:
+    assert f"run.yaml:8: {key} is {found}; it " in message_of(load, f"{DATA}{TRAINING}{rest}\n")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:", "CPU"])
+def test_a_device_that_does_not_exist_is_refused(load: Load, device: str) -> None:
+    assert f"training.device is '{device}'" in message_of(load, f"{DATA}{TRAINING}  device: '{device}'\n")
+
+
+# ---------------------------------------------------------------------------------------------------- data
+
+
+def test_paths_are_relative_to_the_configuration_wherever_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    data = "data:\n  train: {src: ../d/a.en, tgt: /d/a.de}\n  validation: {src: v.en, tgt: ~/v.de}\n"
+    (tmp_path / "configs" / "run.yaml").write_text(data + TRAINING)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = load_config(Path("../configs/run.yaml"))
+    assert config.data.train == (CorpusFiles(src=tmp_path / "d" / "a.en", tgt=Path("/d/a.de")),)
+    assert config.data.validation.src == tmp_path / "configs" / "v.en"
+    assert config.data.validation.tgt == tmp_path / "home" / "v.de"
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt"), [("train.en", "train.de"), ("train.en.gz", "train.de.gz"), ("a.b/c.tok.en", "c.x.de.gz")]
+)
+def test_the_languages_are_the_suffixes_of_the_first_training_files(load: Load, src: str, tgt: str) -> None:
+    text = f"data:\n  train:\n  - {{src: {src}, tgt: {tgt}}}\n  - {{src: x.fr, tgt: x.it}}\n"
+    config = load(text + "  validation: {src: v.txt, tgt: v.txt}\n" + TRAINING)
+    assert (config.data.src_lang, config.data.tgt_lang) == ("en", "de")
+
+
+def test_a_language_that_is_given_wins_over_the_suffix(load: Load) -> None:
+    config = load(f"{DATA}  tgt_lang: zh\n{TRAINING}")
+    assert (config.data.src_lang, config.data.tgt_lang) == ("en", "zh")
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz", "train", "en", ".en", "train.EN", "train.eng"])
+def test_a_language_that_no_suffix_tells_is_asked_for(load: Load, name: str) -> None:
+    text = DATA.replace("train.de", name) + TRAINING
+    message = message_of(load, text)
+    assert "data.tgt_lang" in message
+    assert "add data.tgt_lang" in message
+    assert name in message
+    assert load(text.replace("training:", "  tgt_lang: de\ntraining:")).data.tgt_lang == "de"
+
+
+def test_the_training_corpus_is_one_or_a_list(load: Load, tmp_path: Path) -> None:
+    one = load(DATA + TRAINING)
+    first = CorpusFiles(src=tmp_path / "train.en", tgt=tmp_path / "train.de")
+    assert one.data.train == (first,)
+    several = load(
+        "data:\n  train:\n  - {src: train.en, tgt: train.de}\n  - {src: b.en.gz, tgt: b.de.gz}\n"
+        "  validation: {src: val.en, tgt: val.de}\n" + TRAINING
+    )
+    assert several.data.train == (first, CorpusFiles(src=tmp_path / "b.en.gz", tgt=tmp_path / "b.de.gz"))
+
+
+def test_an_empty_list_of_training_corpora_is_refused(load: Load) -> None:
+    message = message_of(load, "data:\n  train: []\n  validation: {src: val.en, tgt: val.de}\n" + TRAINING)
+    assert "run.yaml:2: data.train is []" in message
+
+
+def test_a_test_set_is_one_or_named(load: Load, tmp_path: Path) -> None:
+    files = CorpusFiles(src=tmp_path / "t.en", tgt=tmp_path / "t.de")
+    assert load(DATA + TRAINING).data.test == {}
+    assert load(f"{DATA}  test: {{src: t.en, tgt: t.de}}\n{TRAINING}").data.test == {"test": files}
+    named = load(
+        f"{DATA}  test:\n    flickr: {{src: t.en, tgt: t.de}}\n    coco-2.x: {{src: t.en, tgt: t.de}}\n{TRAINING}"
+    )
+    assert named.data.test == {"flickr": files, "coco-2.x": files}
+    assert list(named.data.test) == ["flickr", "coco-2.x"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "a b", ""])
+def test_a_test_set_whose_name_cannot_be_a_file_is_refused(load: Load, name: str) -> None:
+    message = message_of(load, f"{DATA}  test: {{'{name}': {{src: t.en, tgt: t.de}}}}\n{TRAINING}")
+    assert repr(name) in message
+    assert "data.test" in message
+
+
+# --------------------------------------------------------------------------------------------------- --set
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("training.max_steps=100", "training", "max_steps", 100),
+        ("training.learning_rate=5e-4", "training", "learning_rate", 5e-4),
+        ("training.clip_norm=null", "training", "clip_norm", None),
+        ("training.clip_norm=", "training", "clip_norm", None),
+        ("training.adam_betas=[0.8, 0.9]", "training", "adam_betas", (0.8, 0.9)),
+        ("tokenizer.byte_fallback=false", "tokenizer", "byte_fallback", False),
+        ("data.tgt_lang=no", "data", "tgt_lang", "no"),
+        ("model.norm=post", "model", "norm", "post"),
+        ("evaluation.metrics=[ter, bleu]", "evaluation", "metrics", ("ter", "bleu")),
+        ("decoding.beam_size= 7", "decoding", "beam_size", 7),
+        ("decoding.beam_size =7", "decoding", "beam_size", 7),
+    ],
+)
+def test_set_replaces_one_value_even_in_a_section_that_the_file_lacks(
+    load: Load, override: str, section: str, key: str, value: object
+) -> None:
+    before = load(DATA + TRAINING).model_dump()
+    after = load(DATA + TRAINING, override).model_dump()
+    assert after[section].pop(key) == value
+    del before[section][key]
+    assert after == before
+
+
+def test_the_last_of_several_sets_wins(load: Load) -> None:
+    config = load(DATA + TRAINING, "training.seed=2", "model.d_ff=8", "training.seed=3")
+    assert (config.training.seed, config.model.d_ff) == (3, 8)
+
+
+def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_path: Path) -> None:
+    config = load(DATA + TRAINING, "data.train={src: b.en, tgt: b.de}", "data.validation.src=c.en")
+    assert config.data.train == (CorpusFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
+    assert config.data.validation == CorpusFiles(src=tmp_path / "c.en", tgt=tmp_path / "val.de")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("training.max_step", "training.max_steps"),
+        ("model.beam_size", "decoding.beam_size"),
+        ("data.validation.scr", "data.validation.src"),
+    ],
+)
+def test_an_unknown_key_in_set_is_said_to_come_from_there(load: Load, key: str, meant: str) -> None:
+    message = message_of(load, DATA + TRAINING, f"{key}=3")
+    assert message == f"--set {key}: unknown key {key}; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    "override", ["training.max_steps", "max_steps=3", "=3", ".=3", "training.=3", ".max_steps=3", ""]
+)
+def test_a_malformed_set_shows_how_it_is_written(load: Load, override: str) -> None:
+    message = message_of(load, DATA + TRAINING, override)
+    assert message == f"--set {override}: should be section.key=value, for example training.max_steps=100"
+
+
+def test_a_set_below_a_value_that_holds_no_keys_is_refused(load: Load) -> None:
+    message = message_of(load, DATA + TRAINING, "training.max_steps.x=3")
+    assert message.startswith("--set training.max_steps.x=3: ")
+
+
+def test_a_wrong_value_in_set_is_said_to_come_from_there(load: Load) -> None:
+    message = message_of(load, DATA + TRAINING, "model.d_ff=wide")
+    assert message.startswith("--set model.d_ff: model.d_ff is 'wide'; it should be a valid integer")
+
+
+def test_broken_yaml_in_set_is_said_to_come_from_there(load: Load) -> None:
+    assert message_of(load, DATA + TRAINING, "model.d_ff=[3").startswith("--set model.d_ff=[3")
+
+
+def test_a_key_that_stands_twice_in_set_is_refused(load: Load) -> None:
+    message = message_of(load, DATA + TRAINING, "data.train={src: a.en, src: b.en}")
+    assert message.startswith("--set data.train")
+    assert "'src' stands here twice" in message
+
+
+# ------------------------------------------------------------------------------------------ the objects
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("training", "seed"), ("model", "d_model"), ("data", "max_length"), ("decoding", "beam_size")]
+)
+def test_a_configuration_cannot_be_changed(load: Load, section: str, key: str) -> None:
+    config = load(DATA + TRAINING)
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(getattr(config, section), key, 3)
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(config, section, getattr(config, section))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("data.tgt_lang=no", "training.learning_rate=1e-05", "training.clip_norm=null", "training.max_minutes=1e+20"),
+        ("data.test={coco: {src: ü/a b.en, tgt: '#1: x.de'}, '2016': {src: 译.en, tgt: b.de}}",),
+        ("data.train=[{src: a.en.gz, tgt: a.de.gz}, {src: b.en, tgt: b.de}]", "evaluation.metrics=[ter]"),
+        ("tokenizer.joint=false", "model.tie_embeddings=none", "tokenizer.type=word", "training.device='cuda:1'"),
+    ],
+)
+def test_the_configuration_written_out_reads_back_the_same(
+    load: Load, tmp_path: Path, overrides: Sequence[str]
+) -> None:
+    config = load(DATA + TRAINING, *overrides)
+    elsewhere = tmp_path / "runs" / "x" / "config.yaml"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(elsewhere) == config
+
+
+def test_the_configuration_written_out_holds_every_default(load: Load) -> None:
+    written = yaml.safe_load(load(DATA + TRAINING).to_yaml())
+    assert set(written) == set(Config.model_fields)
+    for name, field in Config.model_fields.items():
+        assert isinstance(field.annotation, type)
+        assert issubclass(field.annotation, Section)
+        assert set(written[name]) == set(field.annotation.model_fields)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_field_of_every_section_says_what_it_is(section: type[Section]) -> None:
+    assert section.__doc__
+    missing = [name for name, field in section.model_fields.items() if len(field.description or "") < 8]
+    assert section.model_fields
+    assert missing == []
+
+
+def test_the_sections_that_are_checked_are_all_of_them() -> None:
+    assert {"Config", "CorpusFiles"} < {section.__name__ for section in SECTIONS}
+    assert {field.annotation for field in Config.model_fields.values()} < set(SECTIONS)
+
+
+def test_there_are_configurations_to_try() -> None:
+    assert SHIPPED
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_configuration_of_the_repository_loads(path: Path) -> None:
+    config = load_config(path)
+    for files in (*config.data.train, config.data.validation, *config.data.test.values()):
+        assert files.src.is_relative_to(REPOSITORY / "data")
+        assert files.tgt.is_relative_to(REPOSITORY / "data")

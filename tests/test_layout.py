@@ -1,0 +1,77 @@
+"""The order of the rooms: a file imports only what stands above it, and small things do not load torch."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "nmt"
+
+# As data flows. A new file takes its place here.
+ORDER = """
+    errors config config_file runs device masks
+    data.corpus data.cleaning data.vocabulary data.tokenizer data.statistics data.dataset data.batches
+    models.interface models.attention models.transformer models.factory
+    checkpoint
+    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
+    evaluation.metrics evaluation.evaluate
+    training.loss training.optimization training.stopping training.interruption training.monitor training.preflight
+    training.trainer
+    __init__ cli __main__
+""".split()
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """The project's modules that a file imports, anywhere in it, in the words of ORDER."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            inside = node.module is not None and f"{node.module}.".startswith("nmt.")
+            # `from nmt.data import corpus` names a module too
+            names = [f"{node.module}.{alias.name}" for alias in node.names] if inside else []
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "nmt":
+                inner = parts[1:]
+                while inner and ".".join(inner) not in ORDER:
+                    inner.pop()
+                yield ".".join(inner) or "__init__"
+
+
+def test_every_file_has_its_place_in_the_order() -> None:
+    rooms = {module_name(path) for path in PACKAGE.rglob("*.py")}
+    empty = {name for name in rooms if name.endswith(".__init__")}
+    assert rooms - empty == set(ORDER)
+    assert all((PACKAGE / name.replace(".", "/")).with_suffix(".py").read_text() == "" for name in empty)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_file_imports_only_what_stands_above_it(name: str) -> None:
+    path = (PACKAGE / name.replace(".", "/")).with_suffix(".py")
+    above = ORDER[: ORDER.index(name)]
+    assert [imported for imported in imported_modules(path) if imported not in above] == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import nmt",
+        "import nmt.data.tokenizer",
+        "import nmt.cli, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main()\nexcept SystemExit: pass",
+    ],
+)
+def test_torch_is_not_loaded_without_need(program: str) -> None:
+    check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

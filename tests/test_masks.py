@@ -1,0 +1,52 @@
+"""The masks against tensors written by hand; True means "may attend"."""
+
+import torch
+
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.masks import for_heads, look_ahead_mask, padding_mask
+
+
+def test_only_real_tokens_may_be_attended_to() -> None:
+    ids = torch.tensor([[7, 8, 9, 2], [7, 2, 0, 0], [2, 0, 0, 0]])
+    expected = torch.tensor([[True, True, True, True], [True, True, False, False], [True, False, False, False]])
+    assert torch.equal(padding_mask(ids, pad_id=0), expected)
+
+
+def test_of_the_special_ids_only_padding_is_masked() -> None:
+    ids = torch.tensor([[PAD_ID, BOS_ID, EOS_ID, UNK_ID]])
+    assert padding_mask(ids, PAD_ID).tolist() == [[False, True, True, True]]
+
+
+def test_the_padding_id_is_the_one_that_was_asked_for() -> None:
+    assert padding_mask(torch.tensor([[0, 5, 9]]), pad_id=9).tolist() == [[True, True, False]]
+
+
+def test_a_position_sees_itself_and_what_came_before() -> None:
+    expected = [
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
+    ]
+    assert look_ahead_mask(4).tolist() == expected
+    assert look_ahead_mask(4).dtype == torch.bool
+
+
+def test_the_first_position_sees_itself_alone() -> None:
+    assert look_ahead_mask(1).tolist() == [[True]]
+
+
+def test_a_padding_mask_is_the_same_for_every_head_and_query() -> None:
+    mask = torch.tensor([[True, True, False], [True, False, False]])  # (B, S)
+    heads = for_heads(mask)
+    assert heads.shape == (2, 1, 1, 3)  # (B, 1, 1, S)
+    everywhere = heads.expand(2, 4, 5, 3)  # (B, H, Q, S)
+    for head in range(4):
+        for query in range(5):
+            assert torch.equal(everywhere[:, head, query], mask)
+
+
+def test_padding_and_look_ahead_together_allow_what_both_allow() -> None:
+    both = for_heads(padding_mask(torch.tensor([[5, 6, 0]]), pad_id=0)) & look_ahead_mask(3)
+    assert both.shape == (1, 1, 3, 3)
+    assert both[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, False]]

@@ -1,0 +1,118 @@
+"""The loss against torch's own, AdamW against its formula, schedules against hand-computed rates, clipping."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nmt.config import TrainingConfig
+from nmt.training.loss import cross_entropy_sums
+from nmt.training.optimization import learning_rate, make_optimizer, update
+
+DISABLED = torch.amp.GradScaler("cpu", enabled=False)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
+def test_the_loss_is_torchs_cross_entropy_over_real_positions(label_smoothing: float) -> None:
+    logits = torch.randn(3, 5, 7, requires_grad=True)
+    tgt_out = torch.tensor([[4, 5, 2, 0, 0], [6, 4, 5, 3, 2], [2, 0, 0, 0, 0]])
+    sums = cross_entropy_sums(logits, tgt_out, label_smoothing, pad_id=0)
+    expected = F.cross_entropy(
+        logits.flatten(0, 1), tgt_out.flatten(), ignore_index=0, reduction="sum", label_smoothing=label_smoothing
+    )
+    plain = F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=0, reduction="sum")
+    torch.testing.assert_close(sums.smoothed, expected)
+    torch.testing.assert_close(sums.cross_entropy, plain.detach())
+    (of_ours,) = torch.autograd.grad(sums.smoothed, logits, retain_graph=True)
+    (of_torch,) = torch.autograd.grad(expected, logits)
+    torch.testing.assert_close(of_ours, of_torch)
+    assert not sums.cross_entropy.requires_grad
+
+
+def test_the_loss_of_a_known_distribution_by_hand() -> None:
+    # p = (1/2, 1/4, 1/4) and target 1: -ln(1/4) = 1.3863; uniform part (ln 2 + 2 ln 4) / 3 = 1.1552
+    logits = torch.log(torch.tensor([[[0.5, 0.25, 0.25]]]))
+    sums = cross_entropy_sums(logits, torch.tensor([[1]]), 0.1, pad_id=0)
+    assert sums.cross_entropy.item() == pytest.approx(math.log(4))
+    assert sums.smoothed.item() == pytest.approx(0.9 * math.log(4) + 0.1 * (math.log(2) + 2 * math.log(4)) / 3)
+
+
+def rates(schedule: str, steps: list[int], **more: float) -> list[float]:
+    config = TrainingConfig.model_validate(
+        {"max_steps": 1000, "learning_rate": 0.01, "warmup_steps": 100, "schedule": schedule, **more}
+    )
+    return [learning_rate(step, config) for step in steps]
+
+
+def test_schedules_at_hand_computed_points() -> None:
+    steps = [1, 50, 100, 400, 550, 1000]
+    warmup = [0.0001, 0.005, 0.01]
+    assert rates("constant", steps) == pytest.approx([*warmup, 0.01, 0.01, 0.01])
+    assert rates("inverse_sqrt", steps) == pytest.approx([*warmup, 0.005, 0.01 * math.sqrt(100 / 550), 0.01 / 10**0.5])
+    assert rates("linear", steps) == pytest.approx([*warmup, 0.01 * 2 / 3, 0.005, 0.0])
+    assert rates("cosine", steps) == pytest.approx([*warmup, 0.0075, 0.005, 0.0])
+    assert rates("linear", [550, 1000], min_learning_rate=0.002) == pytest.approx([0.006, 0.002])
+    assert rates("inverse_sqrt", [1, 4], warmup_steps=0) == pytest.approx([0.01, 0.005])
+
+
+def test_inverse_sqrt_is_the_papers_formula() -> None:
+    # d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), equation (3), whose peak is (d_model * warmup)^-0.5
+    config = TrainingConfig(max_steps=1, learning_rate=(512 * 4000) ** -0.5, warmup_steps=4000)
+    for step in (1, 10, 3999, 4000, 4001, 100000):
+        paper = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(step, config) == pytest.approx(paper)
+
+
+def test_adamw_and_clipping_follow_their_formulas() -> None:
+    config = TrainingConfig(max_steps=1, clip_norm=0.5, weight_decay=0.1, adam_betas=(0.9, 0.98))
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, config)
+    expected = {name: p.detach().double().numpy().copy() for name, p in model.named_parameters()}
+    first = {name: np.zeros_like(value) for name, value in expected.items()}
+    second = {name: np.zeros_like(value) for name, value in expected.items()}
+    random = np.random.default_rng(0)
+    for step in (1, 2, 3):
+        gradients = {name: random.normal(size=value.shape) for name, value in expected.items()}
+        for name, p in model.named_parameters():
+            p.grad = torch.from_numpy(gradients[name]).float()
+        norm = update(optimizer, DISABLED, config.clip_norm, rate=0.01)
+        true_norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+        assert norm.item() == pytest.approx(true_norm, rel=1e-5)
+        for name, value in expected.items():
+            gradient = gradients[name] * min(1.0, 0.5 / true_norm)
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.98 * second[name] + 0.02 * gradient**2
+            value *= 1 - 0.01 * (0.1 if name == "weight" else 0.0)  # biases do not decay
+            value -= 0.01 * (first[name] / (1 - 0.9**step)) / (np.sqrt(second[name] / (1 - 0.98**step)) + 1e-9)
+            np.testing.assert_allclose(model.get_parameter(name).detach().numpy(), value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, TrainingConfig(max_steps=1))
+    for gradient in (1.0, math.nan, math.inf):
+        for p in model.parameters():
+            p.grad = torch.full_like(p, gradient)
+        before = [p.detach().clone() for p in model.parameters()]
+        update(optimizer, DISABLED, 1.0, rate=0.1)
+        changed = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
+        assert changed == [math.isfinite(gradient)] * 2
+    steps = {float(state["step"]) for state in optimizer.state.values()}
+    assert steps == {1.0}
+
+
+def test_scaled_gradients_are_unscaled_before_they_are_clipped() -> None:
+    weights = {}
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        optimizer = make_optimizer(model, TrainingConfig(max_steps=1))
+        scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, enabled=enabled)
+        loss = model(torch.ones(2, 4)).square().sum()
+        torch.autograd.backward(scaler.scale(loss))
+        norm = update(optimizer, scaler, 0.01, rate=0.1)
+        weights[enabled] = (model.weight.detach().clone(), norm)
+    torch.testing.assert_close(weights[True], weights[False])

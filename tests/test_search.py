@@ -1,0 +1,536 @@
+"""Greedy and beam search by hand, against brute force, and against a search written with loops.
+
+Shapes: B batch, K beams, S source length, V vocabulary.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config import DecodingConfig, ModelConfig
+from nmt.data.batches import pad
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.decoding.beam import beam_search
+from nmt.decoding.constraints import forbid, longest_outputs
+from nmt.decoding.greedy import greedy_search
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.masks import padding_mask
+from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.transformer import Transformer
+
+V = 11
+Prefix = tuple[int, ...]
+NextToken = Callable[[int, Prefix], Mapping[int, float]]
+"""The first source id and a prefix (without <s>) -> probability of each next token; those left out have none."""
+
+
+class TableState:
+    """Remembers every hypothesis's prefix."""
+
+    def __init__(self, keys: list[int], beam_size: int, max_length: int) -> None:
+        self.keys = keys
+        self.prefixes: list[list[Prefix]] = [[()] * beam_size for _ in keys]
+        self.max_length = max_length
+        self.steps = 0
+
+    def select_beams(self, beams: Tensor) -> None:
+        assert beams.shape == (len(self.prefixes), len(self.prefixes[0]))
+        self.prefixes = [
+            [row[beam] for beam in chosen] for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
+        ]
+
+    def select_sentences(self, sentences: Tensor) -> None:
+        self.prefixes = [self.prefixes[row] for row in sentences.tolist()]
+        self.keys = [self.keys[row] for row in sentences.tolist()]
+
+
+class TableModel(Seq2SeqModel):
+    """A model whose distributions are written down."""
+
+    def __init__(self, next_token: NextToken, vocab_size: int = V) -> None:
+        super().__init__()
+        self.next_token = next_token
+        self.vocab_size = vocab_size
+
+    def _logits(self, key: int, prefix: Prefix) -> Tensor:
+        logits = torch.full((self.vocab_size,), -torch.inf)
+        for token, probability in self.next_token(key, prefix).items():
+            logits[token] = math.log(probability) if probability else -torch.inf
+        return logits
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        rows = zip(src_ids[:, 0].tolist(), tgt_in.tolist(), strict=True)
+        return torch.stack(
+            [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
+        )  # (B, T, V)
+
+    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TableState:
+        return TableState(src_ids[:, 0].tolist(), beam_size, max_length)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        assert isinstance(state, TableState)
+        assert tokens.shape == (len(state.prefixes), len(state.prefixes[0]))
+        if state.steps == 0:
+            assert (tokens == BOS_ID).all()
+        else:
+            state.prefixes = [
+                [(*prefix, token) for prefix, token in zip(row, latest, strict=True)]
+                for row, latest in zip(state.prefixes, tokens.tolist(), strict=True)
+            ]
+        state.steps += 1
+        assert state.steps <= state.max_length, "more steps than the search has asked room for"
+        return torch.stack(
+            [
+                torch.stack([self._logits(key, prefix) for prefix in row])
+                for key, row in zip(state.keys, state.prefixes, strict=True)
+            ]
+        )  # (B, K, V)
+
+    def parameter_counts(self) -> dict[str, int]:
+        return {}
+
+
+def source(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    ids = pad(sentences, last=[EOS_ID])
+    return ids, padding_mask(ids, PAD_ID)
+
+
+def beam(
+    model: Seq2SeqModel,
+    sentences: Sequence[Sequence[int]],
+    max_lengths: Sequence[int],
+    beam_size: int,
+    length_penalty: float = 1.0,
+    min_length: int = 1,
+) -> list[list[Hypothesis]]:
+    with torch.no_grad():
+        return beam_search(model, *source(sentences), torch.tensor(max_lengths), beam_size, length_penalty, min_length)
+
+
+def greedy(
+    model: Seq2SeqModel,
+    sentences: Sequence[Sequence[int]],
+    max_lengths: Sequence[int],
+    length_penalty: float = 1.0,
+    min_length: int = 1,
+) -> list[Hypothesis]:
+    with torch.no_grad():
+        return greedy_search(model, *source(sentences), torch.tensor(max_lengths), length_penalty, min_length)
+
+
+def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+# --- By hand ---------------------------------------------------------------------------------------------
+
+A_, B_, END = 4, 5, EOS_ID
+
+TABLE: dict[Prefix, dict[int, float]] = {
+    (): {A_: 0.6, B_: 0.4},
+    (A_,): {END: 0.5, A_: 0.3, B_: 0.2},
+    (B_,): {B_: 0.9, END: 0.1},
+    (B_, B_): {END: 0.8, A_: 0.2},
+    (A_, A_): {END: 0.7, A_: 0.3},
+    (A_, B_): {END: 1.0},
+}
+# With two beams:
+#   step 1   a .60   b .40                                                both go on
+#   step 2   bb .36   a</s> .30   aa .18   ab .12   b</s> .04             "a" is finished; bb and aa go on
+#   step 3   bb</s> .288   aa</s> .126   bba .072   aaa .054              "bb" and "aa" are finished: three, so stop
+# Of the three, the two best by log-probability over length ** alpha:
+#   alpha 0     a  ln .30 = -1.2040    bb ln .288     = -1.2448   aa ln .126     = -2.0715
+#   alpha 1     a  ln .30 = -1.2040    bb ln .288 / 2 = -0.6224   aa ln .126 / 2 = -1.0357
+#   alpha 0.5   a  ln .30 = -1.2040    bb / sqrt 2    = -0.8802   aa / sqrt 2    = -1.4648
+LN_A, LN_BB, LN_AA = math.log(0.30), math.log(0.288), math.log(0.126)
+
+
+def by_hand(key: int, prefix: Prefix) -> Mapping[int, float]:
+    return TABLE[prefix]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [
+        (0.0, [((A_,), LN_A, -1.2040), ((B_, B_), LN_BB, -1.2448)]),
+        (0.5, [((B_, B_), LN_BB, -0.8802), ((A_,), LN_A, -1.2040)]),
+        (1.0, [((B_, B_), LN_BB, -0.6224), ((A_, A_), LN_AA, -1.0357)]),
+    ],
+)
+def test_the_length_penalty_chooses_the_winner(alpha: float, expected: list[tuple[Prefix, float, float]]) -> None:
+    (found,) = beam(TableModel(by_hand), [[9]], [10], beam_size=2, length_penalty=alpha)
+    assert_same(found, [Hypothesis(*values) for values in expected])
+
+
+def test_greedy_takes_the_most_probable_token_though_a_better_sentence_exists() -> None:
+    """a .6, then </s> .5."""
+    (found,) = greedy(TableModel(by_hand), [[9]], [10])
+    assert_same([found], [Hypothesis((A_,), LN_A, -1.2040)])
+
+
+def test_at_the_longest_output_hypotheses_are_finished_as_they_are() -> None:
+    """After step 1: a .6 and b .4, whose scores have no </s> in them."""
+    (found,) = beam(TableModel(by_hand), [[9]], [1], beam_size=2)
+    assert_same(found, [Hypothesis((A_,), -0.5108, -0.5108), Hypothesis((B_,), -0.9163, -0.9163)])
+    # After step 2: bb .36 as it is, and a</s> .30; aa and ab are not among the two best.
+    (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=2)
+    assert_same(found, [Hypothesis((B_, B_), -1.0217, -0.5108), Hypothesis((A_,), LN_A, -1.2040)])
+    (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=2, length_penalty=0.0)
+    assert_same(found, [Hypothesis((B_, B_), -1.0217, -1.0217), Hypothesis((A_,), LN_A, -1.2040)])
+
+
+def test_a_forbidden_end_of_sentence_leaves_the_other_probabilities_as_they_are() -> None:
+    """</s> must wait for two tokens. Step 2: bb .36, aa .18; step 3: bb</s> .288, aa</s> .126, both finished."""
+    (found,) = beam(TableModel(by_hand), [[9]], [10], beam_size=2, length_penalty=0.0, min_length=2)
+    assert_same(found, [Hypothesis((B_, B_), LN_BB, LN_BB), Hypothesis((A_, A_), LN_AA, LN_AA)])
+    # Greedy: a .6, a .3, </s> .7.
+    (best,) = greedy(TableModel(by_hand), [[9]], [10], length_penalty=0.0, min_length=2)
+    assert_same([best], [Hypothesis((A_, A_), LN_AA, LN_AA)])
+
+
+def test_what_ends_below_the_k_best_candidates_is_not_finished() -> None:
+    """Step 2: aa .63, ba .18, b</s> .12: third of two. Step 3: aa</s> .63, ba</s> .108, both finished.
+
+    "b" would have beaten "ba", but was out of the beam when it ended.
+    """
+    table: dict[Prefix, dict[int, float]] = {
+        (): {A_: 0.7, B_: 0.3},
+        (A_,): {A_: 0.9, B_: 0.05, END: 0.05},
+        (B_,): {A_: 0.6, END: 0.4},
+        (A_, A_): {END: 1.0},
+        (B_, A_): {END: 0.6, A_: 0.4},
+    }
+    (found,) = beam(TableModel(lambda _, prefix: table[prefix]), [[9]], [10], beam_size=2, length_penalty=0.0)
+    expected = [((A_, A_), math.log(0.63)), ((B_, A_), math.log(0.108))]
+    assert_same(found, [Hypothesis(tokens, log_prob, log_prob) for tokens, log_prob in expected])
+
+
+def test_an_empty_translation_scores_its_own_log_probability() -> None:
+    model = TableModel(lambda _, prefix: {END: 0.9, A_: 0.1})
+    expected = [Hypothesis((), math.log(0.9), math.log(0.9))]
+    assert_same(greedy(model, [[9]], [5], min_length=0), expected)
+    assert_same(beam(model, [[9]], [5], beam_size=1, min_length=0)[0], expected)
+    # a</s> .09, by alpha 2: ln .09 / 1.
+    (found,) = beam(model, [[9]], [5], beam_size=2, length_penalty=2.0, min_length=0)
+    assert_same(found, [*expected, Hypothesis((A_,), math.log(0.09), math.log(0.09))])
+
+
+def test_a_beam_wider_than_the_choices_finds_each_sentence_once() -> None:
+    """From one prefix, at first, only two tokens can follow: the other four beams stand empty and come to nothing."""
+    (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=6, length_penalty=0.0)
+    expected = {(B_, B_): 0.36, (A_,): 0.30, (A_, A_): 0.18, (A_, B_): 0.12, (B_,): 0.04}
+    assert_same(found, [Hypothesis(ids, math.log(value), math.log(value)) for ids, value in expected.items()])
+
+
+# --- Against brute force ---------------------------------------------------------------------------------
+
+
+def random_table(seed: int, tokens: Sequence[int]) -> NextToken:
+    """Distributions over `tokens` and </s>, with some probability lost to <unk>."""
+    tables: dict[tuple[int, Prefix], dict[int, float]] = {}
+    random = np.random.default_rng(seed)
+    choices = [EOS_ID, UNK_ID, *tokens]
+
+    def next_token(key: int, prefix: Prefix) -> Mapping[int, float]:
+        if (key, prefix) not in tables:
+            drawn = random.dirichlet([0.7] * len(choices))
+            tables[key, prefix] = dict(zip(choices, drawn.tolist(), strict=True))
+        return tables[key, prefix]
+
+    return next_token
+
+
+def every_sentence(
+    next_token: NextToken, tokens: Sequence[int], longest: int, alpha: float, min_length: int
+) -> list[Hypothesis]:
+    """Each sequence of at most `longest` tokens with its score, best first."""
+    found = []
+    for length in range(longest + 1):
+        for sentence in itertools.product(tokens, repeat=length):
+            ends = (EOS_ID,) if length < longest else ()
+            if ends and length < min_length:
+                continue
+            log_prob = sum(
+                math.log(next_token(9, sentence[:place])[token]) for place, token in enumerate(sentence + ends)
+            )
+            found.append(Hypothesis(sentence, log_prob, log_prob / max(1, length) ** alpha))
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 1.7])
+@pytest.mark.parametrize("min_length", [0, 1, 2])
+@pytest.mark.parametrize(("tokens", "longest"), [((4, 5), 3), ((4, 5, 6), 2), ((4,), 5)])
+def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
+    tokens: tuple[int, ...], longest: int, min_length: int, alpha: float
+) -> None:
+    for seed in range(5):
+        next_token = random_table(seed, tokens)
+        expected = every_sentence(next_token, tokens, longest, alpha, min_length)
+        beam_size = 16  # more than there are sentences: never full, so it goes on to the longest
+        assert len(expected) < beam_size
+        (found,) = beam(TableModel(next_token), [[9]], [longest], beam_size, alpha, min_length)
+        assert_same(found, expected)
+
+
+# --- Against searches written with loops -----------------------------------------------------------------
+
+
+def lively_model(seed: int, **changes: object) -> Transformer:
+    """Random, with distributions uneven enough that sentences end early, late or never."""
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0, max_positions=64,
+        tie_embeddings="none", norm=("pre", "post")[seed % 2],
+    )  # fmt: skip
+    model = Transformer(config.model_copy(update=changes), V, V).eval()
+    with torch.no_grad():
+        model.output.weight.mul_(2.0)
+        model.decoder[0].cross_attention.output.weight.mul_(3.0)  # the source matters
+    return model
+
+
+def random_sentences(seed: int, count: int, longest: int = 9) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [random.integers(4, V, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
+
+
+def next_log_probs(model: Seq2SeqModel, sentence: Sequence[int], prefixes: Sequence[Prefix]) -> list[list[float]]:
+    """Log-probabilities after each prefix (all equally long), by running the whole model anew."""
+    src_ids, src_mask = source([sentence] * len(prefixes))
+    tgt_in = torch.tensor([[BOS_ID, *prefix] for prefix in prefixes])
+    with torch.no_grad():
+        log_probs: list[list[float]] = model(src_ids, src_mask, tgt_in)[:, -1].double().log_softmax(dim=-1).tolist()
+    return log_probs
+
+
+def may_follow(token: int, length: int, min_length: int) -> bool:
+    return token not in (PAD_ID, BOS_ID, UNK_ID) and (token != EOS_ID or length >= min_length)
+
+
+def naive_beam(
+    model: Seq2SeqModel, sentence: Sequence[int], longest: int, beam_size: int, alpha: float, min_length: int
+) -> list[Hypothesis]:
+    """What the docstring of `beam_search` says, for one sentence, with lists."""
+    prefixes: list[tuple[Prefix, float]] = [((), 0.0)]
+    finished: list[Hypothesis] = []
+
+    def finish(tokens: Prefix, log_prob: float) -> None:
+        finished.append(Hypothesis(tokens, log_prob, log_prob / max(1, len(tokens)) ** alpha))
+
+    for length in range(longest):
+        following = next_log_probs(model, sentence, [tokens for tokens, _ in prefixes])
+        candidates = [
+            (so_far + log_prob, tokens, token)
+            for (tokens, so_far), log_probs in zip(prefixes, following, strict=True)
+            for token, log_prob in enumerate(log_probs)
+            if may_follow(token, length, min_length)
+        ]
+        candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
+        for log_prob, tokens, token in candidates[:beam_size]:
+            if token == EOS_ID:
+                finish(tokens, log_prob)
+            elif length + 1 == longest:
+                finish((*tokens, token), log_prob)
+        if len(finished) >= beam_size:
+            break
+        prefixes = [((*tokens, token), log_prob) for log_prob, tokens, token in candidates if token != EOS_ID]
+        prefixes = prefixes[:beam_size]
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:beam_size]
+
+
+def naive_greedy(
+    model: Seq2SeqModel, sentence: Sequence[int], longest: int, alpha: float, min_length: int
+) -> Hypothesis:
+    tokens: Prefix = ()
+    total = 0.0
+    while len(tokens) < longest:
+        (log_probs,) = next_log_probs(model, sentence, [tokens])
+        allowed = [token for token in range(V) if may_follow(token, len(tokens), min_length)]
+        best = max(allowed, key=lambda token: log_probs[token])
+        total += log_probs[best]
+        if best == EOS_ID:
+            break
+        tokens = (*tokens, best)
+    return Hypothesis(tokens, total, total / max(1, len(tokens)) ** alpha)
+
+
+SETTINGS = [
+    (seed, beam_size, alpha, min_length)
+    for seed, (beam_size, alpha, min_length) in enumerate(
+        [*itertools.product(range(1, 7), (0.0, 0.7, 1.0, 1.4), (0,)), *itertools.product(range(1, 7), (1.0,), (1, 4))]
+    )
+]
+
+
+@pytest.mark.parametrize(("seed", "beam_size", "alpha", "min_length"), SETTINGS)
+def test_beam_search_finds_what_a_search_with_loops_finds(
+    seed: int, beam_size: int, alpha: float, min_length: int
+) -> None:
+    model = lively_model(seed)
+    sentences = random_sentences(seed, 4)
+    max_lengths = np.random.default_rng(seed).integers(4, 11, size=4).tolist()
+    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length)
+    for sentence, longest, hypotheses in zip(sentences, max_lengths, found, strict=True):
+        assert_same(hypotheses, naive_beam(model, sentence, longest, beam_size, alpha, min_length))
+
+
+def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
+    """Else the comparisons of this file would prove little."""
+    lengths = [
+        len(hypothesis.tokens)
+        for seed in range(20)
+        for hypotheses in beam(lively_model(seed), random_sentences(seed, 4), [9] * 4, beam_size=3, min_length=0)
+        for hypothesis in hypotheses
+    ]
+    assert set(lengths) == set(range(10))
+
+
+@pytest.mark.parametrize("min_length", [0, 1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int) -> None:
+    model = lively_model(seed)
+    sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
+    if min_length == 3:
+        max_lengths = [max(length, 3) for length in max_lengths]
+    expected = [
+        naive_greedy(model, sentence, longest, 0.8, min_length)
+        for sentence, longest in zip(sentences, max_lengths, strict=True)
+    ]
+    assert_same(greedy(model, sentences, max_lengths, 0.8, min_length), expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_beam_of_one_is_greedy(seed: int) -> None:
+    model, sentences = lively_model(seed), random_sentences(seed, 12)
+    max_lengths = np.random.default_rng(seed).integers(1, 12, size=12).tolist()
+    found = beam(model, sentences, max_lengths, 1, 0.6, min_length=0)
+    assert [len(hypotheses) for hypotheses in found] == [1] * 12
+    assert_same(greedy(model, sentences, max_lengths, 0.6, min_length=0), [hypotheses[0] for hypotheses in found])
+
+
+# --- What must not matter --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_neither_the_batch_nor_its_order_changes_a_translation(seed: int, beam_size: int) -> None:
+    model, sentences = lively_model(seed), random_sentences(seed, 10, longest=20)
+    max_lengths = np.random.default_rng(seed).integers(1, 15, size=10).tolist()
+
+    def search(rows: Sequence[int]) -> list[list[Hypothesis]]:
+        chosen, longest = [sentences[row] for row in rows], [max_lengths[row] for row in rows]
+        if beam_size == 1:
+            return [[hypothesis] for hypothesis in greedy(model, chosen, longest)]
+        return beam(model, chosen, longest, beam_size)
+
+    together = search(range(10))
+    for row in range(10):
+        assert_same(search([row])[0], together[row])
+    order = np.random.default_rng(seed).permutation(10).tolist()
+    for row, hypotheses in zip(order, search(order), strict=True):
+        assert_same(hypotheses, together[row])
+    for row, hypotheses in zip([3, 3, 8], search([3, 3, 8]), strict=True):
+        assert_same(hypotheses, together[row])
+
+
+# --- What is promised of every hypothesis ----------------------------------------------------------------
+
+
+def test_special_ids_are_never_emitted_however_much_the_model_loves_them() -> None:
+    model = TableModel(lambda _, prefix: {PAD_ID: 0.5, BOS_ID: 0.3, UNK_ID: 0.19, EOS_ID: 0.002, 4: 0.006, 5: 0.002})
+    (best,) = greedy(model, [[9]], [6])
+    assert_same([best], [Hypothesis((4,) * 6, 6 * math.log(0.006), math.log(0.006))])
+    for beam_size in range(1, 7):
+        (found,) = beam(model, [[9]], [6], beam_size, min_length=0)
+        assert len(found) == beam_size
+        assert {token for hypothesis in found for token in hypothesis.tokens} <= {4, 5}
+
+
+@pytest.mark.parametrize("min_length", [0, 1, 2, 5])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_no_translation_is_shorter_than_min_length(beam_size: int, min_length: int) -> None:
+    """The model would end at once."""
+    model = TableModel(lambda _, prefix: {EOS_ID: 0.9, 4: 0.07, 5: 0.03})
+    (found,) = beam(model, [[9]], [8], beam_size, min_length=min_length)
+    assert min(len(hypothesis.tokens) for hypothesis in found) == min_length
+    (best,) = greedy(model, [[9]], [8], min_length=min_length)
+    assert best.tokens == (4,) * min_length
+    assert best.log_prob == pytest.approx(min_length * math.log(0.07) + math.log(0.9), abs=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
+    """The model hardly ever ends; what is cut off has no </s> in its log-probability."""
+    model = TableModel(lambda _, prefix: {EOS_ID: 0.001, 4: 0.9, 5: 0.099})
+    max_lengths = [3, 1, 7, 2]
+    for longest, hypotheses in zip(max_lengths, beam(model, [[9]] * 4, max_lengths, beam_size), strict=True):
+        assert_same(hypotheses[:1], [Hypothesis((4,) * longest, longest * math.log(0.9), math.log(0.9))])
+        assert all(len(hypothesis.tokens) == longest for hypothesis in hypotheses)
+    for longest, hypothesis in zip(max_lengths, greedy(model, [[9]] * 4, max_lengths), strict=True):
+        assert_same([hypothesis], [Hypothesis((4,) * longest, longest * math.log(0.9), math.log(0.9))])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_probability_is_the_sum_that_forward_gives(seed: int, alpha: float) -> None:
+    model, sentences, longest = lively_model(seed), random_sentences(seed, 5), 7
+    found = beam(model, sentences, [longest] * 5, beam_size=4, length_penalty=alpha)
+    best = greedy(model, sentences, [longest] * 5, length_penalty=alpha)
+    for sentence, hypotheses in zip(sentences * 2, [*found, *([one] for one in best)], strict=True):
+        for hypothesis in hypotheses:
+            ended = (EOS_ID,) if len(hypothesis.tokens) < longest else ()
+            tgt_out = torch.tensor([hypothesis.tokens + ended])  # (1, T)
+            tgt_in = torch.tensor([[BOS_ID, *hypothesis.tokens, EOS_ID][: tgt_out.shape[1]]])
+            with torch.no_grad():
+                log_probs = model(*source([sentence]), tgt_in).log_softmax(dim=-1)  # (1, T, V)
+            total = log_probs.gather(2, tgt_out[:, :, None]).sum().item()
+            assert hypothesis.log_prob == pytest.approx(total, abs=1e-4)
+            assert hypothesis.score == pytest.approx(total / max(1, len(hypothesis.tokens)) ** alpha, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hypotheses_are_different_and_stand_best_first(seed: int) -> None:
+    for alpha in (0.0, 1.0):
+        for hypotheses in beam(lively_model(seed), random_sentences(seed, 5), [8] * 5, 5, alpha):
+            scores = [hypothesis.score for hypothesis in hypotheses]
+            assert len(hypotheses) == 5
+            assert scores == sorted(scores, reverse=True)
+            assert len({hypothesis.tokens for hypothesis in hypotheses}) == 5
+
+
+def test_a_hypothesis_holds_plain_numbers() -> None:
+    model = lively_model(0)
+    found = [greedy(model, [[5, 6]], [5])[0], *beam(model, [[5, 6]], [5], beam_size=2)[0]]
+    for hypothesis in found:
+        assert type(hypothesis.tokens) is tuple
+        assert {type(token) for token in hypothesis.tokens} == {int}
+        assert type(hypothesis.log_prob) is type(hypothesis.score) is float
+
+
+# --- Constraints -----------------------------------------------------------------------------------------
+
+
+def test_longest_outputs_by_hand() -> None:
+    """Ratio 1.5 and ten more, at most 50: 11.5, 14.5 and 25 are rounded down, 160 is cut."""
+    config = DecodingConfig(max_length_ratio=1.5, max_length=50)
+    longest = longest_outputs(torch.tensor([1, 3, 10, 26, 27, 100]), config)
+    assert longest.tolist() == [11, 14, 25, 49, 50, 50]
+    assert longest.dtype == torch.int64
+    assert longest_outputs(torch.tensor([0, 4]), DecodingConfig()).tolist() == [10, 22]
+
+
+def test_forbidding_touches_the_special_ids_and_an_early_end_alone() -> None:
+    log_probs = torch.zeros(2, 3, 6)
+    forbid(log_probs, length=1, min_length=2)
+    assert (log_probs == torch.tensor([-torch.inf, -torch.inf, -torch.inf, -torch.inf, 0, 0])).all()
+    log_probs = torch.zeros(2, 6)
+    forbid(log_probs, length=2, min_length=2)
+    assert (log_probs == torch.tensor([-torch.inf, -torch.inf, 0, -torch.inf, 0, 0])).all()

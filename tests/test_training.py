@@ -1,0 +1,326 @@
+"""The loop: its arithmetic, what it keeps, when it stops, and that going on equals never having stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import nmt.training.preflight
+import nmt.training.trainer
+from nmt.checkpoint import Progress, checkpoint_steps, load_checkpoint, read_progress
+from nmt.config import Config, TrainingConfig
+from nmt.config_file import load_config
+from nmt.data.batches import collate
+from nmt.errors import DataError, NmtError, RunError, TrainingError
+from nmt.evaluation.metrics import HIGHER_IS_BETTER
+from nmt.runs import RunFolder, run_named
+from nmt.training.monitor import Monitor
+from nmt.training.preflight import prepare
+from nmt.training.stopping import seconds_left, stop_reason, total_steps
+from nmt.training.trainer import Trainer, train
+
+
+def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
+    run = run_named(name)
+    train(load_config(config, overrides), run, mode)
+    return run
+
+
+def records(run: RunFolder, kind: str) -> list[dict[str, Any]]:
+    lines = run.metrics_file.read_text(encoding="utf-8").splitlines()
+    return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+
+
+def newest_weights(run: RunFolder) -> bytes:
+    step = checkpoint_steps(run.checkpoints)[-1]
+    return (run.checkpoints / str(step) / "model.safetensors").read_bytes()
+
+
+def new_trainer(config: Config, name: str) -> Trainer:
+    run = run_named(name)
+    run.path.mkdir(parents=True)
+    prepared = prepare(config, run, resuming=False, say=print)
+    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
+    trainer._began = 0.0
+    return trainer
+
+
+def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(copy_task, ["model.dropout=0", "training.label_smoothing=0.1"])
+    trainer = new_trainer(config, "ours")
+    pairs = [([4, 5], [6, 7, 8, 9, 10]), ([4], [5]), ([9, 9, 9], [8, 8])]
+    reference = new_trainer(config, "reference").model
+    # AdamW's first step is the gradient's sign, whatever its size, so look before it.
+    monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
+    trainer._update([collate(pairs[:1]), collate(pairs[1:])])
+
+    # All three pairs in one batch, torch's own mean over the real positions.
+    batch = collate(pairs)
+    logits = reference(batch.src_ids, batch.src_mask, batch.tgt_in)
+    loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1)
+    loss.backward()
+    for ours, theirs in zip(trainer.model.parameters(), reference.parameters(), strict=True):
+        assert ours.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) -> None:
+    config = load_config(copy_task, ["model.dropout=0", "training.learning_rate=1e-12", "training.min_learning_rate=0"])
+    trainer = new_trainer(config, "run")
+    batches = [collate([([4, 5], [6, 7])]), collate([([9], [9, 8, 7, 6])])]
+    total = 0.0
+    for batch in batches:
+        logits = trainer.model(batch.src_ids, batch.src_mask, batch.tgt_in)
+        total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
+        trainer._update([batch])
+    assert trainer.interval.read()["loss"] == pytest.approx(total / 8, rel=1e-5)
+
+
+def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_task: Path) -> None:
+    trainer = new_trainer(load_config(copy_task), "run")
+    corpus = trainer.prepared.validation_corpus
+    batch = collate([corpus[index] for index in range(len(corpus))])
+    logits = trainer.model.eval()(batch.src_ids, batch.src_mask, batch.tgt_in)
+    expected = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0).item()
+    trainer.model.train()
+    assert trainer._validation_loss() == pytest.approx(expected, rel=1e-5)
+    assert trainer.model.training
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(copy_task: Path) -> None:
+    first, second = trained(copy_task, "first"), trained(copy_task, "second")
+    other = trained(copy_task, "other", "training.seed=2")
+    assert newest_weights(first) == newest_weights(second) != newest_weights(other)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_stopped_and_resumed_equals_straight_to_the_bit(copy_task: Path, number: int) -> None:
+    settings = ["training.max_steps=120", "training.validate_every=20", "training.batches_per_update=2"]
+    straight = trained(copy_task, "straight", *settings)
+    command = [sys.executable, "-m", "nmt", "train", "copy.yaml", "--name", "stopped"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics = Path("runs/stopped/metrics.jsonl")
+    while process.poll() is None and not (metrics.exists() and '"step": 27' in metrics.read_text()):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate()
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
+    run = run_named("stopped")
+    saved = checkpoint_steps(run.checkpoints)[-1]
+    assert 20 <= saved < 120 if number == signal.SIGKILL else 27 <= saved < 120
+    trained(copy_task, "stopped", *settings)
+    assert newest_weights(run) == newest_weights(straight)
+    assert run.model_file.read_bytes() == straight.model_file.read_bytes()
+    # The log reads as if nothing had happened, too: each step once, with the same losses at validation.
+    assert [r["step"] for r in records(run, "validation")] == [20, 40, 60, 80, 100, 120]
+    assert [r["loss"] for r in records(run, "validation")] == [r["loss"] for r in records(straight, "validation")]
+    steps = [r["step"] for r in records(run, "train")]
+    assert steps == sorted(set(steps))
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(copy_task: Path) -> None:
+    program = (
+        "import os, sys, nmt.checkpoint as c\n"
+        "original, calls = c.write_json, []\n"
+        "def dying(path, value):\n"
+        "    calls.append(path)\n"
+        "    os._exit(9) if len(calls) == 2 else original(path, value)\n"
+        "c.write_json = dying\n"
+        "from nmt.cli import main\n"
+        "sys.argv = ['nmt', 'train', 'copy.yaml']\n"
+        "main()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 9
+    run = run_named("copy")
+    assert checkpoint_steps(run.checkpoints) == [6]
+    trained(copy_task, "copy")
+    assert newest_weights(run) == newest_weights(trained(copy_task, "straight"))
+
+
+def test_a_finished_run_says_so_and_changes_nothing(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(copy_task, "run")
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    capsys.readouterr()
+    trained(copy_task, "run")
+    assert "finished (training.max_steps, 12, is reached)" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+def test_a_run_goes_on_when_its_limit_is_raised(copy_task: Path) -> None:
+    trained(copy_task, "run")
+    run = trained(copy_task, "run", "training.max_steps=18")
+    assert newest_weights(run) == newest_weights(trained(copy_task, "straight", "training.max_steps=18"))
+    assert run.config().training.max_steps == 18
+
+
+def test_a_run_does_not_go_on_with_other_settings_or_other_text(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    with pytest.raises(RunError, match=r"model\.dropout: 0\.1, not 0\.3"):
+        trained(copy_task, "run", "model.dropout=0.3", "training.max_steps=18")
+    for path in (copy_task.with_name("train.en"), copy_task.with_name("train.de")):
+        path.write_text(path.read_text() + "1 2 3\n")
+    before = newest_weights(run)
+    with pytest.raises(RunError, match="the training corpus has changed"):
+        trained(copy_task, "run", "training.max_steps=18")
+    assert newest_weights(run) == before
+
+
+def test_fresh_sets_the_old_run_aside_and_resume_needs_one(copy_task: Path) -> None:
+    with pytest.raises(RunError, match="nothing to resume"):
+        trained(copy_task, "run", mode="resume")
+    old = newest_weights(trained(copy_task, "run"))
+    new = trained(copy_task, "run", "training.seed=5", mode="fresh")
+    assert newest_weights(run_named("run.old1")) == old != newest_weights(new)
+
+
+def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> None:
+    # The rate rises until the model gets worse again, so that the best one is not among the last.
+    run = trained(
+        copy_task, "run", "training.max_steps=40", "training.validate_every=5", "training.warmup_steps=1000",
+        "training.best_metric=loss", "training.learning_rate=20",
+    )  # fmt: skip
+    losses = {record["step"]: record["loss"] for record in records(run, "validation")}
+    best = min(losses, key=lambda step: losses[step])
+    assert list(losses) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert best < 35, losses
+    assert checkpoint_steps(run.checkpoints) == sorted({best, 35, 40})
+    kept = load_file(run.checkpoints / str(best) / "model.safetensors")
+    assert all(torch.equal(value, kept[name]) for name, value in load_file(run.model_file).items())
+    assert read_progress(run.checkpoints / "40").best_step == best
+
+
+@pytest.mark.parametrize("metric", ["loss", "bleu", "chrf", "ter"])
+def test_patience_ends_a_training_that_gets_no_better(copy_task: Path, metric: str) -> None:
+    run = trained(
+        copy_task, "run", "training.max_steps=1000", "training.validate_every=2", "training.patience=3",
+        f"training.best_metric={metric}", "training.learning_rate=0.3", "training.schedule=constant",
+        "training.warmup_steps=0",
+    )  # fmt: skip
+    values = [record[metric] for record in records(run, "validation")]
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    best = max(range(len(values)), key=lambda index: (sign * values[index], -index))
+    assert len(values) == best + 4 < 500
+
+
+def test_limits_by_epochs_and_by_minutes(copy_task: Path) -> None:
+    by_epochs = trained(copy_task, "epochs", "training.max_steps=null", "training.max_epochs=2")
+    progress = read_progress(by_epochs.checkpoints / str(checkpoint_steps(by_epochs.checkpoints)[-1]))
+    assert (progress.epoch, progress.batch) == (2, 0)
+    tokens = sum(len(line.split()) + 1 for line in Path("train.de").read_text().splitlines())
+    assert progress.tgt_tokens == 2 * tokens
+    start = time.monotonic()
+    trained(copy_task, "minutes", "training.max_steps=null", "training.max_minutes=0.02")
+    assert time.monotonic() - start > 1.2
+
+
+def test_stop_reasons_and_the_time_left() -> None:
+    limits = TrainingConfig(max_steps=100, max_epochs=3, max_minutes=1, patience=2)
+    assert stop_reason(Progress(step=99, epoch=2, seconds=59, validations_since_best=1), limits) == ""
+    assert "max_steps" in stop_reason(Progress(step=100), limits)
+    assert "max_epochs" in stop_reason(Progress(epoch=3), limits)
+    assert "max_minutes" in stop_reason(Progress(seconds=60), limits)
+    assert "patience" in stop_reason(Progress(validations_since_best=2), limits)
+    # 10 batches an epoch, 3 an update: 4 updates an epoch, 12 in all, fewer than 100
+    three = limits.model_copy(update={"batches_per_update": 3})
+    assert total_steps(three, 10) == 12
+    assert seconds_left(Progress(step=2), three, 10, seconds_per_update=0.5) == 5.0
+    assert seconds_left(Progress(step=2, seconds=58), three, 10, seconds_per_update=0.5) == 2.0
+
+
+def test_a_diverged_training_stops_with_one_message(copy_task: Path) -> None:
+    with pytest.raises(TrainingError, match=r"diverged; lower training\.learning_rate") as error:
+        trained(copy_task, "run", "training.learning_rate=1e30", "training.warmup_steps=0", "training.clip_norm=null")
+    assert error.value.exit_code == 3
+
+
+def test_a_disk_too_small_is_found_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(nmt.training.preflight.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(TrainingError, match="make room"):
+        trained(copy_task, "run")
+    assert not records_exist("run")
+
+
+def records_exist(name: str) -> bool:
+    return run_named(name).metrics_file.exists()
+
+
+def test_a_full_disk_is_one_message_and_the_checkpoint_stays(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nmt.training.trainer as trainer_module
+
+    original = trainer_module.save_checkpoint
+
+    def full(folder: Path, *arguments: Any) -> None:
+        if folder.name == "12":
+            raise OSError(28, os.strerror(28))
+        original(folder, *arguments)
+
+    monkeypatch.setattr(trainer_module, "save_checkpoint", full)
+    with pytest.raises(TrainingError, match="the disk is full"):
+        trained(copy_task, "run")
+    assert checkpoint_steps(run_named("run").checkpoints) == [6]
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        ("data.test.src=missing.en", "missing.en: no such file"),
+        ("data.validation.tgt=train.de", "the two sides differ|every line needs"),
+        ("data.train.tgt=val.de", "1,396 lines|lines"),
+        ("training.device=cuda:7", "no such GPU"),
+        ("training.precision=fp16", "fp16 is for GPUs"),
+    ],
+)
+def test_what_cannot_work_is_found_before_anything_is_written(copy_task: Path, override: str, error: str) -> None:
+    key, value = override.split("=")
+    if key.startswith("data"):
+        value = str(copy_task.with_name(value))
+    if key == "data.test.src":
+        copy_task.write_text(copy_task.read_text().replace("{src: test.en", f"{{src: {value}"))
+        overrides: list[str] = []
+    else:
+        overrides = [f"{key}={value}"]
+    with pytest.raises(NmtError, match=error) as raised:
+        trained(copy_task, "run", *overrides)
+    assert raised.value.exit_code == 2
+    assert not records_exist("run")
+
+
+def test_unknown_words_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(copy_task, "run", "tokenizer.vocab_size=10", "training.max_steps=1")
+    err = capsys.readouterr().err
+    assert "of the src pieces of the validation set are <unk>; raise tokenizer.vocab_size" in err
+    assert "of the tgt pieces" in err
+
+
+def test_a_checkpoint_brings_optimizer_and_generator_back(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    trainer = new_trainer(load_config(copy_task), "other")
+    torch.manual_seed(99)
+    progress = load_checkpoint(run.checkpoints / "12", trainer.model, trainer.optimizer, trainer.scaler)
+    assert progress.step == 12
+    stored = load_file(run.checkpoints / "12" / "state.safetensors")
+    assert torch.equal(torch.get_rng_state(), stored["random.cpu"])
+    for name, parameter in trainer.model.named_parameters():
+        assert set(trainer.optimizer.state[parameter]) == {"step", "exp_avg", "exp_avg_sq"}
+        assert torch.equal(trainer.optimizer.state[parameter]["exp_avg"], stored[f"optimizer.{name}.exp_avg"])
+        assert stored[f"optimizer.{name}.step"].item() == 12
+
+
+def test_an_empty_corpus_is_an_error(copy_task: Path) -> None:
+    copy_task.with_name("train.en").write_text("")
+    copy_task.with_name("train.de").write_text("")
+    with pytest.raises(DataError, match="are empty"):
+        trained(copy_task, "run")
