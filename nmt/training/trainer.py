@@ -204,7 +204,7 @@ class Trainer:
         """At the logging interval, read what the device has summed up."""
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
-        if self.interval.updates == 10 and not self.interval.announced:
+        if self.interval.updates == min(10, settings.log_every) and not self.interval.announced:
             self.interval.announced = True
             per_update = self.interval.seconds() / self.interval.updates
             left = seconds_left(self.progress, settings, batches_an_epoch, per_update)

@@ -1,0 +1,265 @@
+"""The command line as a user meets it: a task solved end to end, what goes where, and every mistake's message."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from conftest import write_copy_task
+
+import nmt
+from nmt.cli import main
+
+Cli = Callable[..., tuple[int, str, str]]
+SOLVED = [
+    "--set", "training.max_steps=500", "--set", "training.validate_every=250", "--set", "training.batch_tokens=800",
+    "--set", "training.schedule=linear", "--set", "training.label_smoothing=0", "--set", "model.dropout=0",
+    "--set", "model.d_model=64",
+]  # fmt: skip
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`cli("eval", "--json")` -> exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        captured = capsys.readouterr()
+        return int(str(code or 0)), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the copy task has been trained through the command line."""
+    folder = tmp_path_factory.mktemp("solved")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        write_copy_task(folder, monkeypatch)
+        command = [sys.executable, "-m", "nmt", "train", "--config", "copy.yaml", *SOLVED]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == ""
+        assert "finished" in result.stderr
+    return folder
+
+
+@pytest.fixture
+def in_solved(solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(solved)
+    return solved
+
+
+def test_the_copy_task_is_solved(in_solved: Path, cli: Cli) -> None:
+    code, out, _ = cli("eval", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert result["scores"]["bleu"]["value"] > 95, result
+    hypotheses = Path(result["hypotheses"]).read_text().splitlines()
+    references = Path("test.de").read_text().splitlines()
+    expected = sacrebleu.corpus_bleu(hypotheses, [references])
+    assert result["scores"]["bleu"]["value"] == pytest.approx(expected.score)
+    assert result["lines"] == len(hypotheses) == 50
+
+
+def test_eval_prints_a_line_a_metric_with_its_signature(in_solved: Path, cli: Cli) -> None:
+    code, out, _ = cli("eval")
+    assert code == 0
+    assert re.search(r"^test\n  BLEU +\d+\.\d\d  nrefs:1\|.*tok:13a", out)
+    assert re.search(r"^  chrF2 .*\n  TER ", out, re.MULTILINE)
+
+
+def test_eval_of_other_files_with_several_references(in_solved: Path, cli: Cli) -> None:
+    Path("wrong.de").write_text("1 2 3\n" * 50)
+    arguments = ["eval", "--src", "val.en", "--ref", "wrong.de", "--ref", "val.de", "--json", "--beam-size", "1"]
+    code, out, _ = cli(*arguments)
+    assert code == 0
+    result = json.loads(out)
+    assert "nrefs:2" in result["scores"]["bleu"]["signature"]
+    assert result["scores"]["bleu"]["value"] > 90
+
+
+def test_eval_scores_a_file_that_exists(in_solved: Path, cli: Cli) -> None:
+    code, out, _ = cli("eval", "--hyp", "test.de", "--ref", "test.de", "--json")
+    assert (code, json.loads(out)["scores"]["bleu"]["value"]) == (0, pytest.approx(100))
+    command = [sys.executable, "-m", "sacrebleu", "val.de", "-i", "test.de", "-b", "-w", "4"]
+    expected = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    _, out, _ = cli("eval", "--hyp", "test.de", "--ref", "val.de", "--json")
+    assert json.loads(out)["scores"]["bleu"]["value"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_translate_an_argument_a_file_and_standard_input(in_solved: Path, cli: Cli) -> None:
+    assert cli("translate", "3 1 4 1 5") == (0, "3 1 4 1 5\n", "")
+    assert cli("translate", "3", "1", "4") == (0, "3 1 4\n", "")
+    lines = "7 7 1\n\n1 2\r\n   \n9 8 7 6"
+    expected = "7 7 1\n\n1 2\n\n9 8 7 6\n"
+    Path("in.txt").write_bytes(lines.encode())
+    Path("in.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    assert cli("translate", "--input", "in.txt") == (0, expected, "")
+    assert cli("translate", "--input", "in.txt.gz", "--output", "out.txt") == (0, "", "")
+    assert Path("out.txt").read_bytes() == expected.encode()
+    piped = subprocess.run([sys.executable, "-m", "nmt", "translate"], input=lines.encode(), capture_output=True)
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, expected.encode(), b"")
+
+
+def test_an_empty_text_is_an_empty_line(in_solved: Path, cli: Cli) -> None:
+    assert cli("translate", "") == (0, "\n", "")
+
+
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(in_solved: Path) -> None:
+    lines = b"1 2\n" + b"5 " * 30 + b"\n3 4\n"
+    result = subprocess.run([sys.executable, "-m", "nmt", "translate"], input=lines, capture_output=True)
+    assert result.returncode == 0
+    assert result.stdout.count(b"\n") == 3
+    assert b"line 2: 30 pieces; only the first 20 (data.max_length) are translated" in result.stderr
+
+
+def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "nmt", "translate"], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"> " not in seen:
+        seen += os.read(ours, 1000)
+    os.write(ours, b"8 0 8\n")
+    while seen.count(b"> ") < 2:
+        seen += os.read(ours, 1000)
+    os.write(ours, b"\x04")
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+    assert re.search(rb"> 8 0 8\r\n8 0 8\r\n> ", seen)
+
+
+def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    command = [sys.executable, "-m", "nmt", "train", "copy.yaml"]
+    process = subprocess.Popen(command, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    try:
+        while data := os.read(ours, 10000):
+            seen += data
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"12/12" in seen
+    assert re.search(rb"loss=\d\.\d+, lr=\S+, tokens/s=", seen)
+    assert b"step 3  epoch" not in seen
+    plain = subprocess.run([*command, "--name", "other"], capture_output=True, text=True)
+    assert "12/12" not in plain.stderr
+    assert re.search(r"^step 3  epoch 1  loss \d\.\d+  lr \S+  tokens/s [\d,]+  left \d:\d\d$", plain.stderr, re.M)
+    assert re.search(r"about \d:\d\d to the end", plain.stderr)
+
+
+def test_the_reader_of_a_pipe_may_leave(in_solved: Path) -> None:
+    Path("long.txt").write_text("1 2 3\n" * 20000)
+    command = f"{sys.executable} -m nmt translate --beam-size 1 --input long.txt | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("1 2 3\n", "")
+
+
+def test_from_python(in_solved: Path) -> None:
+    assert nmt.load("runs/copy").translate(["1 2 3", "", "9 9"]) == ["1 2 3", "", "9 9"]
+    assert nmt.load().translate(["4 5"]) == ["4 5"]
+
+
+def test_a_run_folder_alone_translates_elsewhere(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("config.yaml", "model.safetensors", "tokenizer"):
+        subprocess.run(["cp", "-r", f"runs/copy/{name}", str(moved)], check=True)
+    os.chdir(tmp_path)
+    assert cli("translate", "--model", "moved", "2 4 6") == (0, "2 4 6\n", "")
+
+
+def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -> None:
+    code, out, _ = cli("vocab", "--config", "copy.yaml", "--json", "--set", "tokenizer.joint=false",
+                       "--set", "model.tie_embeddings=none")  # fmt: skip
+    assert code == 0
+    assert json.loads(out)["src"] == {
+        "language": "en",
+        "vocab_size": 14,
+        "pieces_per_word": 1.0,
+        "characters_per_piece": 1.0,
+        "unknown_share": 0.0,
+    }
+    assert {path.name for path in Path("runs/copy/tokenizer").iterdir()} == {"src.words", "tgt.words", "tokenizer.json"}
+    code, out, _ = cli("vocab", "copy.yaml", "--set", "tokenizer.vocab_size=9")
+    assert code == 0
+    assert re.search(r"^tgt \(de\): 9 pieces; .* \d\d\.\d\d% <unk>$", out, re.M)
+    before = Path("runs/copy/tokenizer").stat().st_ino
+    assert cli("train", "copy.yaml", "--set", "tokenizer.vocab_size=9", "--set", "training.max_steps=1")[0] == 0
+    assert Path("runs/copy/tokenizer").stat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "name one configuration file"),
+        (["train", "missing.yaml"], "missing.yaml: no such file"),
+        (["train", "copy.yaml", "--config", "copy.yaml"], "name one configuration file"),
+        (["train", "copy.yaml", "--resume", "--fresh"], "exclude each other"),
+        (["train", "copy.yaml", "--resume"], "nothing to resume"),
+        (["train", "copy.yaml", "--name", "a/b"], "cannot be called 'a/b'"),
+        (["train", "copy.yaml", "--set", "model.dmodel=3"],
+         r"unknown key model\.dmodel; did you mean model\.d_model\?"),
+        (["train", "copy.yaml", "--set", "tokenizer.type=bpe", "--set", "tokenizer.vocab_size=9000"],
+         r"tokenizer\.vocab_size \(9,000\) is larger than the training corpus allows; set it to \d+ or less"),
+        (["train", "copy.yaml", "--set", "data.train.src=nothing.en"], r"nothing\.en: no such file"),
+        (["translate", "hello"], "train a model first"),
+        (["translate", "hello", "--model", "copy.yaml"], r"copy\.yaml: no such run"),
+        (["translate", "hello", "--model", "."], "not a run folder"),
+        (["translate", "hello", "--input", "test.en"], "not both"),
+        (["eval", "--src", "test.en"], "--src and --ref go together"),
+        (["eval", "--hyp", "test.en"], "--hyp FILE is scored against --ref FILE"),
+        (["eval", "--hyp", "test.en", "--ref", "train.de"], "test.en has 50 lines, .*train.de has"),
+        (["eval", "--hyp", "copy.yaml", "--ref", "copy.yaml"], "add --tgt-lang"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_plain_message_and_loses_nothing(
+    copy_task: Path, cli: Cli, arguments: list[str], message: str
+) -> None:
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, ""), err
+    assert re.search(message, err), err
+    assert "Traceback" not in err
+    after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    assert before.items() <= after.items()
+
+
+def test_a_mistake_in_a_run_that_exists_loses_nothing(in_solved: Path, cli: Cli) -> None:
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    for arguments, message in [
+        (["train", "copy.yaml"], "this run was begun with model.d_model: 64, not 32"),
+        (["translate", "x", "--model", "nothing"], "no such run; under runs/ there are copy"),
+        (["translate", "x", "--device", "tpu"], "is not one of auto, cpu, cuda"),
+        (["translate", "--input", "nothing.txt"], "nothing.txt: no such file"),
+        (["translate", "--input", "nothing.txt", "--output", "in.txt"], "nothing.txt: no such file"),
+    ]:
+        code, _, err = cli(*arguments)
+        assert code == 2
+        assert message in err
+    assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
+
+
+def test_help_and_version(cli: Cli) -> None:
+    code, out, _ = cli("--help")
+    assert code == 0
+    assert all(command in out for command in ("train", "translate", "eval", "vocab"))
+    assert cli("--version") == (0, f"nmt {nmt.__version__}\n", "")

@@ -1,0 +1,52 @@
+"""The tiny corpus: made as committed, clean, and in need of attention."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+DATA = REPOSITORY / "data" / "tiny"
+
+
+def script(*arguments: str) -> str:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=REPOSITORY / "scripts", check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def read(name: str) -> list[str]:
+    return (DATA / name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_the_committed_corpus_is_what_the_script_makes() -> None:
+    script("make_tiny_corpus.py", "--check")
+
+
+def test_sizes_and_no_sentence_twice() -> None:
+    sizes = {"train": 4000, "val": 200, "test": 200}
+    for side in ("en", "zh"):
+        lines = [line for name, size in sizes.items() for line in read(f"{name}.{side}")]
+        assert len(lines) == len(set(lines)) == sum(sizes.values())
+    pairs = dict(zip(read("train.en"), read("train.zh"), strict=True))
+    assert pairs["hello world"] == "你好世界"
+
+
+def test_a_word_by_word_dictionary_is_not_enough() -> None:
+    assert float(script("tiny_baselines.py").split()[-1]) < 50
+
+
+@pytest.mark.slow
+def test_the_mean_of_the_source_is_not_enough() -> None:
+    assert float(script("tiny_baselines.py", "--mean").split()[-1]) < 60
+
+
+@pytest.mark.slow
+def test_attention_is_enough(tmp_path: Path) -> None:
+    nmt = [sys.executable, "-m", "nmt"]
+    subprocess.run([*nmt, "train", str(REPOSITORY / "configs" / "tiny.yaml")], cwd=tmp_path, check=True)
+    result = subprocess.run([*nmt, "eval", "--json"], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    assert json.loads(result.stdout)["scores"]["bleu"]["value"] >= 90
+    result = subprocess.run([*nmt, "translate", "hello world"], cwd=tmp_path, check=True, stdout=subprocess.PIPE)
+    assert result.stdout.decode() == "你好世界\n"

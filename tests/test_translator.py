@@ -1,0 +1,284 @@
+"""From lines to lines: the order, what is cut, what is held in memory; and the engine behind it."""
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.data.batches import pad
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
+from nmt.data.vocabulary import EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
+from nmt.decoding.beam import beam_search
+from nmt.decoding.constraints import longest_outputs
+from nmt.decoding.greedy import greedy_search
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.torch_engine import TorchEngine
+from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translator, batches_by_length
+from nmt.masks import padding_mask
+from nmt.models.transformer import Transformer
+
+WORDS = [f"w{number}" for number in range(500)]
+
+
+class ReversingEngine:
+    """Its best hypothesis is the source backwards, its second the source; remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[list[int]]] = []
+
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        self.batches.append([list(ids) for ids in sources])
+        assert all(sources), "an empty line needs no search"
+        return [[Hypothesis(tuple(reversed(ids)), -1.0, -1.0), Hypothesis(tuple(ids), -2.0, -2.0)] for ids in sources]
+
+
+def word_tokenizers(words: Sequence[str] = WORDS) -> Tokenizers:
+    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    return Tokenizers(tokenizer, tokenizer)
+
+
+def make_translator(engine: Engine, max_src_length: int = 100, batch_tokens: int = 2048) -> Translator:
+    return Translator(word_tokenizers(), engine, DecodingConfig(batch_tokens=batch_tokens), max_src_length)
+
+
+def backwards(line: str) -> str:
+    return " ".join(reversed(line.split()))
+
+
+def random_lines(count: int, longest: int = 30) -> list[str]:
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(WORDS, size=random.integers(0, longest + 1))) for _ in range(count)]
+
+
+# --- Lines -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 100, 2048])
+def test_the_order_is_kept_over_thousands_of_lines(batch_tokens: int) -> None:
+    lines = random_lines(2 * LINES_AT_ONCE + 777)
+    assert "" in lines
+    translations = make_translator(ReversingEngine(), batch_tokens=batch_tokens).translate(lines)
+    assert translations == [backwards(line) for line in lines]
+
+
+def test_a_line_of_white_space_gives_an_empty_line() -> None:
+    lines = ["", "w1 w2", "   ", "\t", "　", "w3", ""]
+    engine = ReversingEngine()
+    assert make_translator(engine).translate(lines) == ["", "w2 w1", "", "", "", "w3", ""]
+    assert engine.batches == [[[5, 6], [7]]]
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["", " "]])
+def test_nothing_to_translate_asks_nothing_of_the_engine(lines: list[str]) -> None:
+    engine = ReversingEngine()
+    assert make_translator(engine).translate(lines) == [""] * len(lines)
+    assert engine.batches == []
+
+
+def test_an_over_long_line_is_cut_and_named_and_not_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    lines = ["w1 w2"] * (LINES_AT_ONCE + 10)
+    lines[1] = "w1 w2 w3 w4 w5 w6 w7"
+    lines[2] = "w1 w2 w3 w4 w5"  # just fits
+    lines[LINES_AT_ONCE + 4] = "w9 w8 w7 w6 w5 w4"
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        translations = make_translator(ReversingEngine(), max_src_length=5).translate(lines)
+    assert len(translations) == len(lines)
+    assert translations[:4] == ["w2 w1", "w5 w4 w3 w2 w1", "w5 w4 w3 w2 w1", "w2 w1"]
+    assert translations[LINES_AT_ONCE + 4] == "w5 w6 w7 w8 w9"
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 2
+    assert warnings[0].startswith("line 2: 7 pieces; only the first 5 ")
+    assert warnings[1].startswith(f"line {LINES_AT_ONCE + 5}: 6 pieces; only the first 5 ")
+
+
+def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() -> None:
+    class Special:
+        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+            return [[Hypothesis((1, 4, 3, 5, 2, 0), -1.0, -1.0), Hypothesis((6,), -2.0, -2.0)] for _ in sources]
+
+    assert make_translator(Special()).translate(["w9"]) == ["w0 w1"]
+
+
+def test_the_engine_is_given_the_decoding_settings() -> None:
+    class Settings:
+        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+            return [[Hypothesis((decoding.beam_size + 4,), -1.0, -1.0)] for _ in sources]
+
+    translator = Translator(word_tokenizers(), Settings(), DecodingConfig(beam_size=7), max_src_length=10)
+    assert translator.translate(["w1"]) == ["w7"]
+
+
+def test_source_and_target_have_their_own_tokenizer() -> None:
+    src = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "ein", "Hund"]))
+    tgt = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "dog"]))
+    translator = Translator(Tokenizers(src, tgt), ReversingEngine(), DecodingConfig(), max_src_length=10)
+    assert translator.translate(["ein Hund"]) == ["dog a"]
+
+
+def test_a_decoded_line_end_never_makes_two_lines() -> None:
+    """SentencePiece can spell a line end in bytes."""
+    lines = ["the cat sat on the mat", "a dog sat on a log", "the dog and the cat", "we saw the dog run"]
+    tokenizer: Tokenizer = SentencePieceTokenizer.train(lines * 5, TokenizerConfig(type="bpe", vocab_size=300))
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    line_end = pieces.index("<0x0A>")
+
+    class Engine:
+        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+            return [[Hypothesis((*ids, line_end, line_end, *ids), -1.0, -1.0)] for ids in sources]
+
+    assert "\n\n" in tokenizer.decode([*tokenizer.encode("the dog"), line_end, line_end])
+    translator = Translator(Tokenizers(tokenizer, tokenizer), Engine(), DecodingConfig(), max_src_length=100)
+    (translation,) = translator.translate(["the dog"])
+    assert "\n" not in translation
+    assert translation.split() == ["the", "dog", "the", "dog"]
+
+
+def test_a_stream_holds_one_chunk_at_a_time() -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        for number in itertools.count():
+            taken += 1
+            yield f"w{number % 500} w7"
+
+    stream = make_translator(ReversingEngine()).stream(endless())
+    assert taken == 0
+    for number in range(2 * LINES_AT_ONCE + 1):
+        assert next(stream) == f"w7 w{number % 500}"
+        assert taken == (number // LINES_AT_ONCE + 1) * LINES_AT_ONCE
+
+
+# --- Batches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 7, 64, 1000])
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_hold_each_source_once_within_the_budget(seed: int, batch_tokens: int) -> None:
+    lengths = np.random.default_rng(seed).integers(0, 40, size=300).tolist()
+    batches = list(batches_by_length([[5] * length for length in lengths], batch_tokens))
+    indices = [index for batch in batches for index in batch]
+    assert sorted(indices) == [index for index, length in enumerate(lengths) if length]
+    in_order = [lengths[index] for index in indices]
+    assert in_order == sorted(in_order, reverse=True)
+    for batch, following in itertools.pairwise([*batches, []]):
+        width = max(lengths[index] for index in batch) + 1  # with </s>
+        assert len(batch) * width <= batch_tokens or len(batch) == 1
+        assert not following or (len(batch) + 1) * width > batch_tokens  # no room was left
+
+
+def test_batches_by_hand() -> None:
+    """With </s> the lengths are 4, 2, -, 3, 2: at most 8 tokens are two of width 4, then two of width 2."""
+    assert list(batches_by_length([[5, 5, 5], [5], [], [5, 5], [6]], batch_tokens=8)) == [[0, 3], [1, 4]]
+    assert list(batches_by_length([[], []], batch_tokens=8)) == []
+
+
+# --- The engine ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine_model() -> Transformer:
+    """A random Transformer over the words, whose sentences end early or late."""
+    config = ModelConfig(
+        num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.2,
+        max_positions=128, tie_embeddings="none",
+    )  # fmt: skip
+    model = Transformer(config, 24, 24).eval()
+    with torch.no_grad():
+        model.decoder[0].cross_attention.output.weight.mul_(3.0)
+        model.output.weight.mul_(2.0)
+    return model
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_neither_batch_size_nor_order_changes_a_translation(engine_model: Transformer, beam_size: int) -> None:
+    tokenizers = word_tokenizers(WORDS[:20])
+    random = np.random.default_rng(1)
+    lines = [" ".join(random.choice(WORDS[:20], size=random.integers(0, 15))) for _ in range(60)]
+
+    def translate(lines: Sequence[str], batch_tokens: int) -> list[str]:
+        decoding = DecodingConfig(beam_size=beam_size, batch_tokens=batch_tokens, max_length=20)
+        return Translator(tokenizers, TorchEngine(engine_model), decoding, max_src_length=50).translate(lines)
+
+    one_by_one = translate(lines, 1)
+    assert len(set(one_by_one)) > 30
+    assert len({len(translation.split()) for translation in one_by_one}) > 5
+    for batch_tokens in (16, 50, 2048):
+        assert translate(lines, batch_tokens) == one_by_one
+    assert translate(lines[::-1], 64) == one_by_one[::-1]
+    assert [translate([line], 64)[0] for line in lines[:20]] == one_by_one[:20]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transformer, beam_size: int) -> None:
+    sources = [[5, 6, 7, 8], [9], [10, 11]]
+    decoding = DecodingConfig(beam_size=beam_size, length_penalty=0.3, min_length=4, max_length=9, max_length_ratio=0.5)
+    src_ids = torch.tensor(
+        [[5, 6, 7, 8, EOS_ID], [9, EOS_ID, PAD_ID, PAD_ID, PAD_ID], [10, 11, EOS_ID, PAD_ID, PAD_ID]]
+    )
+    src_mask = src_ids != PAD_ID
+    max_lengths = torch.tensor([9, 9, 9])  # 12, 10 and 11 by their ratio
+    with torch.no_grad():
+        if beam_size == 1:
+            best = greedy_search(engine_model, src_ids, src_mask, max_lengths, 0.3, 4)
+            expected = [[hypothesis] for hypothesis in best]
+        else:
+            expected = beam_search(engine_model, src_ids, src_mask, max_lengths, beam_size, 0.3, 4)
+    assert TorchEngine(engine_model).search(sources, decoding) == expected
+
+
+def test_the_longest_output_follows_from_the_source_without_its_end(engine_model: Transformer) -> None:
+    """Sources of 1 and 8 pieces at ratio 1: 11 and 18 tokens, and a model that never ends fills them."""
+    with torch.no_grad():
+        engine_model.output.weight[EOS_ID] = 0.0
+        engine_model.decoder_norm.bias += 3.0  # so that a word can be made certain
+        engine_model.output.weight[5] = 3.0
+    found = TorchEngine(engine_model).search([[7], [8] * 8], DecodingConfig(beam_size=2, max_length_ratio=1.0))
+    assert [len(hypotheses[0].tokens) for hypotheses in found] == [11, 18]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_engine_leaves_the_model_in_the_mode_it_was_in(
+    engine_model: Transformer, training: bool, beam_size: int
+) -> None:
+    decoding = DecodingConfig(beam_size=beam_size, max_length=15)
+    expected = TorchEngine(engine_model.eval()).search([[5, 6, 7]], decoding)
+    engine_model.train(training)
+    assert TorchEngine(engine_model).search([[5, 6, 7]], decoding) == expected  # dropout slept meanwhile
+    assert {module.training for module in engine_model.modules()} == {training}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_engine_leaves_the_model_in_its_mode_after_an_exception(engine_model: Transformer, training: bool) -> None:
+    engine_model.train(training)
+    with pytest.raises(IndexError):
+        TorchEngine(engine_model).search([[5, 999]], DecodingConfig(max_length=5))  # no such id
+    assert {module.training for module in engine_model.modules()} == {training}
+
+
+def test_a_model_can_be_trained_after_a_search(engine_model: Transformer) -> None:
+    engine_model.train()
+    TorchEngine(engine_model).search([[5, 6]], DecodingConfig(beam_size=2, max_length=6))
+    src_ids = pad([[5, 6]], last=[EOS_ID])
+    engine_model(src_ids, padding_mask(src_ids, PAD_ID), torch.tensor([[1, 5, 6]])).square().mean().backward()
+    assert engine_model.output.weight.grad is not None
+
+
+def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Transformer, tmp_path: Path) -> None:
+    """The whole way, done by hand: tokenize, search, decode; with tokenizers that were saved and read again."""
+    saved = word_tokenizers(WORDS[:20]).src.save(tmp_path / "joint")
+    tokenizer = WordTokenizer.load(saved)
+    decoding = DecodingConfig(beam_size=3, max_length=12)
+    line = "w3 w1 w4 w1 w5"
+    ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
+    with torch.no_grad():
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        ((best, *_),) = beam_search(engine_model, ids, mask, longest_outputs(torch.tensor([5]), decoding), 3)
+    translator = Translator(Tokenizers(tokenizer, tokenizer), TorchEngine(engine_model), decoding, max_src_length=50)
+    assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]
