@@ -9,9 +9,11 @@ import dataclasses
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -135,12 +137,11 @@ def translate(
         return
     else:
         lines = decode_lines(sys.stdin.buffer, "standard input")
-    outputs = (f"{line}\n" for line in translator.stream(lines))
+    outputs = (f"{line}\n".encode() for line in translator.stream(lines))
     if output_file is None:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(outputs)
+        sys.stdout.buffer.writelines(outputs)
     else:
-        with replacing(output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        with replacing(output_file) as temporary, temporary.open("wb") as file:
             file.writelines(outputs)
 
 
@@ -187,15 +188,20 @@ def evaluate(
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
+        signal.signal(number, _end)
     try:
         app()
     except NmtError as error:
         print(f"nmt: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:  # `nmt translate ... | head`: the reader has gone, and that is all right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End at once, but by way of every `finally`."""
+    sys.exit(128 + number)
 
 
 def _configured_run(

@@ -6,7 +6,7 @@ given its own section and nothing else. What the file may hold is exactly what t
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import (

@@ -5,9 +5,11 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +166,22 @@ def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     assert "12/12" not in plain.stderr
     assert re.search(r"^step 3  epoch 1  loss \d\.\d+  lr \S+  tokens/s [\d,]+  left \d:\d\d$", plain.stderr, re.M)
     assert re.search(r"about \d:\d\d to the end", plain.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_translation_ends_plainly_and_leaves_the_output_as_it_was(in_solved: Path, number: int) -> None:
+    Path("long.txt").write_text("1 2 3\n" * 200000)
+    Path("old.txt").write_text("as it was\n")
+    command = [sys.executable, "-m", "nmt", "translate", "--input", "long.txt", "--output", "old.txt"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    while not (unfinished := list(Path().glob(".old.txt.*/old.txt"))) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (128 + number, b"")
+    assert unfinished
+    assert Path("old.txt").read_text() == "as it was\n"
+    assert list(Path().glob(".old.txt.*")) == []
 
 
 def test_the_reader_of_a_pipe_may_leave(in_solved: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # As data flows. A new file takes its place here.
-ORDER = """
+_IN_ORDER = """
     errors config config_file runs device masks
     data.corpus data.cleaning data.vocabulary data.tokenizer data.statistics data.dataset data.batches
     models.interface models.attention models.transformer models.factory
@@ -21,7 +21,8 @@ ORDER = """
     training.loss training.optimization training.stopping training.interruption training.monitor training.preflight
     training.trainer
     __init__ cli __main__
-""".split()
+"""
+ORDER = _IN_ORDER.split()
 
 
 def module_name(path: Path) -> str:

@@ -85,6 +85,7 @@ class Interval:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._of_skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=device)
         self.announced = False
         self._reset()
 
@@ -98,8 +99,7 @@ class Interval:
         """Count one update; if its gradient was not finite, it was skipped, and is counted as that alone."""
         finite = norm.isfinite()
         of_update = torch.stack([smoothed, cross_entropy, norm, torch.full_like(norm, tokens), torch.zeros_like(norm)])
-        skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=self._device)
-        self._sums += torch.where(finite, of_update, skipped)
+        self._sums += torch.where(finite, of_update, self._of_skipped)
         self._tokens += tokens
         self.updates += 1
 

@@ -1,0 +1,225 @@
+"""Padded batches, the plan of an epoch, and the loader that follows it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.batches import Plan, batch_loader, collate, pad, plan_epoch, share_of_real_positions
+from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.tokenizer import ensure_tokenizers
+
+WriteLines = Callable[[str, list[str]], Path]
+Lengths = NDArray[np.int32]
+CorpusOf = Callable[[Lengths, Lengths], EncodedCorpus]
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=300)
+
+
+def like_multi30k(count: int, seed: int) -> tuple[Lengths, Lengths]:
+    """Lengths as Multi30k's English and German captions have them in pieces: 13 with a deviation of 4.5 a side,
+    correlated to 0.88."""
+    chance = np.random.default_rng(seed)
+    src = np.exp(chance.normal(2.53, 0.33, count))
+    tgt = src * np.exp(chance.normal(-0.06, 0.16, count))
+    return src.round().clip(3, 60).astype(np.int32), tgt.round().clip(3, 60).astype(np.int32)
+
+
+@pytest.fixture
+def corpus_of(write_lines: WriteLines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusOf:
+    """`corpus_of(src_lengths, tgt_lengths)` encodes pairs of so many words; word n of pair p is `p mod 50 + n`."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(src_lengths: Lengths, tgt_lengths: Lengths) -> EncodedCorpus:
+        def lines(lengths: Lengths) -> list[str]:
+            return [" ".join(f"w{pair % 50 + n}" for n in range(length)) for pair, length in enumerate(lengths)]
+
+        files = CorpusFiles(src=write_lines("p.src", lines(src_lengths)), tgt=write_lines("p.tgt", lines(tgt_lengths)))
+        tokenizers = ensure_tokenizers([files], TokenizerConfig(type="word"), tmp_path / "tokenizer")
+        corpus = encode_corpus([files], tokenizers, tmp_path / "tokenizer", 1000)
+        assert corpus.src.lengths.tolist() == src_lengths.tolist()
+        return corpus
+
+    return make
+
+
+def as_lists(plan: Plan) -> list[list[int]]:
+    return [batch.tolist() for batch in plan]
+
+
+# ------------------------------------------------------------------------------------------------- collate
+
+
+def test_a_ragged_batch_is_padded_as_written_out_by_hand() -> None:
+    batch = collate([([7, 8], [5]), ([9], [6, 7, 8]), (np.array([4, 5, 6], np.uint16), np.array([9, 4], np.uint16))])
+    assert batch.src_ids.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [4, 5, 6, 2]]
+    assert batch.src_mask.tolist() == [[True, True, True, False], [True, True, False, False], [True] * 4]
+    assert batch.tgt_in.tolist() == [[1, 5, 0, 0], [1, 6, 7, 8], [1, 9, 4, 0]]
+    assert batch.tgt_out.tolist() == [[5, 2, 0, 0], [6, 7, 8, 2], [9, 4, 2, 0]]
+    assert batch.num_tgt_tokens == 2 + 4 + 3
+    assert type(batch.num_tgt_tokens) is int
+    assert {tensor.dtype for tensor in (batch.src_ids, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+    assert batch.src_mask.dtype == torch.bool
+
+
+def test_a_batch_of_one_has_no_padding() -> None:
+    batch = collate([([65535], [4, 5])])
+    assert batch.src_ids.tolist() == [[65535, 2]]
+    assert batch.src_mask.tolist() == [[True, True]]
+    assert batch.tgt_in.tolist() == [[1, 4, 5]]
+    assert batch.tgt_out.tolist() == [[4, 5, 2]]
+    assert batch.num_tgt_tokens == 3
+
+
+def test_padding_stands_after_what_follows_a_sequence() -> None:
+    assert pad([[4], [], [5, 6]], first=[1, 9], last=[2]).tolist() == [
+        [1, 9, 4, 2, 0],
+        [1, 9, 2, 0, 0],
+        [1, 9, 5, 6, 2],
+    ]
+    assert pad([[4], [5, 6]]).tolist() == [[4, 0], [5, 6]]
+
+
+def test_a_batch_moves_whole() -> None:
+    moved = collate([([7, 8], [5])]).to(torch.device("meta"))
+    assert {tensor.device.type for tensor in (moved.src_ids, moved.src_mask, moved.tgt_in, moved.tgt_out)} == {"meta"}
+    assert moved.num_tgt_tokens == 2
+
+
+# -------------------------------------------------------------------------------------- the plan of an epoch
+
+
+@settings(deadline=None)
+@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), seed=st.integers(0, 3), epoch=st.integers(0, 3))
+def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
+    pairs: list[tuple[int, int]], batch_tokens: int, seed: int, epoch: int
+) -> None:
+    src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    plan = as_lists(plan_epoch(src, tgt, batch_tokens, seed, epoch))
+    assert sorted(index for batch in plan for index in batch) == list(range(len(pairs)))
+    for chosen in plan:
+        batch = collate([([4] * pairs[index][0], [5] * pairs[index][1]) for index in chosen])
+        assert max(batch.src_ids.numel(), batch.tgt_in.numel(), batch.tgt_out.numel()) <= batch_tokens
+
+
+@settings(deadline=None)
+@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400))
+def test_two_small_batches_never_stand_where_one_would_hold_them(
+    pairs: list[tuple[int, int]], batch_tokens: int
+) -> None:
+    src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    plan = plan_epoch(src, tgt, batch_tokens, 0, 0)
+    longer = np.maximum(src, tgt) + 1
+    by_length = sorted(plan, key=lambda batch: (longer[batch].max(), longer[batch].min(), len(batch)))
+    under_half = [batch for batch in by_length[:-1] if longer[batch].max() * len(batch) < batch_tokens / 2]
+    for batch in under_half:  # it was closed because the next pair no longer fits, which is then at least half as wide
+        following = [other for other in plan if longer[other].min() >= longer[batch].max() and other is not batch]
+        widest = max(int(longer[other].min()) for other in following)
+        assert widest * (len(batch) + 1) > batch_tokens / 2
+
+
+def test_the_longest_pair_that_is_allowed_fills_a_batch_alone() -> None:
+    plan = as_lists(plan_epoch(np.array([40, 40, 1]), np.array([3, 40, 1]), 41, 0, 0))
+    assert sorted(map(sorted, plan)) == [[0], [1], [2]]
+
+
+def test_a_plan_is_the_same_for_the_same_seed_and_epoch_and_another_for_others() -> None:
+    src, tgt = like_multi30k(2000, seed=0)
+    plan = as_lists(plan_epoch(src, tgt, 1024, 7, 3))
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002 - the global generator must not matter
+    assert as_lists(plan_epoch(src.copy(), tgt.copy(), 1024, 7, 3)) == plan
+    others = [as_lists(plan_epoch(src, tgt, 1024, *key)) for key in ((7, 4), (8, 3), (3, 7))]
+    for other in others:
+        assert other != plan
+        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}  # other company too
+    assert others[0] != others[1] != others[2]
+
+
+def test_the_batches_do_not_come_in_the_order_of_their_lengths() -> None:
+    src, tgt = like_multi30k(5000, seed=0)
+    for epoch in range(3):
+        widths = np.array([max(src[batch].max(), tgt[batch].max()) for batch in plan_epoch(src, tgt, 512, 1, epoch)])
+        assert len(widths) > 100
+        position = np.arange(len(widths))
+        # Shuffled, the correlation has a deviation of 1 / sqrt(n - 1), under 0.1; sorted, it is near 1.
+        assert abs(np.corrcoef(position, widths)[0, 1]) < 0.4
+
+
+def test_the_first_batches_of_epochs_differ_in_length() -> None:
+    src, tgt = like_multi30k(5000, seed=0)
+    firsts = {int(src[plan_epoch(src, tgt, 512, 1, epoch)[0]].max()) for epoch in range(20)}
+    assert len(firsts) > 5
+
+
+# ----------------------------------------------------------------------------------- share of real positions
+
+
+def test_the_share_of_real_positions_agrees_with_a_count_by_hand(corpus_of: CorpusOf) -> None:
+    corpus = corpus_of(np.array([1, 3, 5], np.int32), np.array([2, 1, 5], np.int32))
+    # Each line and its </s>. Together: sources 2 + 4 + 6 of 18, targets 3 + 2 + 6 of 18.
+    assert share_of_real_positions(corpus, [np.array([0, 1, 2])]) == pytest.approx(23 / 36)
+    # Apart: sources 2 + 4 of 8, targets 3 + 2 of 6, then 6 of 6 twice.
+    assert share_of_real_positions(corpus, [np.array([2]), np.array([1, 0])]) == pytest.approx(23 / 26)
+
+
+def test_the_share_of_real_positions_is_that_of_the_batches(corpus_of: CorpusOf) -> None:
+    corpus = corpus_of(*like_multi30k(500, seed=2))
+    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 512, 0, 0)
+    batches = list(batch_loader(corpus, plan, torch.device("cpu")))
+    real = sum(int(batch.src_mask.sum()) + batch.num_tgt_tokens for batch in batches)
+    everything = sum(batch.src_ids.numel() + batch.tgt_out.numel() for batch in batches)
+    assert share_of_real_positions(corpus, plan) == pytest.approx(real / everything)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nearly_all_positions_are_real_on_a_corpus_like_multi30k(seed: int) -> None:
+    src, tgt = like_multi30k(29_000, seed)
+    real = padded = 0
+    for batch in plan_epoch(src, tgt, 4096, seed, 0):
+        for lengths in (src[batch] + 1, tgt[batch] + 1):
+            real += lengths.sum()
+            padded += lengths.max() * len(batch)
+    assert real / padded >= 0.95
+    assert padded / 2 / 4096 >= 0.85 * len(plan_epoch(src, tgt, 4096, seed, 0))  # and the batches are full
+
+
+# ----------------------------------------------------------------------------------------------- the loader
+
+
+def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: CorpusOf) -> None:
+    corpus = corpus_of(*like_multi30k(300, seed=3))
+    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
+    assert len(plan) > 10
+    batches = list(batch_loader(corpus, plan, torch.device("cpu")))
+    assert len(batches) == len(plan)
+    for batch, chosen in zip(batches, plan, strict=True):
+        for row, pair in enumerate(chosen.tolist()):
+            src, tgt = (side.tolist() for side in corpus[pair])
+            assert batch.src_ids[row][batch.src_mask[row]].tolist() == [*src, 2]
+            assert batch.tgt_in[row, : len(tgt) + 1].tolist() == [1, *tgt]
+            assert batch.tgt_out[row, : len(tgt) + 1].tolist() == [*tgt, 2]
+        assert len(batch.src_ids) == len(chosen)
+
+
+def test_the_loader_can_begin_in_the_middle_of_a_plan(corpus_of: CorpusOf) -> None:
+    corpus = corpus_of(*like_multi30k(300, seed=3))
+    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
+    whole = list(batch_loader(corpus, plan, torch.device("cpu")))
+    rest = list(batch_loader(corpus, plan[4:], torch.device("cpu")))
+    assert [batch.src_ids.tolist() for batch in rest] == [batch.src_ids.tolist() for batch in whole[4:]]
+
+
+def test_the_loader_draws_nothing_from_the_generator_that_dropout_uses(corpus_of: CorpusOf) -> None:
+    corpus = corpus_of(*like_multi30k(100, seed=3))
+    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 0, 0)
+    before = torch.get_rng_state()
+    for _ in range(2):
+        assert len(list(batch_loader(corpus, plan, torch.device("cpu")))) == len(plan)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,226 @@
+"""The encoded corpus on disk: the same ids as the lines have, made once, and made again when it must be."""
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.dataset import CACHE, EncodedCorpus, encode_corpus
+from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
+from nmt.errors import DataError
+
+WriteLines = Callable[[str, list[str]], Path]
+
+
+@dataclasses.dataclass
+class Numbers:
+    """A tokenizer of lines that hold their ids: "5 70000"."""
+
+    vocab_size: int = 100
+    stops_after: int | None = None
+
+    def encode(self, line: str) -> list[int]:
+        if self.stops_after is not None:
+            if not self.stops_after:
+                raise KeyboardInterrupt
+            self.stops_after -= 1
+        return [int(number) for number in line.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return list(map(str, ids))
+
+    def save(self, stem: Path) -> Path:
+        raise NotImplementedError
+
+
+NEVER = Tokenizers(Numbers(stops_after=0), Numbers(stops_after=0))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path: Path) -> Path:
+    """A folder that stands for the tokenizers that `Numbers` replaces."""
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "joint.words").write_text("a\n")
+    return folder
+
+
+@pytest.fixture
+def numbers(write_lines: WriteLines) -> CorpusFiles:
+    """Three pairs of ids."""
+    return CorpusFiles(src=write_lines("n.src", ["4 5", "6", "7"]), tgt=write_lines("n.tgt", ["8", "9 10 11", "12"]))
+
+
+def rows(corpus: EncodedCorpus) -> list[tuple[list[int], list[int]]]:
+    return [(corpus[index][0].tolist(), corpus[index][1].tolist()) for index in range(len(corpus))]
+
+
+def random_corpus(write_lines: WriteLines, name: str, count: int, seed: int) -> CorpusFiles:
+    """Lines of 0 to 12 words on either side, some with characters that only bytes can spell."""
+    chance = random.Random(seed)
+    words = ["the", "Hund", "größer", "学习", "on", "e\u0301te", "a\u2028b", "playing", "house", "."]
+
+    def lines() -> list[str]:
+        return [" ".join(chance.choices(words, k=chance.randint(0, 12))) for _ in range(count)]
+
+    return CorpusFiles(src=write_lines(f"{name}.en", lines()), tgt=write_lines(f"{name}.de", lines()))
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        (TokenizerConfig(type="bpe", vocab_size=300), 10),
+        (TokenizerConfig(type="unigram", vocab_size=290, joint=False), 10),
+        (TokenizerConfig(type="char", joint=False), 40),
+        (TokenizerConfig(type="word", vocab_size=9), 10),
+    ],
+    ids=["bpe", "unigram", "char", "word"],
+)
+def test_the_encoded_corpus_is_each_line_encoded(
+    write_lines: WriteLines, tmp_path: Path, config: TokenizerConfig, limit: int
+) -> None:
+    corpora = [random_corpus(write_lines, "a", 300, seed=1), random_corpus(write_lines, "b", 50, seed=2)]
+    folder = tmp_path / "tokenizer"
+    tokenizers = ensure_tokenizers(corpora, config, folder)
+
+    expected = []
+    empty = too_long = 0
+    for files in corpora:
+        src_lines = files.src.read_bytes().decode().split("\n")[:-1]
+        tgt_lines = files.tgt.read_bytes().decode().split("\n")[:-1]
+        for src, tgt in zip(src_lines, tgt_lines, strict=True):
+            pair = (tokenizers.src.encode(src), tokenizers.tgt.encode(tgt))
+            if not pair[0] or not pair[1]:
+                empty += 1
+            elif len(pair[0]) > limit or len(pair[1]) > limit:
+                too_long += 1
+            else:
+                expected.append(pair)
+    assert empty > 10
+    assert too_long > 10
+    assert len(expected) > 10
+
+    corpus = encode_corpus(corpora, tokenizers, folder, limit)
+    assert rows(corpus) == expected
+    assert corpus.src.lengths.tolist() == [len(src) for src, _ in expected]
+    assert corpus.tgt.lengths.tolist() == [len(tgt) for _, tgt in expected]
+    counts = corpus.counts
+    assert (counts.read, counts.empty, counts.too_long, counts.kept) == (350, empty, too_long, len(expected))
+
+
+def test_what_is_encoded_once_is_opened_the_next_time(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
+    first = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
+    for path in (numbers.src, numbers.tgt):
+        path.touch()  # newer, and the same text
+    second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
+    assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
+    assert second.key == first.key
+    assert second.counts == first.counts
+
+
+def test_a_change_of_text_length_or_tokenizer_makes_it_anew(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
+    both = Tokenizers(Numbers(), Numbers())
+
+    def key() -> str:
+        return encode_corpus([numbers], both, tokenizer_folder, 10).key
+
+    keys = [key()]
+    numbers.src.write_text("4 5\n6\n8\n")
+    keys.append(key())
+    numbers.tgt.write_text("8\n9 10 11\n13\n")
+    keys.append(key())
+    (tokenizer_folder / "joint.words").write_text("b\n")
+    keys.append(key())
+    shorter = encode_corpus([numbers], both, tokenizer_folder, 2)
+    keys.append(shorter.key)
+    assert rows(shorter) == [([4, 5], [8]), ([8], [13])]
+    assert shorter.counts.too_long == 1
+    swapped = CorpusFiles(src=numbers.tgt, tgt=numbers.src)
+    other_way = encode_corpus([swapped], both, tokenizer_folder, 10)
+    keys.append(other_way.key)
+    assert rows(other_way) == [([8], [4, 5]), ([9, 10, 11], [6]), ([13], [8])]
+    twice = encode_corpus([numbers, numbers], both, tokenizer_folder, 10)
+    keys.append(twice.key)
+    assert len(twice) == 6
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_settings_of_a_real_tokenizer_decide_what_is_encoded(write_lines: WriteLines, tmp_path: Path) -> None:
+    files = random_corpus(write_lines, "a", 100, seed=4)
+    folder = tmp_path / "tokenizer"
+    keys = []
+    for size in (8, 9):
+        tokenizers = ensure_tokenizers([files], TokenizerConfig(type="word", vocab_size=size), folder)
+        corpus = encode_corpus([files], tokenizers, folder, 20)
+        assert max(max(src) for src, _ in rows(corpus)) == size - 1
+        keys.append(corpus.key)
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize(
+    ("src_size", "tgt_size", "dtype"),
+    [(2**16, 2**16, "uint16"), (2**16 + 1, 100, "int32"), (100, 2**16 + 1, "int32"), (5, 5, "uint16")],
+)
+def test_ids_take_two_bytes_while_they_fit(
+    write_lines: WriteLines, tokenizer_folder: Path, src_size: int, tgt_size: int, dtype: str
+) -> None:
+    files = CorpusFiles(
+        src=write_lines("n.src", [f"4 {src_size - 1}"]), tgt=write_lines("n.tgt", [f"{tgt_size - 1} 4 4"])
+    )
+    tokenizers = Tokenizers(Numbers(src_size), Numbers(tgt_size))
+    corpus = encode_corpus([files], tokenizers, tokenizer_folder, 10)
+    assert rows(corpus) == [([4, src_size - 1], [tgt_size - 1, 4, 4])]
+    assert {side.dtype.name for side in corpus[0]} == {dtype}
+    assert (CACHE / corpus.key / "src.ids").stat().st_size == 2 * np.dtype(dtype).itemsize
+
+
+def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
+    corpus = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
+    for side in corpus[1]:
+        assert isinstance(side, np.memmap)
+        with pytest.raises(ValueError, match="read-only"):
+            side[0] = 3
+
+
+def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
+    write_lines: WriteLines, tokenizer_folder: Path
+) -> None:
+    files = CorpusFiles(
+        src=write_lines("n.src", ["4 5 6", "", "4", ""]), tgt=write_lines("n.tgt", ["4", "4", "4 5 6", ""])
+    )
+    with pytest.raises(DataError) as caught:
+        encode_corpus([files], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 2)
+    message = str(caught.value)
+    assert f"{files.src}: no pair is left of 4: 2 have an empty side, 2 are longer than" in message
+    assert "data.max_length (2)" in message
+    assert list(CACHE.iterdir()) == []
+
+
+def test_encoding_that_is_broken_off_leaves_nothing_and_can_be_done_again(
+    numbers: CorpusFiles, tokenizer_folder: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus([numbers], Tokenizers(Numbers(stops_after=2), Numbers()), tokenizer_folder, 10)
+    assert list(CACHE.iterdir()) == []
+    assert len(encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)) == 3
+
+
+def test_sides_that_differ_in_length_are_refused_and_leave_nothing(
+    write_lines: WriteLines, tokenizer_folder: Path
+) -> None:
+    files = CorpusFiles(src=write_lines("n.src", ["4", "5", "6"]), tgt=write_lines("n.tgt", ["4", "5"]))
+    with pytest.raises(DataError, match=r"has 3 lines, .* has 2;"):
+        encode_corpus([files], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
+    assert list(CACHE.iterdir()) == []
