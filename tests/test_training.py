@@ -49,9 +49,7 @@ def new_trainer(config: Config, name: str) -> Trainer:
     run = run_named(name)
     run.path.mkdir(parents=True)
     prepared = prepare(config, run, resuming=False, say=print)
-    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
-    trainer._began = 0.0
-    return trainer
+    return Trainer(config, run, prepared, Monitor(run.metrics_file))
 
 
 def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(

@@ -1,6 +1,7 @@
 """Scores of translations, all of them sacreBLEU's, on plain text, with its signatures."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -12,6 +13,13 @@ from nmt.config import Metric
 from nmt.errors import MissingExtraError
 
 HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "ter": False, "loss": False}
+
+
+def is_better(metric: str, value: float, best: float | None) -> bool:
+    """Whether `value` is the best so far; a number is better than NaN, which a diverging loss can be."""
+    if best is None or math.isnan(best):
+        return True
+    return value > best if HIGHER_IS_BETTER[metric] else value < best
 
 
 @dataclasses.dataclass(frozen=True)

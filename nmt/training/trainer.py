@@ -24,7 +24,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError
 from nmt.evaluation.evaluate import evaluate
-from nmt.evaluation.metrics import HIGHER_IS_BETTER
+from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder, write_text
@@ -104,6 +104,7 @@ class Trainer:
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device)
         self.saved_step = -1
+        self._began = time.perf_counter()
         check_disk(run, sum(self.model.parameter_counts().values()), config.training.keep_checkpoints)
 
     def resume(self, checkpoint: Path) -> None:
@@ -155,16 +156,9 @@ class Trainer:
     def _updates(self) -> Iterator[list[Batch]]:
         """The batches of one update after another, from where the plan stands, until a limit is reached."""
         settings = self.config.training
-        corpus = self.prepared.corpus
         while True:
-            plan = plan_epoch(
-                corpus.src.lengths,
-                corpus.tgt.lengths,
-                settings.batch_tokens,
-                settings.seed,
-                self.progress.epoch,
-            )
-            loader = iter(batch_loader(corpus, plan[self.progress.batch :], self.prepared.device))
+            plan = self._plan()
+            loader = iter(batch_loader(self.prepared.corpus, plan[self.progress.batch :], self.prepared.device))
             while batches := list(itertools.islice(loader, settings.batches_per_update)):
                 if stop_reason(self.progress, settings):
                     return
@@ -241,8 +235,7 @@ class Trainer:
         values = {"loss": self._validation_loss()}
         values |= {name: result.value for name, result in result.scores.items()}
         value = values[settings.best_metric]
-        best = self.progress.best_value
-        is_best = best is None or (value > best if HIGHER_IS_BETTER[settings.best_metric] else value < best)
+        is_best = is_better(settings.best_metric, value, self.progress.best_value)
         if is_best:
             self.progress.best_value, self.progress.best_step = value, self.progress.step
             self.progress.validations_since_best = 0

@@ -1,0 +1,175 @@
+"""Scores: the same as sacreBLEU's own command gives, with its tokenizers, signatures and refusals."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
+
+from nmt.config import Metric
+from nmt.errors import ConfigError, DataError, MissingExtraError
+from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
+from nmt.evaluation.metrics import HIGHER_IS_BETTER, make_metrics, score
+
+WriteLines = Callable[[str, list[str]], Path]
+ALL: tuple[Metric, ...] = ("bleu", "chrf", "ter")
+
+SENTENCES = {
+    "de": [
+        "Ein kleiner Hund läuft über die grüne Wiese, und niemand sieht ihm zu.",
+        "»Wie spät ist es?«, fragte sie; er wusste es nicht.",
+        "Zwei Männer in blauen Jacken reparieren 3.500 Räder für 12,50 €.",
+        "Das Mädchen hält den Ball fest.",
+    ],
+    "zh": [
+        "一只小狗跑过绿色的草地，没有人看着它。",
+        "“现在几点了？”她问；他不知道。",
+        "两个穿蓝色夹克的男人用12.50欧元修理了3500辆自行车。",
+        "那个女孩紧紧地抓住了BBC的球。",
+    ],
+    "ja": [
+        "小さな犬が緑の草原を走り、誰もそれを見ていません。",
+        "「今何時ですか」と彼女は尋ねたが、彼は知らなかった。",
+        "青いジャケットを着た二人の男性が自転車を修理しています。",
+        "その女の子はボールをしっかり持っている。",
+    ],
+    "ko": [
+        "작은 개가 푸른 풀밭을 달리고 아무도 그것을 보지 않는다.",
+        "그녀는 지금 몇 시냐고 물었지만 그는 몰랐다.",
+        "파란 재킷을 입은 두 남자가 자전거를 수리하고 있습니다.",
+        "그 소녀는 공을 꽉 잡고 있다.",
+    ],
+}
+TOKENIZERS = {"de": "13a", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+
+
+def spoilt(lines: list[str], seed: int) -> list[str]:
+    """The lines as a bad translator might have them: a word or character dropped, doubled or moved here and there."""
+    chance = random.Random(seed)
+    result = []
+    for line in lines:
+        separator = " " if " " in line else ""
+        units = line.split(" ") if separator else list(line)
+        for _ in range(chance.randint(0, 3)):
+            place = chance.randrange(len(units))
+            unit = units.pop(place)
+            kept = chance.choice([[], [unit, unit]])
+            units[place:place] = kept
+            units.insert(chance.randrange(len(units) + 1), unit)
+        result.append(separator.join(units))
+    return result
+
+
+def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -> dict[str, dict[str, Any]]:
+    """What sacreBLEU's own command says, by the metric's name."""
+    command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypotheses), *options]
+    shown = subprocess.run(
+        [*command, "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "6"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return {result["name"]: result for result in json.loads(shown.stdout)}
+
+
+@pytest.mark.parametrize("language", ["de", "zh", "ja", "ko"])
+@pytest.mark.parametrize("num_references", [1, 2])
+def test_scores_and_signatures_are_those_of_sacrebleus_own_command(
+    write_lines: WriteLines, language: str, num_references: int
+) -> None:
+    truth = SENTENCES[language] * 5
+    hypotheses = write_lines(f"hyp.{language}", spoilt(truth, seed=1))
+    references = [
+        write_lines(f"ref{number}.{language}", spoilt(truth, seed=10 + number)) for number in range(num_references)
+    ]
+    # sacreBLEU leaves TER's words to the caller; Chinese and Japanese have none between blanks.
+    by_character = ["--ter-normalized", "--ter-asian-support"] if language in ("zh", "ja") else []
+    shown = sacrebleu_command(hypotheses, references, "-l", f"en-{language}", *by_character)
+
+    scores = evaluate_file(hypotheses, references, make_metrics(ALL, language)).scores
+    assert list(scores) == list(ALL)
+    for ours, name in ((scores["bleu"], "BLEU"), (scores["chrf"], "chrF2"), (scores["ter"], "TER")):
+        assert ours.name == name
+        assert 5 < ours.value < 95  # not an edge where every way of counting agrees
+        assert round(ours.value, 6) == shown[name]["score"]
+        assert ours.signature == shown[name]["signature"]
+    assert f"tok:{TOKENIZERS[language]}" in scores["bleu"].signature
+    assert f"nrefs:{num_references}" in scores["bleu"].signature
+
+
+def test_the_tokenizer_of_the_language_makes_a_difference() -> None:
+    truth, guess = SENTENCES["zh"], spoilt(SENTENCES["zh"], seed=2)
+    values = {
+        language: score(make_metrics(["bleu"], language), guess, [truth])["bleu"].value for language in ("zh", "de")
+    }
+    assert values["zh"] > values["de"] + 10
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "xx", ""])
+def test_a_language_without_a_tokenizer_of_its_own_is_cut_by_13a(language: str) -> None:
+    scores = score(make_metrics(["bleu"], language), ["a b c d e"], [["a b c d e"]])
+    assert "|tok:13a|" in scores["bleu"].signature
+    assert scores["bleu"].value == pytest.approx(100)
+
+
+def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
+    hypotheses = write_lines("hyp.de", SENTENCES["de"])
+    far = write_lines("far.de", spoilt(SENTENCES["de"], seed=5))
+    near = write_lines("near.de", SENTENCES["de"])
+    alone = evaluate_file(hypotheses, [far], make_metrics(ALL, "de")).scores
+    together = evaluate_file(hypotheses, [far, near], make_metrics(ALL, "de")).scores
+    assert alone["bleu"].value < together["bleu"].value == pytest.approx(100)
+    assert alone["chrf"].value < together["chrf"].value == pytest.approx(100)
+    assert alone["ter"].value > together["ter"].value == 0
+    assert HIGHER_IS_BETTER == {"bleu": True, "chrf": True, "ter": False, "loss": False}
+
+
+def test_a_hypothesis_may_be_empty_and_hold_what_is_no_line_end(write_lines: WriteLines) -> None:
+    hypotheses = write_lines("hyp.de", ["", "eins zwei drei\u2028vier fünf"])
+    references = write_lines("ref.de", ["gar nichts", "eins zwei drei\u2028vier fünf"])
+    result = evaluate_file(hypotheses, [references], make_metrics(ALL, "de"))
+    assert result.hypotheses == ["", "eins zwei drei\u2028vier fünf"]
+    assert 0 < result.scores["bleu"].value < 100
+
+
+@pytest.mark.parametrize(("hypothesis_count", "reference_count"), [(3, 2), (2, 3), (1, 1500), (2, 0)])
+def test_files_that_differ_in_length_are_refused_by_name_and_count(
+    write_lines: WriteLines, hypothesis_count: int, reference_count: int
+) -> None:
+    hypotheses = write_lines("hyp.de", ["a"] * hypothesis_count)
+    good = write_lines("good.de", ["a"] * hypothesis_count)
+    bad = write_lines("bad.de", ["a"] * reference_count)
+    with pytest.raises(DataError) as caught:
+        evaluate_file(hypotheses, [good, bad], make_metrics(["chrf"], "de"))
+    assert f"{hypotheses} has {hypothesis_count:,} lines, {bad} has {reference_count:,};" in str(caught.value)
+
+
+def test_an_empty_test_set_is_refused(write_lines: WriteLines) -> None:
+    empty = write_lines("hyp.de", [])
+    with pytest.raises(DataError) as caught:
+        read_test_set(empty, [empty])
+    assert str(caught.value) == f"{empty} is empty"
+
+
+@pytest.mark.parametrize(("language", "module"), [("ja", tokenizer_ja_mecab), ("ko", tokenizer_ko_mecab)])
+def test_a_language_whose_package_is_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, language: str, module: object
+) -> None:
+    monkeypatch.setattr(module, "MeCab", None)
+    with pytest.raises(MissingExtraError) as caught:
+        make_metrics(ALL, language)
+    assert f"pip install 'nmt[{language}]'" in str(caught.value)
+    assert list(make_metrics(["chrf", "ter"], language)) == ["chrf", "ter"]  # these two need no package
+
+
+def test_the_language_of_a_reference_is_given_or_at_the_end_of_its_name() -> None:
+    assert reference_language("zh", [Path("a.de")]) == "zh"
+    assert reference_language(None, [Path("a.de.gz"), Path("b.fr")]) == "de"
+    with pytest.raises(ConfigError, match=r"language of a\.txt is not known; add --tgt-lang"):
+        reference_language(None, [Path("a.txt")])
