@@ -127,6 +127,12 @@ def test_the_longest_pair_that_is_allowed_fills_a_batch_alone() -> None:
     assert sorted(map(sorted, plan)) == [[0], [1], [2]]
 
 
+def test_a_batch_takes_as_many_pairs_as_its_tokens_hold_and_not_one_more() -> None:
+    nines = np.full(8, 9)  # ten positions each, with </s>
+    assert [len(batch) for batch in plan_epoch(nines, nines, 80, 0, 0)] == [8]
+    assert sorted(len(batch) for batch in plan_epoch(nines, nines, 79, 0, 0)) == [1, 7]
+
+
 def test_a_plan_is_the_same_for_the_same_seed_and_epoch_and_another_for_others() -> None:
     src, tgt = like_multi30k(2000, seed=0)
     plan = as_lists(plan_epoch(src, tgt, 1024, 7, 3))

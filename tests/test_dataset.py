@@ -16,6 +16,10 @@ from nmt.errors import DataError
 WriteLines = Callable[[str, list[str]], Path]
 
 
+class BrokenOffError(Exception):
+    """What ends an encoding in the middle."""
+
+
 @dataclasses.dataclass
 class Numbers:
     """A tokenizer of lines that hold their ids: "5 70000"."""
@@ -26,7 +30,7 @@ class Numbers:
     def encode(self, line: str) -> list[int]:
         if self.stops_after is not None:
             if not self.stops_after:
-                raise KeyboardInterrupt
+                raise BrokenOffError
             self.stops_after -= 1
         return [int(number) for number in line.split()]
 
@@ -211,7 +215,7 @@ def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
 def test_encoding_that_is_broken_off_leaves_nothing_and_can_be_done_again(
     numbers: CorpusFiles, tokenizer_folder: Path
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(BrokenOffError):
         encode_corpus([numbers], Tokenizers(Numbers(stops_after=2), Numbers()), tokenizer_folder, 10)
     assert list(CACHE.iterdir()) == []
     assert len(encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)) == 3

@@ -57,6 +57,8 @@ class Monitor:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
             self.say(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
         else:
+            if self._bar.total is None:  # else the bar tells itself
+                shown["left"] = time_left
             self._bar.set_postfix(shown)
 
     def validation(self, record: dict[str, Any], is_best: bool) -> None:
