@@ -105,7 +105,7 @@ def vocab(
         print(
             f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
             f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
-            f"{of_side.unknown_share:.2%} <unk>"
+            f"{of_side.unknown_share:.2%} <unk>\n  its first line: {' '.join(of_side.first_line)}"
         )
 
 

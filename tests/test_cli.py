@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,14 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+import torch
 from conftest import write_copy_task
+from safetensors.torch import load_file, save_file
 
 import nmt
 from nmt.cli import main
+from nmt.config import DecodingConfig
+from nmt.errors import ConfigError
 
 Cli = Callable[..., tuple[int, str, str]]
 SOLVED = [
@@ -196,6 +201,21 @@ def test_from_python(in_solved: Path) -> None:
     assert nmt.load().translate(["4 5"]) == ["4 5"]
 
 
+def test_settings_that_the_model_cannot_hold_are_refused(in_solved: Path) -> None:
+    with pytest.raises(ConfigError, match=r"decoding\.max_length \(64\) must be less than .*max_positions \(64\)"):
+        nmt.load(decoding=DecodingConfig(max_length=64))
+
+
+@pytest.mark.parametrize("beam_size", ["1", "3"])
+def test_a_model_that_has_diverged_is_one_message(in_solved: Path, tmp_path: Path, cli: Cli, beam_size: str) -> None:
+    run = shutil.copytree("runs/copy", tmp_path / "diverged")
+    weights = {name: torch.full_like(value, torch.nan) for name, value in load_file(run / "model.safetensors").items()}
+    save_file(weights, run / "model.safetensors")
+    code, out, err = cli("translate", "--model", str(run), "--beam-size", beam_size, "1 2")
+    assert (code, out) == (3, "")
+    assert "its training has diverged" in err
+
+
 def test_a_run_folder_alone_translates_elsewhere(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
@@ -215,6 +235,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         "pieces_per_word": 1.0,
         "characters_per_piece": 1.0,
         "unknown_share": 0.0,
+        "first_line": Path("val.en").read_text().splitlines()[0].split(),
     }
     assert {path.name for path in Path("runs/copy/tokenizer").iterdir()} == {"src.words", "tgt.words", "tokenizer.json"}
     code, out, _ = cli("vocab", "copy.yaml", "--set", "tokenizer.vocab_size=9")

@@ -128,10 +128,14 @@ def test_a_syntax_error_names_the_line(load: Load, tmp_path: Path, broken: str, 
     assert message_of(load, DATA + TRAINING + broken).startswith(f"{tmp_path / 'run.yaml'}:{line}: not valid YAML: ")
 
 
-@pytest.mark.parametrize("code", ["no", "NO", "on", "y", "off"])
-def test_a_language_that_yaml_takes_for_a_truth_value_stays_text(load: Load, code: str) -> None:
-    config = load(f"{DATA}  tgt_lang: {code}\n{TRAINING}")
-    assert config.data.tgt_lang == code
+def test_norwegian_is_a_language_and_not_false(load: Load) -> None:
+    assert load(f"{DATA}  src_lang: no\n  tgt_lang: 'no'\n{TRAINING}").data.src_lang == "no"
+
+
+@pytest.mark.parametrize("word", ["no", "NO", "on", "y", "off", "Yes"])
+def test_a_word_that_yaml_takes_for_a_truth_value_stays_text(load: Load, word: str) -> None:
+    config = load(f"{DATA}  test:\n    {word}: {{src: t.en, tgt: t.de}}\n{TRAINING}")
+    assert list(config.data.test) == [word]
 
 
 @pytest.mark.parametrize("written", ["true", "True", "false", "False"])

@@ -22,13 +22,18 @@ class SideReport:
     """White space not counted; the figure to look at in languages that do without it."""
     unknown_share: float
     """Of the pieces that are `<unk>`."""
+    first_line: tuple[str, ...]
+    """The text's first line in pieces, to look at."""
 
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str) -> SideReport:
     """Encode lines and count."""
     words = characters = pieces = unknown = 0
+    first_line: tuple[str, ...] | None = None
     for line in lines:
         ids = tokenizer.encode(line)
+        if first_line is None:
+            first_line = tuple(tokenizer.pieces(ids))
         line_words = line.split()
         words += len(line_words)
         characters += sum(map(len, line_words))
@@ -40,6 +45,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str) -> Si
         pieces_per_word=pieces / max(1, words),
         characters_per_piece=characters / max(1, pieces),
         unknown_share=unknown / max(1, pieces),
+        first_line=first_line or (),
     )
 
 

@@ -32,7 +32,7 @@ class TorchEngine:
         device = next(self._model.parameters()).device
         src_ids = pad(sources, last=[EOS_ID]).to(device)
         src_mask = padding_mask(src_ids, PAD_ID)
-        max_lengths = longest_outputs(src_mask.sum(dim=1) - 1, decoding)
+        max_lengths = longest_outputs(torch.tensor([len(ids) for ids in sources]), decoding).to(device)
         was_training = self._model.training
         self._model.eval()
         try:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.errors import ConfigError, TrainingError
 from nmt.runs import open_run
 
 log = logging.getLogger("nmt")
@@ -51,6 +53,8 @@ class Translator:
         for batch in batches_by_length(sources, self._decoding.batch_tokens):
             found = self._engine.search([sources[index] for index in batch], self._decoding)
             for index, hypotheses in zip(batch, found, strict=True):
+                if not hypotheses or math.isnan(hypotheses[0].score):
+                    raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
                 text = self._tokenizers.tgt.decode(hypotheses[0].tokens)
                 outputs[index] = " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
         return outputs
@@ -86,12 +90,19 @@ def load(
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is a run's folder or name, by default the newest under ./runs; `decoding` replaces the run's
-    own search settings. Raises `nmt.errors.RunError` if it is not a trained run.
+    own search settings. Raises `nmt.errors.RunError` if it is not a trained run, and `ConfigError`
+    if its model cannot hold outputs of `decoding.max_length`.
     """
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
 
     run = open_run(None if model is None else str(model))
     config = run.config()
+    decoding = decoding or config.decoding
+    if decoding.max_length >= config.model.max_positions:
+        raise ConfigError(
+            f"decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
+            f"({config.model.max_positions})"
+        )
     tokenizers = load_tokenizers(run.tokenizer)
     engine = load_torch_engine(run, tokenizers, device)
-    return Translator(tokenizers, engine, decoding or config.decoding, config.data.max_length)
+    return Translator(tokenizers, engine, decoding, config.data.max_length)
