@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,7 +33,10 @@ LANGUAGE_CODES = frozenset(_ISO_639_1.split())
 
 def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
     folder = info.context.get("folder") if isinstance(info.context, dict) else None
-    path = path.expanduser()
+    try:
+        path = path.expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise ValueError(str(error)) from None
     return Path(folder, path).resolve() if folder else path
 
 
@@ -70,7 +72,11 @@ def _one_or_several(value: object) -> object:
 
 
 def _one_or_named(value: object) -> object:
-    return {"test": value} if isinstance(value, dict) and value.keys() <= {"src", "tgt"} and value else value
+    if not isinstance(value, dict):
+        return value
+    if any(isinstance(part, str) for part in value.values()):
+        return {"test": value}
+    return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
 
 
 class DataConfig(Section):
@@ -94,7 +100,9 @@ class DataConfig(Section):
     @classmethod
     def _language(cls, value: str, info: ValidationInfo) -> str:
         train: tuple[CorpusFiles, ...] = info.data.get("train", ())
-        if value or not train:
+        if value:
+            return check_language(value)
+        if not train:
             return value
         side = str(info.field_name).removesuffix("_lang")
         path: Path = train[0].src if side == "src" else train[0].tgt
@@ -111,8 +119,20 @@ class DataConfig(Section):
     def _test_names(cls, value: dict[str, CorpusFiles]) -> dict[str, CorpusFiles]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-                raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
+                raise ValueError(
+                    f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)"
+                )
         return value
+
+
+def check_language(code: str) -> str:
+    """The code itself; `ValueError` if it is not ISO 639: two letters that exist, or three for other languages."""
+    for two, others in {"zh": ("zho", "chi", "cmn", "cn"), "ja": ("jpn", "jp"), "ko": ("kor", "kr")}.items():
+        if code.lower().split("-")[0] in others:
+            raise ValueError(f"{code!r} is not what BLEU's tokenizer is chosen by; did you mean {two}?")
+    if code not in LANGUAGE_CODES and not re.fullmatch(r"[a-z]{3}", code):
+        raise ValueError(f"{code!r} is not a language code of ISO 639, such as en, de or zh")
+    return code
 
 
 def language_suffix(path: Path) -> str:
@@ -219,7 +239,7 @@ class TrainingConfig(Section):
     """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
     threads: PositiveInt | None = None
     """CPU threads; `null` leaves torch's choice. The same number gives the same weights to the bit."""
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random."""
     validate_every: PositiveInt = 500
     """Updates between validations; each one is followed by a checkpoint."""
@@ -317,7 +337,3 @@ class Config(Section):
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
         return self
-
-    def to_yaml(self) -> str:
-        """The configuration with every default written out, as a file that reads back the same."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

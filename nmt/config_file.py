@@ -42,11 +42,15 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, less two surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text."""
+    """YAML's safe loader, less surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
@@ -55,6 +59,19 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
 )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would not read as text."""
+
+
+_Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
+def to_yaml(config: Config) -> str:
+    """The configuration with every default written out, as a file that `load_config` reads back the same."""
+    text: str = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _compose(text: str, where: str) -> yaml.Node | None:
@@ -69,14 +86,20 @@ def _compose(text: str, where: str) -> yaml.Node | None:
 
 def _construct(root: yaml.Node, where: str) -> Any:
     """The node's value; a key that stands twice is an error, since YAML would keep the last in silence."""
-    stack = [root]
+    stack, visited = [root], set()
     while stack:
         node = stack.pop()
+        if id(node) in visited:  # an alias
+            continue
+        visited.add(id(node))
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, value in node.value:
+                line = f"{where}:{key.start_mark.line + 1}"
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ConfigError(f"{line}: a key is one word, not a list or a mapping")
                 if key.value in seen:
-                    raise ConfigError(f"{where}:{key.start_mark.line + 1}: the key {key.value!r} stands here twice")
+                    raise ConfigError(f"{line}: the key {key.value!r} stands here twice")
                 seen.add(key.value)
                 stack.append(value)
         elif isinstance(node, yaml.SequenceNode):
@@ -109,13 +132,20 @@ def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
 def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tuple[str, ...]], path: Path) -> str:
     """One line an error: where it is in the file, the key's path, and what would be right."""
     lines = []
-    for problem in error.errors():
-        location = tuple(str(part) for part in problem["loc"])
+    problems = error.errors()
+    for problem in problems:
+        # A list is also called too short when its only item is what is wrong.
+        if problem["type"] == "too_short" and any(
+            other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
+        ):
+            continue
+        location, line = _find(root, tuple(str(part) for part in problem["loc"]))
         key = ".".join(location)
-        if any(location[: len(parts)] == parts for parts in overridden):
+        if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
+               for parts in overridden):  # fmt: skip
             where = f"--set {key}"
         else:
-            where = f"{path}:{_line_of(root, location)}"
+            where = f"{path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}: unknown key {key}{_suggestion(location)}")
         elif problem["type"] == "missing":
@@ -129,19 +159,27 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
     return "\n".join(lines)
 
 
-def _line_of(root: yaml.Node | None, location: tuple[str, ...]) -> int:
-    """The line of a key, or of the nearest section above it that stands in the file."""
-    node, line = root, 1
+def _find(root: yaml.Node | None, location: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+    """A key's path as the file writes it, and its line.
+
+    The line is that of the nearest section above it if the key is missing, and 0 if there is none. A list's index is
+    left out of the path where the file has its one item alone.
+    """
+    node, line, path = root, 0, []
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == part:
-                    node, line = value, key.start_mark.line + 1
-                    break
+            found = [(key, value) for key, value in node.value if key.value == part]
+            if not found and part.isdigit():
+                continue
+            for key, value in found:
+                node, line = value, key.start_mark.line + 1
+            if not found:
+                node = None
         elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
             node = node.value[int(part)]
             line = node.start_mark.line + 1
-    return line
+        path.append(part)
+    return tuple(path), line
 
 
 def _suggestion(location: tuple[str, ...]) -> str:

@@ -24,18 +24,24 @@ RUNS = Path("runs")
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well."""
+    """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well.
+
+    Replacing a folder takes two renames; a kill between them leaves the old one beside, as `.NAME.*/old`.
+    Nothing replaces a checkpoint: each has a name of its own.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary = holder / path.name
+    temporary, old = holder / path.name, holder / "old"
     try:
         yield temporary
         _flush(temporary)
-        if temporary.is_dir() and path.exists():
-            path.rename(holder / "old")
+        if temporary.is_dir() and path.exists():  # a folder cannot be renamed onto another
+            path.rename(old)
         temporary.replace(path)
         _flush_one(path.parent)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(holder, ignore_errors=True)
 
 
@@ -109,7 +115,7 @@ class RunFolder:
 
 def run_named(name: str) -> RunFolder:
     """The folder for a run to be trained, under the current directory."""
-    if not re.fullmatch(r"[^\s./\\][^/\\\n]*", name) or name in ("latest", "cache"):
+    if not re.fullmatch(r"[^\s./\\]([^/\\\x00-\x1f]*[^\s/\\\x00-\x1f])?", name) or name in ("latest", "cache"):
         raise RunError(f"a run cannot be called {name!r}: the name becomes a folder under {RUNS}/")
     return RunFolder(RUNS / name)
 
@@ -122,7 +128,7 @@ def open_run(model: str | None) -> RunFolder:
     """
     if model is None:
         try:
-            model = (RUNS / "latest").read_text(encoding="utf-8").strip()
+            model = str(RUNS / (RUNS / "latest").read_text(encoding="utf-8").strip())
         except OSError:
             raise RunError(
                 f"there is no {RUNS}/latest here: train a model first (nmt train FILE), or name one (--model RUN)"

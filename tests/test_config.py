@@ -1,6 +1,8 @@
 """A run's YAML: what is read from it, and what a mistake in it is answered with."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from pydantic import ValidationError
 
 from nmt import config as config_module
 from nmt.config import Config, CorpusFiles, Section
-from nmt.config_file import load_config
+from nmt.config_file import load_config, to_yaml
 from nmt.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -450,12 +452,12 @@ def test_the_configuration_written_out_reads_back_the_same(
     config = load(DATA + TRAINING, *overrides)
     elsewhere = tmp_path / "runs" / "x" / "config.yaml"
     elsewhere.parent.mkdir(parents=True)
-    elsewhere.write_text(config.to_yaml(), encoding="utf-8")
+    elsewhere.write_text(to_yaml(config), encoding="utf-8")
     assert load_config(elsewhere) == config
 
 
 def test_the_configuration_written_out_holds_every_default(load: Load) -> None:
-    written = yaml.safe_load(load(DATA + TRAINING).to_yaml())
+    written = yaml.safe_load(to_yaml(load(DATA + TRAINING)))
     assert set(written) == set(Config.model_fields)
     for name, field in Config.model_fields.items():
         assert isinstance(field.annotation, type)
@@ -486,3 +488,61 @@ def test_every_configuration_of_the_repository_loads(path: Path) -> None:
     for files in (*config.data.train, config.data.validation, *config.data.test.values()):
         assert files.src.is_relative_to(REPOSITORY / "data")
         assert files.tgt.is_relative_to(REPOSITORY / "data")
+
+
+# ------------------------------------------------------------------------- what a YAML file can do besides
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: c\n", "{{name}}: c\n", "model: {[a]: 3}\n"])
+def test_a_key_that_is_not_a_word_is_refused(load: Load, text: str) -> None:
+    assert "run.yaml:" in message_of(load, DATA + TRAINING + text)
+
+
+def test_a_date_that_is_none_is_refused(load: Load) -> None:
+    assert "run.yaml:" in message_of(load, DATA + TRAINING + "model: {d_model: 2024-99-99}\n")
+
+
+def test_a_home_that_does_not_exist_is_refused(load: Load) -> None:
+    assert "data.train" in message_of(load, DATA.replace("train.en", "~nosuchuser/train.en") + TRAINING)
+
+
+def test_an_alias_of_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: &a [*a]\n")
+    code = "from pathlib import Path\nfrom nmt.config_file import load_config\nload_config(Path('run.yaml'))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=10)
+    assert "ConfigError" in done.stderr
+
+
+def test_a_negative_seed_is_refused(load: Load) -> None:
+    assert "training.seed is -1" in message_of(load, DATA + TRAINING, "training.seed=-1")
+
+
+def test_a_wrong_key_in_the_one_training_corpus_is_one_error_at_its_own_path(load: Load, tmp_path: Path) -> None:
+    message = message_of(load, DATA.replace("src: train.en", "src: train.en, trgt: x") + TRAINING)
+    assert message == f"{tmp_path / 'run.yaml'}:2: unknown key data.train.trgt; did you mean data.train.tgt?"
+
+
+def test_a_missing_key_of_a_training_corpus_is_one_error(load: Load, tmp_path: Path) -> None:
+    message = message_of(load, DATA.replace("src: train.en, ", "") + TRAINING)
+    assert message == f"{tmp_path / 'run.yaml'}:2: data.train.src is missing"
+
+
+def test_a_misspelt_key_of_the_one_test_set_is_named_so(load: Load) -> None:
+    assert "did you mean" in message_of(load, DATA + "  test: {src: x.en, tgy: x.de}\n" + TRAINING)
+
+
+def test_an_unknown_section_in_set_is_said_to_come_from_there(load: Load) -> None:
+    assert message_of(load, DATA + TRAINING, "modle.d_ff=3").startswith("--set modle")
+
+
+@pytest.mark.parametrize("language", ["jp", "ZH", "zh-cn", "german", "cn"])
+def test_a_language_that_is_no_iso_639_1_code_is_refused(load: Load, language: str) -> None:
+    assert "data.tgt_lang" in message_of(load, f"{DATA}  tgt_lang: '{language}'\n{TRAINING}")
+
+
+def test_a_test_set_named_like_a_number_survives_being_written_out(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{DATA}  test: {{'1e3': {{src: x.en, tgt: x.de}}}}\n{TRAINING}")
+    config = load_config(path)
+    path.write_text(to_yaml(config))
+    assert load_config(path) == config

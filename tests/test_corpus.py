@@ -194,3 +194,12 @@ def test_empty_and_over_long_pairs_are_left_out_and_counted(
     counts = corpus.counts
     assert (counts.read, counts.empty, counts.too_long, counts.kept) == (9, 4, 3, 2)
     assert str(counts) == "2 pairs (4 empty and 3 too long left out)"
+
+
+def test_a_gz_file_with_damaged_data_is_named(tmp_path: Path) -> None:
+    content = bytearray(gzip.compress(b"hello world\n" * 1000))
+    content[20] ^= 0xFF
+    content[25] ^= 0x55
+    (tmp_path / "a.en.gz").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.en\.gz: cannot be read"):
+        list(read_lines(tmp_path / "a.en.gz"))

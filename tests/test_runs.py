@@ -310,3 +310,35 @@ def test_a_run_may_have_any_name_that_can_be_a_folder(tmp_path: Path, name: str)
 def test_a_name_that_would_leave_or_break_the_folder_of_runs_is_refused(name: str) -> None:
     with pytest.raises(RunError, match="a run cannot be called"):
         run_named(name)
+
+
+def test_a_folder_whose_replacement_fails_half_way_keeps_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError("disk")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError), replacing(path) as temporary:
+        temporary.mkdir()
+    assert path.is_dir()
+
+
+def test_the_latest_run_is_one_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (RUNS / "demo", Path("demo")):
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("")
+        (folder / "model.safetensors").write_text("")
+    write_text(RUNS / "latest", "demo\n")
+    assert open_run(None).path.resolve() == tmp_path / "runs" / "demo"
+
+
+@pytest.mark.parametrize("name", ["a ", "a\x00b", "a\rb"])
+def test_a_name_that_latest_could_not_give_back_is_refused(name: str) -> None:
+    with pytest.raises(RunError):
+        run_named(name)

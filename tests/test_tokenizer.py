@@ -378,3 +378,29 @@ def test_the_report_counts_the_pieces_of_characters_by_hand() -> None:
 def test_the_report_of_no_text_is_zeros() -> None:
     report = side_report(["", "  "], WITH_BYTES["bpe"], "en")
     assert (report.pieces_per_word, report.characters_per_piece, report.unknown_share) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_a_corpus_of_blanks_holds_no_text(kind: str) -> None:
+    with pytest.raises(VocabularyError, match="holds no text"):
+        SentencePieceTokenizer.train(["   ", ""], TokenizerConfig(type=kind, vocab_size=300))
+
+
+def test_a_character_vocabulary_that_is_too_small_says_so() -> None:
+    with pytest.raises(VocabularyError, match=r"tokenizer\.vocab_size \(100\) is too small"):
+        SentencePieceTokenizer.train(["abc"] * 9, TokenizerConfig(type="char", vocab_size=100))
+
+
+def test_a_long_line_is_part_of_the_vocabulary() -> None:
+    tokenizer = SentencePieceTokenizer.train(["wort " * 1000, "abc"], TokenizerConfig(type="char", byte_fallback=False))
+    assert 3 not in tokenizer.encode("wort")
+
+
+def test_a_damaged_description_of_tokenizers_is_made_anew(
+    tmp_path: Path, write_lines: Callable[[str, list[str]], Path]
+) -> None:
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("[]")
+    files = CorpusFiles(src=write_lines("a.en", ["a"]), tgt=write_lines("a.de", ["b"]))
+    assert ensure_tokenizers([files], TokenizerConfig(type="word"), folder).src.vocab_size == 6

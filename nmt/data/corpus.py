@@ -6,6 +6,7 @@ U+2028 and a dozen other characters, which shifts one side of a corpus against t
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -25,7 +26,7 @@ def read_lines(path: Path) -> Iterator[str]:
             yield from decode_lines(file, str(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 

@@ -71,6 +71,7 @@ class SentencePieceTokenizer:
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 unk_id=UNK_ID,
+                max_sentence_length=1 << 20,  # bytes; SentencePiece leaves longer lines out in silence
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -187,8 +188,9 @@ def train_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig) ->
 def ensure_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig, folder: Path) -> Tokenizers:
     """The tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
     made_from = _made_from(corpora, config)
-    description = folder / "tokenizer.json"
-    if not description.is_file() or read_json(description).get("made_from") != made_from:
+    file = folder / "tokenizer.json"
+    description = read_json(file) if file.is_file() else None
+    if not isinstance(description, dict) or description.get("made_from") != made_from:
         save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
     return load_tokenizers(folder)
 
@@ -238,9 +240,11 @@ def _why_not_trained(message: str, config: TokenizerConfig) -> str:
         return f"{asked} is larger than the training corpus allows; set it to {int(found[1]):,} or less"
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
-            f"{asked} is too small for the corpus's characters and the special pieces; set it to more than "
-            f"{int(found[1]):,}, or lower tokenizer.character_coverage"
+            f"{asked} is too small for the corpus's characters and the special pieces; set it to "
+            f"{int(found[1]):,} or more, or lower tokenizer.character_coverage"
         )
-    if "!sentences_.empty()" in message:
+    if "(vocab_size) >= (0)" in message:
+        return f"{asked} is too small for the special pieces and bytes; set it to 300 or more"
+    if "!sentences_.empty()" in message or "(all_chars_count) > (0)" in message:
         return "the training corpus holds no text to build a vocabulary from"
     return f"SentencePiece could not build the vocabulary with {asked}: {message}"

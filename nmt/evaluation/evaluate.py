@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import DecodingConfig, Metric, language_suffix
+from nmt.config import DecodingConfig, Metric, check_language, language_suffix
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError
@@ -96,4 +96,7 @@ def reference_language(given: str | None, references: Sequence[Path]) -> str:
     language = given or language_suffix(references[0])
     if not language:
         raise ConfigError(f"the language of {references[0]} is not known; add --tgt-lang, for example --tgt-lang de")
-    return language
+    try:
+        return check_language(language)
+    except ValueError as error:
+        raise ConfigError(f"--tgt-lang: {error}") from None

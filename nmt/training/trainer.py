@@ -18,6 +18,7 @@ from nmt.checkpoint import (
     save_weights,
 )
 from nmt.config import Config
+from nmt.config_file import to_yaml
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.data.vocabulary import PAD_ID
 from nmt.decoding.torch_engine import TorchEngine
@@ -71,7 +72,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
         if config.training.threads:
             torch.set_num_threads(config.training.threads)
         prepared = prepare(config, run, resuming=bool(steps), say=monitor.say)
-        write_text(run.config_file, config.to_yaml())
+        write_text(run.config_file, to_yaml(config))
         trainer = Trainer(config, run, prepared, monitor)
         if steps:
             trainer.resume(run.checkpoints / str(steps[-1]))
