@@ -119,9 +119,7 @@ class DataConfig(Section):
     def _test_names(cls, value: dict[str, CorpusFiles]) -> dict[str, CorpusFiles]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-                raise ValueError(
-                    f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)"
-                )
+                raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
         return value
 
 
