@@ -104,6 +104,12 @@ class RunFolder:
         """Make this the run that commands without `--model` take."""
         write_text(self.path.parent / "latest", self.name + "\n")
 
+    def remove_leftovers(self) -> None:
+        """Clear away what a kill left half written; only for the one process that trains here."""
+        for folder in (self.path, self.checkpoints):
+            for leftover in folder.glob(".*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+
     def set_aside(self) -> Path:
         """Rename the folder to the first free `<name>.old<N>`; nothing of it is lost."""
         number = 1

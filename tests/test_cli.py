@@ -199,6 +199,8 @@ def test_the_reader_of_a_pipe_may_leave(in_solved: Path) -> None:
 def test_from_python(in_solved: Path) -> None:
     assert nmt.load("runs/copy").translate(["1 2 3", "", "9 9"]) == ["1 2 3", "", "9 9"]
     assert nmt.load().translate(["4 5"]) == ["4 5"]
+    with pytest.raises(TypeError, match="a list of lines"):
+        nmt.load().translate("4 5")
 
 
 def test_settings_that_the_model_cannot_hold_are_refused(in_solved: Path) -> None:

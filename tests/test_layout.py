@@ -1,6 +1,8 @@
 """The order of the rooms: a file imports only what stands above it, and small things do not load torch."""
 
 import ast
+import doctest
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,3 +78,12 @@ def test_torch_is_not_loaded_without_need(program: str) -> None:
     check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["masks", "data.vocabulary", "models.attention", "models.transformer", "training.monitor"]
+)
+def test_the_examples_in_docstrings_are_true(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"nmt.{name}"))
+    assert result.attempted
+    assert not result.failed

@@ -82,7 +82,7 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
         logits = trainer.model(batch.src_ids, batch.src_mask, batch.tgt_in)
         total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
         trainer._update([batch])
-    assert trainer.interval.read()["loss"] == pytest.approx(total / 8, rel=1e-5)
+    assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
 
 
 def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_task: Path) -> None:
@@ -143,7 +143,9 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(copy_task: P
     assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 9
     run = run_named("copy")
     assert checkpoint_steps(run.checkpoints) == [6]
+    assert list(run.checkpoints.glob(".*"))
     trained(copy_task, "copy")
+    assert not list(run.path.rglob(".*"))
     assert newest_weights(run) == newest_weights(trained(copy_task, "straight"))
 
 

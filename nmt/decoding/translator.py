@@ -39,6 +39,8 @@ class Translator:
 
         A line with more pieces than the model was trained for is cut, with a warning that names it.
         """
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines, not one string")
         return list(self.stream(lines))
 
     def stream(self, lines: Iterable[str]) -> Iterator[str]:

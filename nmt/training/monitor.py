@@ -1,5 +1,6 @@
 """What a training tells while it runs: a progress bar or plain lines, and metrics.jsonl."""
 
+import dataclasses
 import json
 import sys
 import time
@@ -82,6 +83,24 @@ class Monitor:
             file.write(json.dumps(record) + "\n")
 
 
+@dataclasses.dataclass(frozen=True)
+class IntervalMeans:
+    """What the updates of an interval had in common."""
+
+    loss: float
+    """Cross-entropy a token, without smoothing, in nats."""
+    smoothed_loss: float
+    """What was minimised."""
+    grad_norm: float
+    """Before clipping."""
+    skipped: int
+    """Updates whose gradient was not finite; they count in none of the means."""
+    updates: int
+    tokens: int
+    """Real target tokens."""
+    seconds: float
+
+
 class Interval:
     """Sums over the updates since the last line of the log; on the device, so that adding never waits."""
 
@@ -113,19 +132,19 @@ class Interval:
         """Time since the last reading."""
         return time.perf_counter() - self._start
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> IntervalMeans:
         """Means since the last reading: waits for the device, once."""
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         made = max(1, self.updates - int(skipped))
-        means = {
-            "loss": cross_entropy / max(1.0, tokens),
-            "smoothed_loss": smoothed / max(1.0, tokens),
-            "grad_norm": norm / made,
-            "skipped": int(skipped),
-            "updates": self.updates,
-            "tokens": self._tokens,
-            "seconds": self.seconds(),
-        }
+        means = IntervalMeans(
+            loss=cross_entropy / max(1.0, tokens),
+            smoothed_loss=smoothed / max(1.0, tokens),
+            grad_norm=norm / made,
+            skipped=int(skipped),
+            updates=self.updates,
+            tokens=self._tokens,
+            seconds=self.seconds(),
+        )
         self._reset()
         return means
 

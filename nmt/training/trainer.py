@@ -68,6 +68,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
             run.remember_as_latest()
             monitor.say(f"{run.path}: this run is finished ({reason}); raise that to go on, or start over with --fresh")
             return
+    run.remove_leftovers()
     with plain_messages(run):
         if config.training.threads:
             torch.set_num_threads(config.training.threads)
@@ -207,21 +208,21 @@ class Trainer:
         if step % settings.log_every:
             return
         means = self.interval.read()
-        if means["skipped"] == means["updates"]:
+        if means.skipped == means.updates:
             raise TrainingError(
-                f"the gradients of the last {means['updates']} updates, up to step {step:,}, are not finite: "
+                f"the gradients of the last {means.updates} updates, up to step {step:,}, are not finite: "
                 f"the training has diverged; lower training.learning_rate, or raise training.warmup_steps"
             )
-        left = seconds_left(self.progress, settings, batches_an_epoch, means["seconds"] / means["updates"])
+        left = seconds_left(self.progress, settings, batches_an_epoch, means.seconds / means.updates)
         record = {
             "step": step,
             "epoch": self.progress.epoch + 1,
-            "loss": means["loss"],
-            "smoothed_loss": means["smoothed_loss"],
+            "loss": means.loss,
+            "smoothed_loss": means.smoothed_loss,
             "learning_rate": learning_rate(step, settings),
-            "grad_norm": means["grad_norm"],
-            "skipped_updates": means["skipped"],
-            "tgt_tokens_per_second": means["tokens"] / means["seconds"],
+            "grad_norm": means.grad_norm,
+            "skipped_updates": means.skipped,
+            "tgt_tokens_per_second": means.tokens / means.seconds,
             "seconds": self.progress.seconds,
         }
         self.monitor.interval(record, duration(left))
