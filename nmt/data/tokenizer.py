@@ -1,8 +1,10 @@
 """Text to ids and back: SentencePiece and word tokenizers behind one protocol.
 
-    >>> tokenizers = load_tokenizers(run.tokenizer)
-    >>> tokenizers.src.encode("hello world")
-    [278, 14]
+    >>> tokenizer = load_tokenizers(Path("runs/tiny/tokenizer")).src
+    >>> tokenizer.encode("hello world")
+    [401, 297, 747, 263, 273, 290]
+    >>> tokenizer.pieces(tokenizer.encode("hello world"))
+    ['▁he', 'll', 'o', '▁w', 'or', 'ld']
 
 The ids of a sentence come without `<s>` and `</s>`; whoever builds a batch adds them. Nothing here
 imports torch, so that a translator that does not need torch need not load it.
