@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import nmt
-from nmt.config import Config, DecodingConfig
+from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.errors import ConfigError, NmtError
 from nmt.runs import RunFolder, open_run, replacing, run_named
@@ -166,7 +166,7 @@ def evaluate(
     if hyp is not None:
         if not ref or src or model:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
-        metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, ref))
+        metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, language_suffix(ref[0])))
         _print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
     if bool(src) != bool(ref):
@@ -179,7 +179,7 @@ def evaluate(
         test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
     if not test_sets:
         raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
-    metrics = make_metrics(config.evaluation.metrics, tgt_lang or config.data.tgt_lang)
+    metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
     decoding = _search(config.decoding, beam_size, length_penalty)
     for name, evaluation in evaluate_run(run, test_sets, metrics, decoding, device):
         _print_evaluation(name, evaluation, as_json)

@@ -288,6 +288,8 @@ def test_a_mistake_in_a_run_that_exists_loses_nothing(in_solved: Path, cli: Cli)
     before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
     for arguments, message in [
         (["train", "copy.yaml"], "this run was begun with model.d_model: 64, not 32"),
+        (["vocab", "copy.yaml", "--set", "tokenizer.vocab_size=9"], "is trained with another vocabulary"),
+        (["eval", "--tgt-lang", "german"], "--tgt-lang: 'german' is not a language code"),
         (["translate", "x", "--model", "nothing"], "no such run; under runs/ there are copy"),
         (["translate", "x", "--device", "tpu"], "is not one of auto, cpu, cuda"),
         (["translate", "--input", "nothing.txt"], "nothing.txt: no such file"),

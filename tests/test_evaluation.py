@@ -168,8 +168,10 @@ def test_a_language_whose_package_is_missing_says_what_to_install(
     assert list(make_metrics(["chrf", "ter"], language)) == ["chrf", "ter"]  # these two need no package
 
 
-def test_the_language_of_a_reference_is_given_or_at_the_end_of_its_name() -> None:
-    assert reference_language("zh", [Path("a.de")]) == "zh"
-    assert reference_language(None, [Path("a.de.gz"), Path("b.fr")]) == "de"
-    with pytest.raises(ConfigError, match=r"language of a\.txt is not known; add --tgt-lang"):
-        reference_language(None, [Path("a.txt")])
+def test_the_language_is_the_one_given_or_the_one_known() -> None:
+    assert reference_language("zh", "de") == "zh"
+    assert reference_language(None, "de") == "de"
+    with pytest.raises(ConfigError, match=r"is not known; add --tgt-lang"):
+        reference_language(None, "")
+    with pytest.raises(ConfigError, match=r"did you mean zh"):
+        reference_language("zho", "de")

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 from nmt.config import Config
 from nmt.data.corpus import count_pairs, read_lines
-from nmt.data.tokenizer import Tokenizer, ensure_tokenizers
+from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.data.vocabulary import UNK_ID
+from nmt.errors import RunError
 from nmt.runs import RunFolder
 
 
@@ -50,10 +51,18 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str) -> Si
 
 
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
-    """Build the run's vocabulary if it is missing; how it fits the `src` and `tgt` of the validation set."""
+    """Build the run's vocabulary if it is missing; how it fits the `src` and `tgt` of the validation set.
+
+    Raises `RunError` rather than replace the vocabulary of a run whose training has begun.
+    """
     data = config.data
     count_pairs([*data.train, data.validation])
-    tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer)
+    if not run.exists():
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer)
+    elif run.config().tokenizer == config.tokenizer:
+        tokenizers = load_tokenizers(run.tokenizer)
+    else:
+        raise RunError(f"{run.path}: this run is trained with another vocabulary; build this one under another --name")
     return {
         "src": side_report(read_lines(data.validation.src), tokenizers.src, data.src_lang),
         "tgt": side_report(read_lines(data.validation.tgt), tokenizers.tgt, data.tgt_lang),

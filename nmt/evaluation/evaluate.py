@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import DecodingConfig, Metric, check_language, language_suffix
+from nmt.config import DecodingConfig, Metric, check_language
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError
@@ -88,15 +88,14 @@ def evaluate_run(
         yield name, dataclasses.replace(result, file=path)
 
 
-def reference_language(given: str | None, references: Sequence[Path]) -> str:
-    """The language that scores are made for: as given, or a code at the end of the file's name.
+def reference_language(given: str | None, otherwise: str) -> str:
+    """The language that scores are made for: as given, or what is known without.
 
-    Raises `ConfigError` if neither tells.
+    Raises `ConfigError` if neither tells, or the one given is not a language code.
     """
-    language = given or language_suffix(references[0])
-    if not language:
-        raise ConfigError(f"the language of {references[0]} is not known; add --tgt-lang, for example --tgt-lang de")
+    if not (given or otherwise):
+        raise ConfigError("the language of the references is not known; add --tgt-lang, for example --tgt-lang de")
     try:
-        return check_language(language)
+        return check_language(given or otherwise)
     except ValueError as error:
         raise ConfigError(f"--tgt-lang: {error}") from None
