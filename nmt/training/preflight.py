@@ -8,7 +8,7 @@ import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config import Config, Metric
-from nmt.data.batches import plan_epoch, share_of_real_positions
+from nmt.data.batches import Plan, share_of_real_positions
 from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.statistics import side_report
@@ -92,10 +92,9 @@ def check_disk(run: RunFolder, num_parameters: int, keep_checkpoints: int) -> No
         )
 
 
-def describe(config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqModel) -> list[str]:
-    """What will be done, in lines for people."""
+def describe(config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqModel, plan: Plan) -> list[str]:
+    """What will be done, in lines for people; `plan` is the current epoch's."""
     data, settings, corpus = config.data, config.training, prepared.corpus
-    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, epoch=0)
     src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
     counts = model.parameter_counts()

@@ -124,9 +124,10 @@ class Trainer:
     def run(self) -> None:
         """Train until a limit is reached or a signal comes; validate and save on the way."""
         settings = self.config.training
-        for line in describe(self.config, self.folder, self.prepared, self.model):
+        plan = self._plan()
+        for line in describe(self.config, self.folder, self.prepared, self.model, plan):
             self.monitor.say(line)
-        batches_an_epoch = len(self._plan())
+        batches_an_epoch = len(plan)
         self.monitor.start(self.progress.step, total_steps(settings, batches_an_epoch))
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
@@ -278,10 +279,11 @@ class Trainer:
 
 def _check_same(old: Config, new: Config, run: RunFolder) -> None:
     """`RunError` if a run is to go on with settings that its weights so far were not made with."""
+    asked = new.model_dump()
     for section, fields in old.model_dump().items():
         free = FREE_TO_CHANGE.get(section, set())
         for field, old_value in fields.items():
-            new_value = new.model_dump()[section][field]
+            new_value = asked[section][field]
             if old_value != new_value and not free & {field, "*"}:
                 raise RunError(
                     f"{run.path}: this run was begun with {section}.{field}: {old_value}, not {new_value}; "
