@@ -63,6 +63,9 @@ class TableModel(Seq2SeqModel):
             logits[token] = math.log(probability) if probability else -torch.inf
         return logits
 
+    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        raise NotImplementedError("its logits are written down")
+
     def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
         rows = zip(src_ids[:, 0].tolist(), tgt_in.tolist(), strict=True)
         return torch.stack(

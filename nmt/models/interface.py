@@ -1,6 +1,6 @@
 """All that training and decoding may know of a model.
 
-Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, V vocabulary.
+Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
@@ -22,13 +22,21 @@ class DecoderState(Protocol):
 class Seq2SeqModel(nn.Module, ABC):
     """A model of P(target | source) over ids."""
 
-    @abstractmethod
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits of every next token, all prefixes at once (training, scoring).
+    output: nn.Linear
+    """(..., D) -> logits (..., V), without a bias."""
 
-        (B, S) int64, (B, S) bool with True = may attend, (B, T) int64 -> (B, T, V).
+    @abstractmethod
+    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """What `output` makes logits of, for all prefixes at once.
+
+        (B, S) int64, (B, S) bool with True = may attend, (B, T) int64 -> (B, T, D).
         Targets are padded on the right; what stands at padded positions of the result is undefined.
         """
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """Logits of every next token: `states`' arguments -> (B, T, V)."""
+        logits: Tensor = self.output(self.states(src_ids, src_mask, tgt_in))
+        return logits
 
     @abstractmethod
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
     src_ids -> Embedding -> EncoderLayer x N -> memory
-    tgt_in  -> Embedding -> DecoderLayer x N (looking at memory) -> logits
+    tgt_in  -> Embedding -> DecoderLayer x N (looking at memory) -> states -> output -> logits
 
 Shapes: B batch, K beams, S source length, T target length, D d_model, V vocabulary.
 Masks are bool, True = may attend.
@@ -248,8 +248,8 @@ class Transformer(Seq2SeqModel):
             elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
                 nn.init.normal_(module.table, std=0.02)
 
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """(B, S), (B, S) bool, (B, T) -> (B, T, V)"""
+    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """(B, S), (B, S) bool, (B, T) -> (B, T, D)"""
         memory = self.encode(src_ids, src_mask)
         return self.decode(tgt_in, memory, src_mask)
 
@@ -263,13 +263,13 @@ class Transformer(Seq2SeqModel):
         return memory
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """(B, T), memory (B, S, D), (B, S) bool -> logits (B, T, V)"""
+        """(B, T), memory (B, S, D), (B, S) bool -> (B, T, D)"""
         x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
         mask = for_heads(src_mask)
         for layer in self.decoder:
             x = layer(x, memory, mask)
-        logits: Tensor = self.output(self.decoder_norm(x))
-        return logits
+        states: Tensor = self.decoder_norm(x)
+        return states
 
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TransformerState:
         """Encode the sources and project them once for each layer's cross-attention."""

@@ -5,7 +5,11 @@ Shapes: B batch, T target length, V vocabulary.
 
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from nmt.data.batches import Batch
+from nmt.data.vocabulary import PAD_ID
+from nmt.models.interface import Seq2SeqModel
 
 
 class LossSums(NamedTuple):
@@ -31,3 +35,17 @@ def cross_entropy_sums(logits: Tensor, tgt_out: Tensor, label_smoothing: float, 
     of_uniform = -log_probs.mean(dim=-1)  # (B, T)
     smoothed = (1 - label_smoothing) * cross_entropy + label_smoothing * (of_uniform * real).sum()
     return LossSums(smoothed, cross_entropy.detach())
+
+
+class Objective(nn.Module):
+    """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
+
+    def __init__(self, model: Seq2SeqModel, label_smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+
+    def forward(self, batch: Batch) -> LossSums:
+        """The sums over a batch that is on the model's device."""
+        logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, V)
+        return cross_entropy_sums(logits, batch.tgt_out, self.label_smoothing, PAD_ID)

@@ -20,7 +20,6 @@ from nmt.checkpoint import (
 from nmt.config import Config
 from nmt.config_file import to_yaml
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
-from nmt.data.vocabulary import PAD_ID
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError
@@ -30,7 +29,7 @@ from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder, write_text
 from nmt.training.interruption import collected_signals, plain_messages
-from nmt.training.loss import cross_entropy_sums
+from nmt.training.loss import Objective
 from nmt.training.monitor import Interval, Monitor, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preflight import Prepared, check_disk, describe, prepare
@@ -100,6 +99,7 @@ class Trainer:
         tokenizers = prepared.tokenizers
         self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         self.model.to(prepared.device)
+        self.objective = Objective(self.model, config.training.label_smoothing)
         self.optimizer = make_optimizer(self.model, config.training)
         # Only fp16 has a range so small that the loss must be scaled into it.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
@@ -185,8 +185,7 @@ class Trainer:
         cross_entropy = torch.zeros((), device=device)
         for batch in (batch.to(device) for batch in batches):
             with torch.autocast(device.type, self.prepared.dtype, enabled=self.prepared.dtype != torch.float32):
-                logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, V)
-            sums = cross_entropy_sums(logits, batch.tgt_out, settings.label_smoothing, PAD_ID)
+                sums = self.objective(batch)
             torch.autograd.backward(self.scaler.scale(sums.smoothed / num_tokens))
             smoothed += sums.smoothed.detach()
             cross_entropy += sums.cross_entropy
@@ -261,9 +260,7 @@ class Trainer:
         self.model.eval()
         for batch in batch_loader(corpus, plan, device):
             num_tokens += batch.num_tgt_tokens
-            batch = batch.to(device)
-            logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)
-            total += cross_entropy_sums(logits, batch.tgt_out, 0.0, PAD_ID).cross_entropy
+            total += self.objective(batch.to(device)).cross_entropy
         self.model.train()
         return total.item() / num_tokens
 
