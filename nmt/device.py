@@ -1,4 +1,7 @@
-"""Which device computes, and with which precision."""
+"""Which device computes, with which precision, and how its memory is handled."""
+
+import ctypes
+import sys
 
 import torch
 
@@ -33,3 +36,17 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     if precision == "fp16" and device.type == "cpu":
         raise ConfigError("training.precision: fp16 is for GPUs; use auto, fp32 or bf16 on the CPU")
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed, for the whole process, instead of returning it to the system.
+
+    By default glibc maps a large tensor afresh and unmaps it when it is freed, so that each is paid for with page
+    faults, again in every step: measured, up to a fifth of a training step on a CPU. Other C libraries are left
+    as they are.
+    """
+    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        return
+    trim_threshold, mmap_threshold = -1, -3  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+    for option in (trim_threshold, mmap_threshold):
+        libc.mallopt(option, 2**30)

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 _IN_ORDER = """
     errors config config_file runs device masks
     data.corpus data.cleaning data.vocabulary data.tokenizer data.statistics data.dataset data.batches
-    models.interface models.attention models.transformer models.factory
+    models.interface models.dropout models.attention models.transformer models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
     evaluation.metrics evaluation.evaluate

@@ -1,43 +1,16 @@
-"""The loss against torch's own, AdamW against its formula, schedules against hand-computed rates, clipping."""
+"""AdamW against its formula, schedules against hand-computed rates, clipping."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from nmt.config import TrainingConfig
-from nmt.training.loss import cross_entropy_sums
 from nmt.training.optimization import learning_rate, make_optimizer, update
 
 DISABLED = torch.amp.GradScaler("cpu", enabled=False)
-
-
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
-def test_the_loss_is_torchs_cross_entropy_over_real_positions(label_smoothing: float) -> None:
-    logits = torch.randn(3, 5, 7, requires_grad=True)
-    tgt_out = torch.tensor([[4, 5, 2, 0, 0], [6, 4, 5, 3, 2], [2, 0, 0, 0, 0]])
-    sums = cross_entropy_sums(logits, tgt_out, label_smoothing, pad_id=0)
-    expected = F.cross_entropy(
-        logits.flatten(0, 1), tgt_out.flatten(), ignore_index=0, reduction="sum", label_smoothing=label_smoothing
-    )
-    plain = F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=0, reduction="sum")
-    torch.testing.assert_close(sums.smoothed, expected)
-    torch.testing.assert_close(sums.cross_entropy, plain.detach())
-    (of_ours,) = torch.autograd.grad(sums.smoothed, logits, retain_graph=True)
-    (of_torch,) = torch.autograd.grad(expected, logits)
-    torch.testing.assert_close(of_ours, of_torch)
-    assert not sums.cross_entropy.requires_grad
-
-
-def test_the_loss_of_a_known_distribution_by_hand() -> None:
-    # p = (1/2, 1/4, 1/4) and target 1: -ln(1/4) = 1.3863; uniform part (ln 2 + 2 ln 4) / 3 = 1.1552
-    logits = torch.log(torch.tensor([[[0.5, 0.25, 0.25]]]))
-    sums = cross_entropy_sums(logits, torch.tensor([[1]]), 0.1, pad_id=0)
-    assert sums.cross_entropy.item() == pytest.approx(math.log(4))
-    assert sums.smoothed.item() == pytest.approx(0.9 * math.log(4) + 0.1 * (math.log(2) + 2 * math.log(4)) / 3)
 
 
 def rates(schedule: str, steps: list[int], **more: float) -> list[float]:

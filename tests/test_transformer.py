@@ -566,7 +566,7 @@ def test_activation_dropout_empties_its_share_of_the_inner_layer() -> None:
     result = network(x)
     kept = result != 0
     assert kept.float().mean().item() == pytest.approx(0.1, abs=0.01)
-    torch.testing.assert_close(result[kept], 10 * x[kept])
+    torch.testing.assert_close(result[kept], 10 * x[kept], rtol=1e-4, atol=1e-5)  # p is rounded to 2^-16
     torch.testing.assert_close(network.eval()(x), x)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, MultiHeadAttention
+from nmt.models.dropout import Dropout
 from nmt.models.interface import DecoderState, Seq2SeqModel
 
 
@@ -54,7 +55,7 @@ class PositionalEncoding(nn.Module):
         return x + self.table[start : start + x.shape[1]]
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swiglu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swiglu": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -69,14 +70,16 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff)
         self.gate = nn.Linear(d_model, d_ff) if activation == "swiglu" else None
         self.outer = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        inner = self.inner(x)  # (B, T, d_ff)
-        inner = self.activation(inner) if self.gate is None else self.activation(self.gate(x)) * inner
-        outer: Tensor = self.outer(self.dropout(inner))
-        return outer
+        # As rows, since changing a view in place (relu_) makes autograd copy.
+        rows = x.flatten(0, 1)  # (B * T, D)
+        inner = self.inner(rows)  # (B * T, d_ff)
+        inner = self.activation(inner) if self.gate is None else self.activation(self.gate(rows)) * inner
+        outer: Tensor = self.outer(self.dropout(inner))  # (B * T, D)
+        return outer.view_as(x)
 
 
 class Residual(nn.Module):
@@ -86,7 +89,7 @@ class Residual(nn.Module):
         super().__init__()
         self.pre_norm = pre_norm
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
@@ -225,7 +228,7 @@ class Transformer(Seq2SeqModel):
         learned = config.positions == "learned"
         self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Post-norm layers end in a norm; the stream of pre-norm ones still needs its last.

@@ -1,15 +1,24 @@
-"""Label-smoothed cross-entropy, as sums.
+"""Label-smoothed cross-entropy, as sums, without ever holding the logits of a whole batch.
 
-Shapes: B batch, T target length, V vocabulary.
+Shapes: N real target positions, D width of the states, V vocabulary, C positions of one chunk.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
 from nmt.data.vocabulary import PAD_ID
 from nmt.models.interface import Seq2SeqModel
+
+# Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
+# some hundred positions make slow matrix products; a GPU wants few large ones.
+CHUNK_LOGITS_ON_CPU = 2**22
+CHUNK_LOGITS_ON_GPU = 2**28
+MIN_CHUNK = 256
 
 
 class LossSums(NamedTuple):
@@ -21,20 +30,83 @@ class LossSums(NamedTuple):
     """Without smoothing: comparable between settings, and e to the mean of it is the perplexity; (), nats."""
 
 
-def cross_entropy_sums(logits: Tensor, tgt_out: Tensor, label_smoothing: float, pad_id: int) -> LossSums:
-    """Cross-entropy with the target distribution (1 - e) * one-hot + e / V (Szegedy et al. 2016, section 7).
+def cross_entropy_sums(states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float) -> LossSums:
+    """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
 
-    (B, T, V), (B, T) int64 -> two sums over the positions that are not `pad_id`.
+    (N, D), (V, D), (N,) int64 -> two sums. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
+    the matrix products are made in its type, the softmax in fp32.
     """
-    log_probs = logits.float().log_softmax(dim=-1)  # (B, T, V)
-    real = tgt_out != pad_id  # (B, T)
-    of_target = -log_probs.gather(-1, tgt_out[..., None])[..., 0]  # (B, T)
-    cross_entropy = (of_target * real).sum()
-    if not label_smoothing:
-        return LossSums(cross_entropy, cross_entropy.detach())
-    of_uniform = -log_probs.mean(dim=-1)  # (B, T)
-    smoothed = (1 - label_smoothing) * cross_entropy + label_smoothing * (of_uniform * real).sum()
-    return LossSums(smoothed, cross_entropy.detach())
+    device = states.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        states, weight = states.to(dtype), weight.to(dtype)
+    with torch.autocast(device, enabled=False):
+        return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing))
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Makes the gradients together with the loss, a chunk of positions at a time.
+
+    The loss of a position with state h, logits z = W h and target t, in terms of lse = log(sum(exp(z))):
+
+        (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = h . rowsum / V, with rowsum = sum_v W_v
+
+    and its gradients, with p = softmax(z) = exp(z - max) / s:
+
+        dh = W^T (p - (1 - e) one-hot(t)) - e/V rowsum
+        dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
+
+    So nothing is done to the (C, V) logits but max, exp, sum and one scattered subtraction, in place: dividing
+    by s is left to the much smaller dh and h, and what is uniform over V to row sums.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        wanted = states.requires_grad or weight.requires_grad
+        share = 1.0 - label_smoothing  # of the target itself
+        uniform = label_smoothing / len(weight)  # of every word
+        chunk = max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if states.is_cpu else CHUNK_LOGITS_ON_GPU) // len(weight))
+        sum_lse = states.new_zeros((), dtype=torch.float32)
+        sum_target = torch.zeros_like(sum_lse)
+        d_states = torch.empty_like(states)  # (N, D)
+        d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
+        buffer = weight.new_empty(min(chunk, len(states)), len(weight))  # (C, V)
+        for start in range(0, len(states), chunk):
+            rows, ids = states[start : start + chunk], targets[start : start + chunk, None]  # (C, D), (C, 1)
+            logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)]).float()  # (C, V)
+            sum_target += logits.gather(1, ids).sum()
+            highest = logits.amax(1, keepdim=True)  # (C, 1)
+            exps = logits.sub_(highest).exp_()  # (C, V)
+            total = exps.sum(1, keepdim=True)  # (C, 1)
+            sum_lse += (highest + total.log()).sum()
+            if wanted:
+                exps.scatter_add_(1, ids, -share * total)
+                torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
+                scaled = (rows / total).to(rows.dtype)  # (C, D)
+                if exps.dtype == weight.dtype:
+                    d_weight.addmm_(exps.t(), scaled)
+                else:  # half precision: products in it, the sum of the chunks in fp32
+                    d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
+        row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
+        if wanted:
+            d_states -= uniform * row_sum
+            d_weight -= uniform * state_sum
+            ctx.save_for_backward(d_states, d_weight.to(weight.dtype))
+        cross_entropy = sum_lse - sum_target
+        smoothed = sum_lse - share * sum_target - uniform * (row_sum @ state_sum)
+        ctx.mark_non_differentiable(cross_entropy)
+        return smoothed, cross_entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        d_states, d_weight = ctx.saved_tensors
+        return d_states * d_smoothed, d_weight * d_smoothed, None, None
+
+
+_smoothed_cross_entropy: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
 
 
 class Objective(nn.Module):
@@ -47,5 +119,11 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> LossSums:
         """The sums over a batch that is on the model's device."""
-        logits = self.model(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, V)
-        return cross_entropy_sums(logits, batch.tgt_out, self.label_smoothing, PAD_ID)
+        states = self.model.states(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, D)
+        positions = (batch.tgt_out != PAD_ID).flatten().nonzero()[:, 0]
+        return cross_entropy_sums(
+            states.flatten(0, 1)[positions],  # (N, D)
+            self.model.output.weight,
+            batch.tgt_out.flatten()[positions],
+            self.label_smoothing,
+        )

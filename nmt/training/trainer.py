@@ -22,6 +22,7 @@ from nmt.config_file import to_yaml
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
+from nmt.device import keep_freed_memory
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError
 from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
@@ -69,6 +70,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
             return
     run.remove_leftovers()
     with plain_messages(run):
+        keep_freed_memory()
         if config.training.threads:
             torch.set_num_threads(config.training.threads)
         prepared = prepare(config, run, resuming=bool(steps), say=monitor.say)
