@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""How fast training is, beside what the machine can do, and beside eole.
+
+    python scripts/bench_train.py                                    # this machine's CPU, Multi30k
+    python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
+    python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
+
+Each round is a fresh process: warm-up updates first, then `--updates` timed ones. A large matrix product runs before and
+after each, since on a shared machine a rate means something only beside that. Only real (non-padding) tokens count.
+
+FLOPs are those of matrix products over real positions: 2 m n k each, and twice as many again for the two products that
+its gradient takes: 6 times these, for layers of width D with feed-forward width F (times 1.5 for swiglu), a source of S
+and a target of T positions, and V words:
+
+    encoder layer      S (4 D^2 + 2 D F) + 2 S^2 D           q, k, v and output maps; feed-forward; q k^T and weights v
+    decoder layer      T (4 D^2 + 2 D F) + 2 T^2 D           the same (all of q k^T, though half of it is masked)
+                       + (2 T + 2 S) D^2 + 2 T S D           cross-attention, keys and values over the source
+    output             T D V
+
+Runs under any Python that can import nmt.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import yaml  # noqa: E402
+
+from nmt.config import Config, ModelConfig  # noqa: E402
+from nmt.config_file import load_config  # noqa: E402
+from nmt.data.batches import Batch  # noqa: E402
+from nmt.data.corpus import read_lines  # noqa: E402
+from nmt.data.tokenizer import load_tokenizers  # noqa: E402
+from nmt.device import choose_device, keep_freed_memory  # noqa: E402
+from nmt.runs import RunFolder  # noqa: E402
+from nmt.training.monitor import Monitor  # noqa: E402
+from nmt.training.preflight import prepare  # noqa: E402
+from nmt.training.trainer import Trainer  # noqa: E402
+
+PRESETS = {  # layers of each side, d_model, d_ff, heads, vocabulary
+    "small": (3, 256, 1024, 4, 8000),
+    "base": (6, 512, 2048, 8, 32000),
+    "big": (6, 1024, 4096, 16, 32000),
+}
+PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "mps": 4096}
+
+
+def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """TFLOP/s of one large square matrix product, the median of eight."""
+    size = PEAK_SIZE[device.type]
+    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    rates = []
+    for _ in range(8):
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(16):
+            torch.mm(a, b)
+        _wait(device)
+        rates.append(16 * 2 * size**3 / (time.perf_counter() - start) / 1e12)
+    return statistics.median(rates)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
+    """FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
+    src = batch.src_mask.sum(1).double()  # (B,)
+    tgt = (batch.tgt_out != 0).sum(1).double()  # (B,)
+    d, f = model.d_model, model.d_ff * (1.5 if model.activation == "swiglu" else 1)
+    encoder = src * (4 * d * d + 2 * d * f) + 2 * src * src * d
+    decoder = tgt * (4 * d * d + 2 * d * f) + 2 * tgt * tgt * d + (2 * tgt + 2 * src) * d * d + 2 * tgt * src * d
+    total = model.num_encoder_layers * encoder + model.num_decoder_layers * decoder + tgt * d * vocab_size
+    return 6 * float(total.sum())
+
+
+def work_config(args: argparse.Namespace, folder: Path) -> Path:
+    """The configuration of the work as a file; with `--random-pairs`, its text too."""
+    layers, d_model, d_ff, heads, vocab_size = PRESETS[args.preset]
+    if args.random_pairs:
+        data: dict[str, Any] = random_text(folder, args.random_pairs, vocab_size - 4)
+        tokenizer: dict[str, Any] = {"type": "word", "vocab_size": vocab_size}
+    else:
+        text = args.data.resolve()
+        data = {
+            name: {"src": str(text / f"{stem}.en"), "tgt": str(text / f"{stem}.de")}
+            for name, stem in (("train", "train"), ("validation", "val"))
+        }
+        tokenizer = {"vocab_size": vocab_size}
+    config = {
+        "data": {**data, "src_lang": "en", "tgt_lang": "de"},
+        "tokenizer": tokenizer,
+        "model": {
+            "num_encoder_layers": layers, "num_decoder_layers": layers,
+            "d_model": d_model, "d_ff": d_ff, "num_heads": heads, "dropout": 0.1,
+        },
+        "training": {"max_steps": 10**6, "batch_tokens": 4096, "threads": args.threads},
+    }  # fmt: skip
+    file = folder / "bench.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
+    """Sentences of about 25 random words (log-normal lengths, as web text has), a target much as long as its source."""
+    random = np.random.default_rng(1)
+    data = {}
+    for name, count in (("train", pairs), ("validation", 10)):
+        lengths = np.clip(np.exp(random.normal(3.0, 0.6, count)), 1, 100).round().astype(int)
+        files = {}
+        for side in ("src", "tgt"):
+            drawn = np.clip(lengths + random.normal(0, 2, count).round().astype(int), 1, 120)
+            path = folder / f"{name}.{side}"
+            with path.open("w") as file:
+                for length in drawn.tolist():
+                    file.write(" ".join(f"w{word}" for word in random.integers(0, words, length)) + "\n")
+            files[side] = str(path)
+        data[name] = files
+    return data
+
+
+def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str, Any]:
+    """Train for some updates; what came of it."""
+    keep_freed_memory()
+    if config.training.threads:
+        torch.set_num_threads(config.training.threads)
+    run = RunFolder(folder / "run")
+    run.path.mkdir(exist_ok=True)
+    prepared = prepare(config, run, resuming=False, say=lambda _: None)
+    device = prepared.device
+    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
+    trainer.model.train()
+    stream = trainer._updates()
+    for _ in range(warmup):
+        trainer._update(next(stream))
+    before = matmul_peak(device, prepared.dtype)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    waited, ends, batches = 0.0, [], []
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(updates):
+        asked = time.perf_counter()
+        micro_batches = next(stream)
+        waited += time.perf_counter() - asked
+        trainer._update(micro_batches)
+        if device.type == "cuda":
+            ends.append(torch.cuda.Event(enable_timing=True))
+            ends[-1].record()
+        else:
+            ends.append(time.perf_counter())
+        batches += micro_batches
+    _wait(device)
+    seconds = time.perf_counter() - start
+    memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _max_rss()
+    after = matmul_peak(device, prepared.dtype)
+    if device.type == "cuda":
+        times = [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(ends)]
+    else:
+        times = np.diff([start, *ends]).tolist()
+    src_tokens = sum(int(batch.src_mask.sum()) for batch in batches)
+    tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
+    flops = sum(batch_flops(batch, config.model, prepared.tokenizers.tgt.vocab_size) for batch in batches)
+    return {
+        "tgt_tokens_per_second": tgt_tokens / seconds,
+        "tokens_per_second": (src_tokens + tgt_tokens) / seconds,
+        "step_seconds_median": statistics.median(times),
+        "step_seconds_p95": float(np.percentile(times, 95)),
+        "share_waiting_for_input": waited / seconds,
+        "padding": 1 - tgt_tokens / sum(batch.tgt_out.numel() for batch in batches),
+        "mflop_per_tgt_token": flops / tgt_tokens / 1e6,
+        "tflops": flops / seconds / 1e12,
+        "peak_tflops_before": before,
+        "peak_tflops_after": after,
+        "share_of_peak": flops / seconds / 1e12 / ((before + after) / 2),
+        "peak_memory_gb": memory / 1e9,
+        "device": f"{device}, {str(prepared.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads",
+    }
+
+
+def _max_rss(whose: int = resource.RUSAGE_SELF) -> float:
+    """Largest resident size so far, in bytes."""
+    return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(whose).ru_maxrss
+
+
+def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path:
+    """The same work for eole: our pieces as its words, the same shapes, dropout on the residual stream alone."""
+    tokenizers = load_tokenizers(folder / "run" / "tokenizer")
+    files = config.data.train[0]
+    for side, tokenizer in (("src", tokenizers.src), ("tgt", tokenizers.tgt)):
+        with (folder / f"eole.{side}").open("w", encoding="utf-8") as file:
+            for line in read_lines(getattr(files, side)):
+                file.write(" ".join(tokenizer.pieces(tokenizer.encode(line))) + "\n")
+    size = tokenizers.tgt.vocab_size
+    pieces = tokenizers.tgt.pieces(range(4, size))
+    (folder / "eole.vocab").write_text("".join(f"{piece}\t1\n" for piece in pieces), encoding="utf-8")
+    model, training = config.model, config.training
+    settings = {
+        "data": {"corpus": {"path_src": "eole.src", "path_tgt": "eole.tgt", "transforms": []}},
+        "src_vocab": "eole.vocab", "tgt_vocab": "eole.vocab", "share_vocab": True,
+        "src_vocab_size": size, "tgt_vocab_size": size,
+        "save_data": "eole", "overwrite": True, "n_sample": 0, "report_every": warmup, "seed": 1,
+        "training": {
+            "model_path": "eole/model", "world_size": 1, "gpu_ranks": [], "compute_dtype": "fp32",
+            "train_steps": warmup + updates, "valid_steps": 10**6, "save_checkpoint_steps": 10**6,
+            "batch_type": "tokens", "batch_size": training.batch_tokens, "normalization": "tokens",
+            "accum_count": [1], "bucket_size": 10**6, "num_workers": 0,
+            "optim": "adam", "adam_beta2": 0.98, "learning_rate": 1.0, "decay_method": "noam", "warmup_steps": 1000,
+            "dropout": [model.dropout], "attention_dropout": [0.0],
+            "label_smoothing": training.label_smoothing, "max_grad_norm": training.clip_norm,
+        },
+        "model": {
+            "architecture": "transformer", "layers": model.num_encoder_layers, "hidden_size": model.d_model,
+            "heads": model.num_heads, "transformer_ff": model.d_ff,
+            "share_embeddings": True, "share_decoder_embeddings": True,
+            "embeddings": {"word_vec_size": model.d_model, "position_encoding_type": "SinusoidalInterleaved"},
+        },
+    }  # fmt: skip
+    file = folder / "eole.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    return file
+
+
+def measure_eole(python: Path, config: Config, folder: Path, warmup: int, updates: int) -> dict[str, Any]:
+    """Run eole; the rates that it logs itself (real tokens), the first interval left out as warm-up."""
+    file = eole_config(config, folder, updates, warmup)
+    device = torch.device("cpu")
+    before = matmul_peak(device, torch.float32)
+    threads = str(config.training.threads or torch.get_num_threads())
+    done = subprocess.run(
+        [python.parent / "eole", "train", "--config", file.name],
+        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    log = done.stdout + done.stderr
+    number = r"([\d.]+)"
+    pattern = rf"Step +(\d+)/.*bsz: +{number}/ *{number}/.*?; +{number}/ *{number} tok/s"
+    intervals = re.findall(pattern, log)[1:]
+    if done.returncode or not intervals:
+        raise SystemExit(f"eole did not train:\n{log[-3000:]}")
+    after = matmul_peak(device, torch.float32)
+    # It logs real tokens a batch and tokens a second; every interval has the same number of batches.
+    seconds = sum(float(tgt) / float(rate) for _, _, tgt, _, rate in intervals)
+    tgt_tokens = sum(float(tgt) for _, _, tgt, _, _ in intervals)
+    src_tokens = sum(float(src) for _, src, _, _, _ in intervals)
+    return {
+        "tgt_tokens_per_second": tgt_tokens / seconds,
+        "tokens_per_second": (src_tokens + tgt_tokens) / seconds,
+        "step_seconds_mean": seconds / len(intervals),
+        "padding": 1 - tgt_tokens / len(intervals) / config.training.batch_tokens,
+        "peak_tflops_before": before,
+        "peak_tflops_after": after,
+        "peak_memory_gb": _max_rss(resource.RUSAGE_CHILDREN) / 1e9,
+    }
+
+
+COLUMNS = {
+    "tgt_tokens_per_second": ("target tokens/s", "{:,.0f}"),
+    "tokens_per_second": ("source+target tokens/s", "{:,.0f}"),
+    "step_seconds_median": ("step, median s", "{:.3f}"),
+    "step_seconds_p95": ("step, p95 s", "{:.3f}"),
+    "share_waiting_for_input": ("waiting for input", "{:.1%}"),
+    "padding": ("padding (target)", "{:.1%}"),
+    "peak_tflops_before": ("peak before, TFLOP/s", "{:.3f}"),
+    "peak_tflops_after": ("peak after", "{:.3f}"),
+    "share_of_peak": ("FLOPs over mean peak", "{:.0%}"),
+    "peak_memory_gb": ("memory, GB", "{:.2f}"),
+}
+
+
+def table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """A row for each system: medians over its rounds."""
+    lines = ["| | " + " | ".join(title for title, _ in COLUMNS.values()) + " |", "| --- " * (len(COLUMNS) + 1) + "|"]
+    for name, rounds in results.items():
+        cells = []
+        for key, (_, form) in COLUMNS.items():
+            values = [one[key] for one in rounds if key in one]
+            cells.append(form.format(statistics.median(values)) if values else "")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def add_share_of_peak(results: dict[str, list[dict[str, Any]]]) -> None:
+    """A peer does the same FLOPs a target token as we do."""
+    per_token = statistics.median(one["mflop_per_tgt_token"] for one in results["nmt"]) * 1e6
+    for one in results.get("eole", []):
+        peak = (one["peak_tflops_before"] + one["peak_tflops_after"]) / 2
+        one["share_of_peak"] = one["tgt_tokens_per_second"] * per_token / 1e12 / peak
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Time training, beside the machine's peak and beside eole.")
+    parser.add_argument("--preset", choices=PRESETS, default="small", help="the model (default: small)")
+    parser.add_argument("--data", type=Path, default=REPOSITORY / "data" / "multi30k", help="folder of train.en ...")
+    parser.add_argument("--random-pairs", type=int, metavar="N", help="train on so many random sentences instead")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=5, metavar="UPDATES", help="not counted (default: 5)")
+    parser.add_argument("--updates", type=int, default=40, help="timed in each round (default: 40)")
+    parser.add_argument("--against", type=Path, metavar="PYTHON", help="the Python of an environment that has eole")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures here")
+    parser.add_argument("--once", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)  # one round, in this process
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = parse()
+    if args.once:
+        os.chdir(args.once)
+        config = load_config(args.once / "bench.yaml", args.overrides)
+        print(json.dumps(measure(config, args.once, args.warmup, args.updates)))
+        return 0
+    results: dict[str, list[dict[str, Any]]] = {"nmt": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = load_config(work_config(args, folder), args.overrides)
+        if args.against and choose_device(config.training.device).type != "cpu":
+            raise SystemExit("--against is for the CPU: --set training.device=cpu")
+        passed_on = [f"--set={override}" for override in args.overrides]
+        passed_on += [f"--warmup={args.warmup}", f"--updates={args.updates}"]
+        for number in range(1, args.rounds + 1):
+            done = subprocess.run(
+                [sys.executable, __file__, f"--once={folder}", *passed_on],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            results["nmt"].append(json.loads(done.stdout.splitlines()[-1]))
+            if args.against:
+                results.setdefault("eole", []).append(
+                    measure_eole(args.against, config, folder, args.warmup, args.updates)
+                )
+                add_share_of_peak(results)
+            rates = ", ".join(f"{key} {rounds[-1]['tgt_tokens_per_second']:,.0f}" for key, rounds in results.items())
+            print(f"round {number}: {rates} target tokens/s", file=sys.stderr, flush=True)
+    print(f"{results['nmt'][0]['device']}; {results['nmt'][0]['mflop_per_tgt_token']:.1f} MFLOP a target token\n")
+    print(table(results))
+    if args.against:
+        pairs = zip(results["nmt"], results["eole"], strict=True)
+        ratio = statistics.median(a["tgt_tokens_per_second"] / b["tgt_tokens_per_second"] for a, b in pairs)
+        print(f"\nnmt / eole, median of {args.rounds} interleaved rounds: {ratio:.2f}")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
