@@ -11,12 +11,15 @@ import contextlib
 import dataclasses
 import datetime
 import inspect
+import json
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from nmt.errors import ConfigError, NmtError, TrainingError
@@ -205,8 +208,9 @@ class _Watch:
     """
 
     def __init__(self, ranks: Ranks, store: "Store") -> None:
-        self._ranks = ranks
+        self._who = "" if ranks.is_main else f"process {ranks.rank} of {ranks.size}: "
         self._store = store
+        self._keeps_store = ranks.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, name="nmt-watch", daemon=True)
         self._thread.start()
@@ -216,8 +220,9 @@ class _Watch:
             try:
                 if self._store.check(["nmt/exit_code"]):
                     _end(int(self._store.get("nmt/exit_code")))
-            except RuntimeError:  # the store is gone with the process that kept it; there is nobody to go on with
-                if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):
+            except RuntimeError:  # the store has gone with the process that kept it
+                if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # else all is well: that one was done first
+                    print(f"nmt: {self._who}torchrun, or the first process, has gone", file=sys.stderr)
                     _end(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -225,12 +230,15 @@ class _Watch:
         for number in (signal.SIGINT, signal.SIGTERM):  # from a launcher that has seen another one fail
             signal.signal(number, signal.SIG_IGN)
         if _is_lost_connection(error):
-            error = TrainingError("another process has died without a word; the last checkpoint is whole, start again")
-        code = 1
+            error = TrainingError(
+                "another process has died without a word; the same command goes on from the last checkpoint"
+            )
         if isinstance(error, NmtError):
-            code = error.exit_code
+            code, message = error.exit_code, f"nmt: {self._who}{error}"
         elif isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else 1
+            code, message = error.code if isinstance(error.code, int) else 1, ""
+        else:
+            code, message = 1, "".join(traceback.format_exception(error)).rstrip()
         try:
             is_first = self._store.add("nmt/failures", 1) == 1
         except RuntimeError:
@@ -238,13 +246,13 @@ class _Watch:
         if not is_first:
             self._closed.wait(3 * SECONDS_BETWEEN_LOOKS)  # `_look` ends this process, with the first one's exit code
             _end(code)
-        if isinstance(error, NmtError):
-            who = "" if self._ranks.is_main else f"process {self._ranks.rank} of {self._ranks.size}: "
-            print(f"nmt: {who}{error}", file=sys.stderr)
-        elif not isinstance(error, SystemExit):
-            traceback.print_exception(error)
+        if message:
+            print(message, file=sys.stderr)
+            _tell_torchrun(message)
         with contextlib.suppress(RuntimeError):
             self._store.set("nmt/exit_code", str(code))
+        if self._keeps_store:
+            self._closed.wait(3 * SECONDS_BETWEEN_LOOKS)  # until the others have read it
         _end(code)
 
     def close(self) -> None:
@@ -257,6 +265,14 @@ def _is_lost_connection(error: BaseException) -> bool:
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _tell_torchrun(message: str) -> None:
+    """Into the file whose text torchrun shows below the pages that it prints by itself when a process fails."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        details = {"py_callstack": message, "timestamp": str(int(time.time()))}
+        with contextlib.suppress(OSError):
+            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": details}}), encoding="utf-8")
 
 
 def _end(code: int) -> NoReturn:
