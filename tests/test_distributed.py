@@ -293,3 +293,20 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ConfigError, match="RANK is not set; start with torchrun"), joined():
         pass
+
+
+def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work() -> None:
+    program = """
+import os, signal
+import numpy as np, torch
+import nmt.data.batches as batches
+original = batches.DataLoader
+batches.DataLoader = lambda *args, **settings: original(*args, **{**settings, "num_workers": 1})
+signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
+loader = iter(batches.batch_loader([([4], [5])], [np.array([0])] * 40, torch.device("cpu")))
+next(loader)
+os.killpg(0, signal.SIGTERM)
+print(sum(1 for batch in loader))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True)
+    assert result.stdout.split() == ["signalled", "39"], result.stderr
