@@ -10,7 +10,6 @@ Alone, without torchrun, nothing here does anything, and torch is not loaded.
 import contextlib
 import dataclasses
 import datetime
-import inspect
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from nmt.errors import ConfigError, NmtError, TrainingError
+from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, TrainingError
 
 if TYPE_CHECKING:
     import torch
@@ -134,17 +133,15 @@ class Ranks:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
 
-        # The buffers are constants. Torch before 2.13 knows the setting under its older name.
-        known = inspect.signature(DistributedDataParallel).parameters
-        buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-        settings: dict[str, Any] = {buffers: False, "gradient_as_bucket_view": True}
         backend = "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             module,
             device_ids=[device] if device.type == "cuda" else None,
             process_group=dist.new_group(backend=backend, timeout=GRADIENT_TIMEOUT),
-            **settings,
+            gradient_as_bucket_view=True,
         )
+        wrapped.broadcast_buffers = False  # they are constants; as an argument, torch 2.13 has renamed it
+        return wrapped
 
     def unsynchronised(self, module: "nn.Module") -> contextlib.AbstractContextManager[None]:
         """For the forward and backward passes of all but an update's last micro-batch: their gradients add up here."""
@@ -219,7 +216,7 @@ class _Watch:
         while not self._closed.wait(SECONDS_BETWEEN_LOOKS):
             try:
                 if self._store.check(["nmt/exit_code"]):
-                    _end(int(self._store.get("nmt/exit_code")))
+                    self._leave(int(self._store.get("nmt/exit_code")))
             except RuntimeError:  # the store has gone with the process that kept it
                 if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # else all is well: that one was done first
                     print(f"nmt: {self._who}torchrun, or the first process, has gone", file=sys.stderr)
@@ -233,8 +230,9 @@ class _Watch:
             error = TrainingError(
                 "another process has died without a word; the same command goes on from the last checkpoint"
             )
+        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # that one, all raise together
         if isinstance(error, NmtError):
-            code, message = error.exit_code, f"nmt: {self._who}{error}"
+            code, message = error.exit_code, f"nmt: {who}{error}"
         elif isinstance(error, SystemExit):
             code, message = error.code if isinstance(error.code, int) else 1, ""
         else:
@@ -244,15 +242,19 @@ class _Watch:
         except RuntimeError:
             is_first = True
         if not is_first:
-            self._closed.wait(3 * SECONDS_BETWEEN_LOOKS)  # `_look` ends this process, with the first one's exit code
+            self._closed.wait(10 * SECONDS_BETWEEN_LOOKS)  # `_look` ends this process, with the first one's exit code
             _end(code)
         if message:
             print(message, file=sys.stderr)
             _tell_torchrun(message)
+        self._closed.set()
         with contextlib.suppress(RuntimeError):
             self._store.set("nmt/exit_code", str(code))
+        self._leave(code)
+
+    def _leave(self, code: int) -> NoReturn:
         if self._keeps_store:
-            self._closed.wait(3 * SECONDS_BETWEEN_LOOKS)  # until the others have read it
+            time.sleep(3 * SECONDS_BETWEEN_LOOKS)  # until the others have looked
         _end(code)
 
     def close(self) -> None:

@@ -74,6 +74,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             if not (ranks.is_main or run.tokenizer.is_dir()):
                 raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")
             prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
+        if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
+            raise RunError("the machines do not see the same training corpus; train in a folder that they share")
         if ranks.is_main:
             write_text(run.config_file, to_yaml(config))
         trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
@@ -298,7 +300,7 @@ class Trainer:
         result = evaluate(translator, prepared.validation, prepared.metrics, self.ranks)
         values = {"loss": self._validation_loss()}
         values |= {name: result.value for name, result in result.scores.items()}
-        value = values[settings.best_metric]
+        value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
         is_best = is_better(settings.best_metric, value, self.progress.best_value)
         if is_best:
             self.progress.best_value, self.progress.best_step = value, self.progress.step
