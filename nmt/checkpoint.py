@@ -15,7 +15,7 @@ from nmt.runs import read_json, replacing, write_json
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands; with weights, optimizer and generators, all that a resume needs."""
+    """Where a training stands; with weights and optimizer, all that a resume needs."""
 
     step: int = 0
     """Updates made."""
@@ -68,9 +68,6 @@ def save_checkpoint(
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-    state["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        state["random.cuda"] = torch.cuda.get_rng_state()
     with replacing(folder) as temporary:
         temporary.mkdir(parents=True)
         save_file(_weights(model), temporary / "model.safetensors", metadata={"format": "pt"})
@@ -84,7 +81,7 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
 ) -> Progress:
-    """Bring model, optimizer, loss scale and generators back to where `folder` was saved."""
+    """Bring model, optimizer and loss scale back to where `folder` was saved."""
     load_weights(model, folder / "model.safetensors")
     state = _read(folder / "state.safetensors")
     for name, parameter in model.named_parameters():
@@ -94,9 +91,6 @@ def load_checkpoint(
             for key, value in state.items()
             if key.startswith(prefix)
         }
-    torch.set_rng_state(state["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in state:
-        torch.cuda.set_rng_state(state["random.cuda"])
     scaler.load_state_dict(read_json(folder / "progress.json")["scaler"])
     return read_progress(folder)
 

@@ -21,6 +21,7 @@ import typer
 import nmt
 from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
+from nmt.distributed import joined
 from nmt.errors import ConfigError, NmtError
 from nmt.runs import RunFolder, open_run, replacing, run_named
 
@@ -76,12 +77,13 @@ def train(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
 ) -> None:
     """Train a model, or go on with a training that was stopped."""
-    if resume and fresh:
-        raise ConfigError("--resume and --fresh exclude each other")
-    settings, run = _configured_run(file, config, overrides, name)
-    from nmt.training.trainer import train as run_training
+    with joined() as ranks:
+        if resume and fresh:
+            raise ConfigError("--resume and --fresh exclude each other")
+        settings, run = _configured_run(file, config, overrides, name)
+        from nmt.training.trainer import train as run_training
 
-    run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto")
+        run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks)
 
 
 @app.command()

@@ -213,7 +213,7 @@ class TrainingConfig(Section):
     batch_tokens: PositiveInt = 4096
     """Size of a micro-batch: the larger of its padded source and padded target positions."""
     batches_per_update: PositiveInt = 1
-    """Micro-batches whose gradients are summed for one update."""
+    """Micro-batches whose gradients are summed for one update, over all processes together."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """The schedule's peak."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
@@ -234,9 +234,10 @@ class TrainingConfig(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Of the matrix products; `auto` is bf16 on a GPU that has it, else fp32."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
+    """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`. With `auto` and `cuda`,
+    several processes take a GPU each."""
     threads: PositiveInt | None = None
-    """CPU threads; `null` leaves torch's choice. The same number gives the same weights to the bit."""
+    """CPU threads of each process; `null` leaves torch's choice. The same number gives the same weights to the bit."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random."""
     validate_every: PositiveInt = 500

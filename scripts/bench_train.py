@@ -5,8 +5,8 @@
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
     python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
 
-Each round is a fresh process: warm-up updates first, then `--updates` timed ones. A large matrix product runs before and
-after each, since on a shared machine a rate means something only beside that. Only real (non-padding) tokens count.
+Each round is a fresh process: warm-up updates first, then `--updates` timed ones. A large matrix product runs before
+and after each, since on a shared machine a rate means something only beside that. Only real (non-padding) tokens count.
 
 FLOPs are those of matrix products over real positions: 2 m n k each, and twice as many again for the two products that
 its gradient takes: 6 times these, for layers of width D with feed-forward width F (times 1.5 for swiglu), a source of S
@@ -147,7 +147,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
     trainer.model.train()
-    stream = trainer._updates()
+    stream = trainer._updates(received=())
     for _ in range(warmup):
         trainer._update(next(stream))
     before = matmul_peak(device, prepared.dtype)
@@ -158,15 +158,15 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     start = time.perf_counter()
     for _ in range(updates):
         asked = time.perf_counter()
-        micro_batches = next(stream)
+        share = next(stream)
         waited += time.perf_counter() - asked
-        trainer._update(micro_batches)
+        trainer._update(share)
         if device.type == "cuda":
             ends.append(torch.cuda.Event(enable_timing=True))
             ends[-1].record()
         else:
             ends.append(time.perf_counter())
-        batches += micro_batches
+        batches += share.batches
     _wait(device)
     seconds = time.perf_counter() - start
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _max_rss()

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # As data flows. A new file takes its place here.
 _IN_ORDER = """
-    errors config config_file runs device masks
+    errors config config_file runs device distributed masks
     data.corpus data.cleaning data.vocabulary data.tokenizer data.statistics data.dataset data.batches
     models.interface models.dropout models.attention models.transformer models.factory
     checkpoint

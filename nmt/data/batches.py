@@ -4,6 +4,7 @@ Shapes: B batch, S source length, T target length.
 """
 
 import dataclasses
+import signal
 from collections.abc import Sequence
 
 import numpy as np
@@ -143,6 +144,12 @@ class _Batches(Dataset[Batch]):
         return collate([self._corpus[pair] for pair in self._plan[index].tolist()])
 
 
+def _leave_signals_to_the_trainer(worker: int) -> None:
+    """A launcher signals whole groups of processes, and the trainer still needs its loaders until it has saved."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def batch_loader(corpus: EncodedCorpus, plan: Plan, device: torch.device) -> DataLoader[Batch]:
     """A DataLoader of the plan's batches, in its order; for a GPU they are made in two other processes."""
     on_gpu = device.type == "cuda"
@@ -151,5 +158,6 @@ def batch_loader(corpus: EncodedCorpus, plan: Plan, device: torch.device) -> Dat
         batch_size=None,  # an item is a batch already
         num_workers=2 if on_gpu else 0,
         pin_memory=on_gpu,
+        worker_init_fn=_leave_signals_to_the_trainer,
         generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's
     )

@@ -34,18 +34,19 @@ class Translator:
         self._decoding = decoding
         self._max_src_length = max_src_length
 
-    def translate(self, lines: Iterable[str]) -> list[str]:
+    def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
         """One translation a line, in order; an empty line gives an empty line.
 
-        A line with more pieces than the model was trained for is cut, with a warning that names it.
+        A line with more pieces than the model was trained for is cut, with a warning that names it: by its number
+        among `numbers`, one a line, else counted from 1.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        return list(self.stream(lines))
+        return list(self.stream(lines, numbers))
 
-    def stream(self, lines: Iterable[str]) -> Iterator[str]:
+    def stream(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> Iterator[str]:
         """`translate` for any number of lines, of which a few thousand are held at a time."""
-        numbered = enumerate(lines, start=1)
+        numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
         while chunk := list(itertools.islice(numbered, LINES_AT_ONCE)):
             yield from self._translate(chunk)
 

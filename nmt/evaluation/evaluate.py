@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.config import DecodingConfig, Metric, check_language
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
+from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, score
 from nmt.runs import RunFolder, write_json, write_text
@@ -52,10 +53,13 @@ def _read_reference(path: Path, other: Path, count: int) -> list[str]:
     return lines
 
 
-def evaluate(translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric]) -> Evaluation:
-    """Translate the sources and score the result."""
+def evaluate(
+    translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric], ranks: Ranks = ALONE
+) -> Evaluation:
+    """Translate the sources, of several processes each its share, and score the result."""
     start = time.perf_counter()
-    hypotheses = translator.translate(test_set.src)
+    numbers = list(range(1, len(test_set.src) + 1))
+    hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
     seconds = time.perf_counter() - start
     return Evaluation(hypotheses, score(metrics, hypotheses, test_set.references), seconds)
 

@@ -11,21 +11,26 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from nmt.distributed import ALONE, Ranks
 from nmt.runs import write_text
 
 
 class Monitor:
     """Standard error for people, metrics.jsonl for programs.
 
-    On a terminal there is a bar; elsewhere each interval gets one plain line.
+    On a terminal there is a bar; elsewhere each interval gets one plain line. A silent one says and writes nothing:
+    of several processes, one speaks.
     """
 
-    def __init__(self, metrics_file: Path) -> None:
+    def __init__(self, metrics_file: Path, silent: bool = False) -> None:
         self._metrics_file = metrics_file
+        self._silent = silent
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
         """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are cut off."""
+        if self._silent:
+            return
         if self._metrics_file.exists():
             lines = self._metrics_file.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if _step_of(line) <= step]
@@ -36,6 +41,8 @@ class Monitor:
 
     def say(self, message: str) -> None:
         """One line for people."""
+        if self._silent:
+            return
         if self._bar is None:
             print(message, file=sys.stderr, flush=True)
         else:
@@ -79,6 +86,8 @@ class Monitor:
             self._bar = None
 
     def _append(self, record: dict[str, Any]) -> None:
+        if self._silent:
+            return
         with self._metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -102,10 +111,14 @@ class IntervalMeans:
 
 
 class Interval:
-    """Sums over the updates since the last line of the log; on the device, so that adding never waits."""
+    """Sums over the updates since the last line of the log; on the device, so that adding never waits.
 
-    def __init__(self, device: torch.device) -> None:
+    Of several processes each adds the losses of its own share.
+    """
+
+    def __init__(self, device: torch.device, ranks: Ranks = ALONE) -> None:
         self._device = device
+        self._ranks = ranks
         self._of_skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=device)
         self.announced = False
         self._reset()
@@ -117,7 +130,10 @@ class Interval:
         self.updates = 0
 
     def add(self, smoothed: Tensor, cross_entropy: Tensor, norm: Tensor, tokens: int) -> None:
-        """Count one update; if its gradient was not finite, it was skipped, and is counted as that alone."""
+        """Count one update; if its gradient was not finite, it was skipped, and is counted as that alone.
+
+        The losses are sums over this process's share; norm and tokens are the whole update's.
+        """
         finite = norm.isfinite()
         of_update = torch.stack([smoothed, cross_entropy, norm, torch.full_like(norm, tokens), torch.zeros_like(norm)])
         self._sums += torch.where(finite, of_update, self._of_skipped)
@@ -133,8 +149,9 @@ class Interval:
         return time.perf_counter() - self._start
 
     def read(self) -> IntervalMeans:
-        """Means since the last reading: waits for the device, once."""
+        """Means since the last reading: waits for the device, once, and for the other processes."""
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
+        smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])
         made = max(1, self.updates - int(skipped))
         means = IntervalMeans(
             loss=cross_entropy / max(1.0, tokens),

@@ -14,6 +14,7 @@ from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.device import choose_device, choose_dtype
+from nmt.distributed import ALONE, Ranks
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, read_test_set
 from nmt.evaluation.metrics import make_metrics
@@ -39,13 +40,15 @@ class Prepared:
     dtype: torch.dtype
 
 
-def prepare(config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None]) -> Prepared:
+def prepare(
+    config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None], ranks: Ranks = ALONE
+) -> Prepared:
     """Read and check everything; build vocabulary and encoded corpus where they are missing.
 
     A run that is resumed keeps the vocabulary it has. Raises `NmtError`s for whatever cannot work.
     """
     data = config.data
-    device = choose_device(config.training.device)
+    device = ranks.device(choose_device(config.training.device))
     dtype = choose_dtype(config.training.precision, device)
     names: set[Metric] = {"bleu", "chrf"}
     if config.training.best_metric != "loss":

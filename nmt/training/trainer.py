@@ -1,11 +1,14 @@
 """The training loop: set up, update, validate, stop; and going on where an earlier training stopped."""
 
+import contextlib
+import dataclasses
 import itertools
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nmt.checkpoint import (
@@ -23,7 +26,8 @@ from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.device import keep_freed_memory
-from nmt.errors import InterruptedTrainingError, RunError, TrainingError
+from nmt.distributed import ALONE, Ranks
+from nmt.errors import ConfigError, InterruptedTrainingError, RunError, TrainingError
 from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
@@ -48,14 +52,44 @@ FREE_TO_CHANGE = {
 }  # fmt: skip
 
 
-def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
-    """Train a model into `run`.
+def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE) -> None:
+    """Train a model into `run`, together with the other `ranks`, of which the first alone writes.
 
     `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
     if there is one). Raises `NmtError`s: for what is wrong before the start, `TrainingError` for what makes going
     on impossible, `InterruptedTrainingError` after a signal, with everything saved.
     """
-    monitor = Monitor(run.metrics_file)
+    if config.training.batches_per_update < ranks.size:
+        raise ConfigError(
+            f"training.batches_per_update ({config.training.batches_per_update}) is less than the {ranks.size} "
+            f"processes, which share an update's batches; set training.batches_per_update={ranks.size}, or a multiple"
+        )
+    monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
+    step = ranks.from_main(lambda: _step_to_begin_at(config, run, mode, monitor))
+    if step is None:
+        return
+    with plain_messages(run):
+        keep_freed_memory()
+        if config.training.threads:
+            torch.set_num_threads(config.training.threads)
+        with ranks.main_first():
+            if not (ranks.is_main or run.tokenizer.is_dir()):
+                raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")
+            prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
+        if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
+            raise RunError("the machines do not see the same training corpus; train in a folder that they share")
+        if ranks.is_main:
+            write_text(run.config_file, to_yaml(config))
+        trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
+        if step:
+            trainer.resume(run.checkpoints / str(step))
+        if ranks.is_main:
+            run.remember_as_latest()
+        trainer.run()
+
+
+def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monitor) -> int | None:
+    """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished; rank 0 decides."""
     if mode == "fresh" and run.path.exists():
         monitor.say(f"{run.path}: set aside as {run.set_aside()}")
     steps = checkpoint_steps(run.checkpoints)
@@ -67,19 +101,21 @@ def train(config: Config, run: RunFolder, mode: str = "auto") -> None:
         if reason:
             run.remember_as_latest()
             monitor.say(f"{run.path}: this run is finished ({reason}); raise that to go on, or start over with --fresh")
-            return
+            return None
     run.remove_leftovers()
-    with plain_messages(run):
-        keep_freed_memory()
-        if config.training.threads:
-            torch.set_num_threads(config.training.threads)
-        prepared = prepare(config, run, resuming=bool(steps), say=monitor.say)
-        write_text(run.config_file, to_yaml(config))
-        trainer = Trainer(config, run, prepared, monitor)
-        if steps:
-            trainer.resume(run.checkpoints / str(steps[-1]))
-        run.remember_as_latest()
-        trainer.run()
+    return steps[-1] if steps else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What of an update falls to this process."""
+
+    batches: list[Batch]
+    """Micro-batches rank, rank + size, ... of the update's."""
+    num_tokens: int
+    """Real target tokens of the whole update, in all processes."""
+    is_extra: bool = False
+    """There were none left for this process (an epoch's last update): it takes part in the sum with nothing."""
 
 
 class Trainer:
@@ -92,22 +128,26 @@ class Trainer:
         prepared: Prepared,
         monitor: Monitor,
         model: Seq2SeqModel | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
         self.folder = run
         self.prepared = prepared
         self.monitor = monitor
+        self.ranks = ranks
         torch.manual_seed(config.training.seed)
         tokenizers = prepared.tokenizers
         self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         self.model.to(prepared.device)
         self.objective = Objective(self.model, config.training.label_smoothing)
+        self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, config.training)
         # Only fp16 has a range so small that the loss must be scaled into it.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
         self.progress = Progress(corpus_key=prepared.corpus.key)
-        self.interval = Interval(prepared.device)
+        self.interval = Interval(prepared.device, ranks)
         self.saved_step = -1
+        self.stopped_by = 0  # a signal's number
         self._began = time.perf_counter()
         check_disk(run, sum(self.model.parameter_counts().values()), config.training.keep_checkpoints)
 
@@ -127,6 +167,8 @@ class Trainer:
         """Train until a limit is reached or a signal comes; validate and save on the way."""
         settings = self.config.training
         plan = self._plan()
+        if self.ranks.size > 1:
+            self.monitor.say(f"processes   {self.ranks.size}, which share the batches of each update")
         for line in describe(self.config, self.folder, self.prepared, self.model, plan):
             self.monitor.say(line)
         batches_an_epoch = len(plan)
@@ -135,19 +177,19 @@ class Trainer:
         self.model.train()
         try:
             with collected_signals() as received:
-                for batches in self._updates():
-                    self._update(batches)
+                for share in self._updates(received):
+                    self._update(share)
                     self._report(batches_an_epoch)
                     if self.progress.step % settings.validate_every == 0:
                         self._validate()
-                    if received:
-                        self._save()
-                        name = signal.Signals(received[0]).name
-                        raise InterruptedTrainingError(
-                            f"stopped by {name} at step {self.progress.step:,}; saved in {self.folder.path}, "
-                            f"and the same command goes on from there",
-                            received[0],
-                        )
+                if self.stopped_by:
+                    self._save()
+                    name = signal.Signals(self.stopped_by).name
+                    raise InterruptedTrainingError(
+                        f"stopped by {name} at step {self.progress.step:,}; saved in {self.folder.path}, "
+                        f"and the same command goes on from there",
+                        self.stopped_by,
+                    )
                 if self.saved_step != self.progress.step:
                     self._validate()
         finally:
@@ -158,19 +200,36 @@ class Trainer:
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
         )
 
-    def _updates(self) -> Iterator[list[Batch]]:
-        """The batches of one update after another, from where the plan stands, until a limit is reached."""
-        settings = self.config.training
+    def _updates(self, received: Sequence[int]) -> Iterator[Share]:
+        """This process's share of one update after another, from where the plan stands, until a limit or a signal."""
+        count = self.config.training.batches_per_update
         while True:
             plan = self._plan()
-            loader = iter(batch_loader(self.prepared.corpus, plan[self.progress.batch :], self.prepared.device))
-            while batches := list(itertools.islice(loader, settings.batches_per_update)):
-                if stop_reason(self.progress, settings):
+            updates = [plan[start : start + count] for start in range(self.progress.batch, len(plan), count)]
+            shares = [self.ranks.share(whole) or whole[:1] for whole in updates]
+            own = [batch for share in shares for batch in share]
+            loader = iter(batch_loader(self.prepared.corpus, own, self.prepared.device))
+            for whole, share in zip(updates, shares, strict=True):
+                batches = list(itertools.islice(loader, len(share)))
+                is_extra = self.ranks.rank >= len(whole)
+                num_tokens = self._agree(0 if is_extra else sum(batch.num_tgt_tokens for batch in batches), received)
+                if self.stopped_by or stop_reason(self.progress, self.config.training):
                     return
-                self.progress.batch += len(batches)
+                self.progress.batch += len(whole)
                 if self.progress.batch == len(plan):
                     self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
-                yield batches
+                yield Share(batches, num_tokens, is_extra)
+
+    def _agree(self, num_tokens: int, received: Sequence[int]) -> int:
+        """Before each update, the one word between the hosts: the update's tokens, a signal to any, rank 0's clock.
+
+        So all stop at the same step, whoever was signalled and however their clocks run. No device waits for it.
+        """
+        seconds = self.progress.seconds if self.ranks.is_main else 0.0
+        signals = [received.count(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        total, terminations, interrupts, self.progress.seconds = self.ranks.sum([num_tokens, *signals, seconds])
+        self.stopped_by = signal.SIGTERM if terminations else signal.SIGINT if interrupts else 0
+        return int(total)
 
     def _plan(self) -> Plan:
         """The batches of the current epoch."""
@@ -179,24 +238,29 @@ class Trainer:
             corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, self.progress.epoch
         )
 
-    def _update(self, batches: list[Batch]) -> None:
-        """One change of the weights: the gradient of the mean loss over all target tokens of `batches`."""
-        settings, device = self.config.training, self.prepared.device
-        num_tokens = sum(batch.num_tgt_tokens for batch in batches)
+    def _update(self, share: Share) -> None:
+        """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
+        settings, ranks, device = self.config.training, self.ranks, self.prepared.device
+        # The gradients of the processes are averaged, and their sum is wanted.
+        weight = 0.0 if share.is_extra else ranks.size / share.num_tokens
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
-        for batch in (batch.to(device) for batch in batches):
-            with torch.autocast(device.type, self.prepared.dtype, enabled=self.prepared.dtype != torch.float32):
-                sums = self.objective(batch)
-            torch.autograd.backward(self.scaler.scale(sums.smoothed / num_tokens))
-            smoothed += sums.smoothed.detach()
-            cross_entropy += sums.cross_entropy
+        for number, batch in enumerate(share.batches):
+            torch.manual_seed(_dropout_seed(settings.seed, self.progress.step, ranks.rank + number * ranks.size))
+            is_last = number == len(share.batches) - 1
+            with contextlib.nullcontext() if is_last else ranks.unsynchronised(self.synchronised):
+                with torch.autocast(device.type, self.prepared.dtype, enabled=self.prepared.dtype != torch.float32):
+                    sums = self.synchronised(batch.to(device))
+                torch.autograd.backward(self.scaler.scale(sums.smoothed * weight))
+            if not share.is_extra:
+                smoothed += sums.smoothed.detach()
+                cross_entropy += sums.cross_entropy
         rate = learning_rate(self.progress.step + 1, settings)
         norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
         self.progress.step += 1
-        self.progress.tgt_tokens += num_tokens
+        self.progress.tgt_tokens += share.num_tokens
         self.progress.seconds = time.perf_counter() - self._began
-        self.interval.add(smoothed, cross_entropy, norm, num_tokens)
+        self.interval.add(smoothed, cross_entropy, norm, share.num_tokens)
 
     def _report(self, batches_an_epoch: int) -> None:
         """At the logging interval, read what the device has summed up."""
@@ -235,15 +299,16 @@ class Trainer:
         config, prepared, settings = self.config, self.prepared, self.config.training
         search = config.decoding.model_copy(update={"beam_size": config.evaluation.validation_beam_size})
         translator = Translator(prepared.tokenizers, TorchEngine(self.model), search, config.data.max_length)
-        result = evaluate(translator, prepared.validation, prepared.metrics)
+        result = evaluate(translator, prepared.validation, prepared.metrics, self.ranks)
         values = {"loss": self._validation_loss()}
         values |= {name: result.value for name, result in result.scores.items()}
-        value = values[settings.best_metric]
+        value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
         is_best = is_better(settings.best_metric, value, self.progress.best_value)
         if is_best:
             self.progress.best_value, self.progress.best_step = value, self.progress.step
             self.progress.validations_since_best = 0
-            save_weights(self.model, self.folder.model_file)
+            if self.ranks.is_main:
+                save_weights(self.model, self.folder.model_file)
         else:
             self.progress.validations_since_best += 1
         self.progress.seconds = time.perf_counter() - self._began
@@ -260,20 +325,28 @@ class Trainer:
         total = torch.zeros((), device=device)
         num_tokens = 0
         self.model.eval()
-        for batch in batch_loader(corpus, plan, device):
+        for batch in batch_loader(corpus, self.ranks.share(plan), device):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
         self.model.train()
-        return total.item() / num_tokens
+        of_all, num_of_all = self.ranks.sum([total.item(), num_tokens])
+        return of_all / num_of_all
 
     def _save(self) -> None:
         """Write a checkpoint, unless this step has one, and drop those no longer wanted."""
         if self.saved_step == self.progress.step:
             return
-        folder = self.folder.checkpoints / str(self.progress.step)
-        save_checkpoint(folder, self.model, self.optimizer, self.scaler, self.progress)
+        if self.ranks.is_main:
+            folder = self.folder.checkpoints / str(self.progress.step)
+            save_checkpoint(folder, self.model, self.optimizer, self.scaler, self.progress)
+            retain(self.folder.checkpoints, self.config.training.keep_checkpoints, self.progress.best_step)
         self.saved_step = self.progress.step
-        retain(self.folder.checkpoints, self.config.training.keep_checkpoints, self.progress.best_step)
+        self.ranks.wait()
+
+
+def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """What dropout hangs on: not on the process, nor on what was drawn before, so a checkpoint needs no generator."""
+    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
 
 
 def _check_same(old: Config, new: Config, run: RunFolder) -> None:

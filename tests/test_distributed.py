@@ -1,0 +1,312 @@
+"""Several processes on one machine, with Gloo: the same curve as one, one voice, one end."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt.checkpoint import checkpoint_steps, read_progress
+from nmt.config_file import load_config
+from nmt.distributed import ALONE, Ranks
+from nmt.errors import ConfigError
+from nmt.runs import RunFolder, run_named
+from nmt.training.trainer import train
+
+# As torchrun starts processes, but torch is loaded once, and nobody looks after them. `{patch}` runs in each of them.
+RUNNER = """
+import json, os, signal, socket, sys, time
+import torch, torch._dynamo  # the wrapper of the model loads it
+import nmt.training.trainer as t
+from nmt.cli import main
+from nmt.distributed import joined
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+children = []
+for rank in range(2):
+    child = os.fork()
+    if child == 0:
+        os.environ |= dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                           MASTER_PORT=str(port))
+{patch}
+        main()
+        os._exit(0)
+    children.append(child)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
+# Every process keeps its own weights as it ends.
+KEEP_WEIGHTS = """
+run = t.Trainer.run
+def run_and_keep(self):
+    run(self)
+    torch.save([parameter.detach() for parameter in self.model.parameters()], f"weights{rank}.pt")
+t.Trainer.run = run_and_keep
+"""
+
+# `happening` at step 5 of rank 1.
+AT_STEP_5 = """
+update = t.Trainer._update
+def update_or_not(self, share):
+    if self.progress.step == 5 and rank == 1:
+        open("failed", "w").close()
+        {happening}
+    if self.progress.step == 5 and rank == 0:
+        {elsewhere}
+    update(self, share)
+t.Trainer._update = update_or_not
+"""
+
+
+def command(name: str, *overrides: str) -> list[str]:
+    return ["train", "copy.yaml", "--name", name, *(part for setting in overrides for part in ("--set", setting))]
+
+
+def two_processes(arguments: list[str], patch: str = "") -> tuple[list[int], str]:
+    """The exit codes of two ranks that run a command, and what they said on standard error."""
+    indented = "".join(f"        {line}\n" for line in patch.splitlines())
+    program = [sys.executable, "-c", RUNNER.format(patch=indented), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(program, env=environment, start_new_session=True, **pipes)
+    try:
+        stdout, stderr = process.communicate(timeout=300)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # as it should be: the whole group has ended
+            os.killpg(process.pid, signal.SIGKILL)
+    assert stdout, stderr
+    return json.loads(stdout.splitlines()[-1]), stderr
+
+
+def trained_by_two(name: str, *overrides: str, patch: str = "") -> RunFolder:
+    codes, stderr = two_processes(command(name, *overrides), patch)
+    assert codes == [0, 0], stderr
+    return run_named(name)
+
+
+def trained_by_one(config: Path, name: str, *overrides: str) -> RunFolder:
+    run = run_named(name)
+    train(load_config(config, overrides), run)
+    return run
+
+
+def records(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics_file.read_text(encoding="utf-8").splitlines()]
+
+
+def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
+    """The logs agree record by record, to 1e-5 and without the clock; so do the newest matrices, to 1e-6."""
+    for of_ours, of_theirs in zip(records(ours), records(theirs), strict=True):
+        assert of_ours.pop("kind") == of_theirs.pop("kind")
+        for clock in {"seconds", "tgt_tokens_per_second"} & of_ours.keys():
+            del of_ours[clock], of_theirs[clock]
+        assert of_ours == pytest.approx(of_theirs, rel=1e-5, abs=1e-5)
+    steps = checkpoint_steps(ours.checkpoints)
+    assert steps == checkpoint_steps(theirs.checkpoints)
+    places = [read_progress(run.checkpoints / str(steps[-1])) for run in (ours, theirs)]
+    assert (places[0].epoch, places[0].batch, places[0].tgt_tokens) == (
+        places[1].epoch,
+        places[1].batch,
+        places[1].tgt_tokens,
+    )
+    weights = [load_file(run.checkpoints / str(steps[-1]) / "model.safetensors") for run in (ours, theirs)]
+    for name, weight in weights[0].items():
+        if weight.ndim > 1:  # a key's bias changes no attention: its gradient is rounding, which Adam makes large
+            torch.testing.assert_close(weight, weights[1][name], rtol=1e-5, atol=1e-6)
+
+
+# An epoch has 21 batches, so its last update has one, and rank 1 none. With 5, rank 0 has one more in each update.
+@pytest.mark.parametrize(("batches", "dropout"), [(2, 0.0), (5, 0.3)])
+def test_two_processes_follow_the_curve_of_one(copy_task: Path, batches: int, dropout: float) -> None:
+    settings = [f"training.batches_per_update={batches}", f"model.dropout={dropout}", "training.max_steps=24"]
+    settings += ["training.validate_every=8", "training.log_every=1"]
+    one = trained_by_one(copy_task, "one", *settings)
+    two = trained_by_two("two", *settings, patch=KEEP_WEIGHTS)
+    assert records(one)[-1]["epoch"] > 2
+    assert_same_curve(two, one)
+    for ours, theirs in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task: Path, scaler: bool) -> None:
+    patch = KEEP_WEIGHTS + AT_STEP_5.format(
+        happening="self.objective.register_forward_hook(lambda module, batch, sums: "
+        "sums._replace(smoothed=sums.smoothed * (torch.inf if self.progress.step == 5 else 1)))",
+        elsewhere="pass",
+    )
+    if scaler:
+        patch += "t.torch.amp.GradScaler = lambda device, enabled: torch.GradScaler('cpu', init_scale=8)\n"
+    run = trained_by_two("run", "training.batches_per_update=2", patch=patch)
+    assert [record["skipped_updates"] for record in records(run) if record["kind"] == "train"] == [0, 1, 0, 0]
+    for ours, theirs in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.isfinite().all()
+
+
+def test_a_run_goes_on_with_fewer_and_with_more_processes(copy_task: Path) -> None:
+    settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 lies inside the second epoch
+    first_half = "training.max_steps=12"
+    straight = trained_by_one(copy_task, "straight", *settings)
+    trained_by_two("fewer", *settings, first_half)
+    assert_same_curve(trained_by_one(copy_task, "fewer", *settings), straight)
+    trained_by_one(copy_task, "more", *settings, first_half)
+    assert_same_curve(trained_by_two("more", *settings), straight)
+
+
+@pytest.mark.parametrize(
+    ("happening", "elsewhere", "codes", "message"),
+    [
+        ("raise t.TrainingError('enough')", "pass", [3, 3], "nmt: process 1 of 2: enough"),
+        ("raise t.TrainingError('enough')", "time.sleep(90)", [3, 3], "nmt: process 1 of 2: enough"),
+        ("raise ValueError('a bug')", "pass", [1, 1], "ValueError: a bug"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process has died without a word"),
+    ],
+)
+def test_one_that_fails_ends_all_with_its_message(
+    copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
+) -> None:
+    patch = AT_STEP_5.format(happening=happening, elsewhere=elsewhere)
+    found, stderr = two_processes(command("run", "training.batches_per_update=2"), patch)
+    assert time.time() - Path("failed").stat().st_mtime < 60
+    assert found == codes, stderr
+    assert stderr.count(message) == 1
+    assert stderr.count("Traceback") == (1 if "bug" in message else 0)
+
+
+def test_a_mistake_of_the_user_is_told_once(copy_task: Path) -> None:
+    codes, stderr = two_processes(command("run", "training.batches_per_update=2", "training.precision=fp16"))
+    assert codes == [2, 2]
+    assert stderr.count("nmt: training.precision: fp16 is for GPUs") == stderr.count("nmt: ") == 1
+    assert not Path("runs/run/metrics.jsonl").exists()
+
+
+def test_a_signal_to_one_process_stops_all_and_is_saved(copy_task: Path) -> None:
+    settings = ["training.batches_per_update=2"]
+    patch = AT_STEP_5.format(happening="os.kill(os.getpid(), signal.SIGTERM)", elsewhere="pass")
+    codes, stderr = two_processes(command("run", *settings), patch)
+    assert codes == [143, 143]
+    assert stderr.count("stopped by SIGTERM at step 6; saved") == 1
+    assert checkpoint_steps(Path("runs/run/checkpoints")) == [6]
+    assert_same_curve(trained_by_one(copy_task, "run", *settings), trained_by_one(copy_task, "straight", *settings))
+
+
+def test_torchrun_hands_a_signal_on(copy_task: Path) -> None:
+    arguments = command("run", "training.batches_per_update=2", "training.max_steps=5000")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt"]
+    process = subprocess.Popen([*launcher, *arguments], stderr=subprocess.PIPE, text=True)
+    metrics = Path("runs/run/metrics.jsonl")
+    while process.poll() is None and not (metrics.exists() and '"step": 9' in metrics.read_text()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=300)
+    assert stderr.count("stopped by SIGTERM") == 1, stderr
+    saved = checkpoint_steps(Path("runs/run/checkpoints"))[-1]
+    assert 9 <= saved < 5000
+    run = trained_by_one(copy_task, "run", "training.batches_per_update=2", f"training.max_steps={saved + 3}")
+    assert records(run)[-1]["step"] == saved + 3
+    steps = [record["step"] for record in records(run) if record["kind"] == "train"]
+    assert steps == sorted(set(steps))
+
+
+def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: Path) -> None:
+    run = trained_by_two(
+        "patience", "training.batches_per_update=2", "training.max_steps=1000", "training.validate_every=2",
+        "training.patience=3", "training.learning_rate=0.3", "training.schedule=constant", "training.warmup_steps=0",
+    )  # fmt: skip
+    values = [record["bleu"] for record in records(run) if record["kind"] == "validation"]
+    assert len(values) == values.index(max(values)) + 4 < 500
+    faster = "clock = time.perf_counter\nt.time.perf_counter = lambda: clock() * (1 + 99 * rank)\n"
+    limits = ["training.batches_per_update=2", "training.max_steps=null", "training.max_minutes=0.02"]
+    clock = trained_by_two("clock", *limits, patch=faster)
+    progress = read_progress(clock.checkpoints / str(checkpoint_steps(clock.checkpoints)[-1]))
+    assert progress.seconds >= 1.2
+
+
+def test_what_the_processes_tell_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = """
+with joined() as ranks:
+    items = [f"item {number}" for number in range(5)]
+    assert ranks.share(items) == items[rank::2]
+    assert ranks.gather(ranks.share(items)) == items
+    assert ranks.gather([]) == []
+    assert ranks.sum([1.0, rank]) == [2.0, 1.0]
+    assert ranks.from_main(lambda: {"made by": rank}) == {"made by": 0}
+    with ranks.main_first():
+        assert (rank == 0) != os.path.exists("made")
+        if rank == 0:
+            time.sleep(0.3)
+            open("made", "w").close()
+os._exit(0)
+"""
+    codes, stderr = two_processes([], told)
+    assert codes == [0, 0], stderr
+
+
+def test_alone_there_is_nobody_to_ask() -> None:
+    assert ALONE.is_main
+    assert ALONE.gather(ALONE.share([1, 2, 3])) == [1, 2, 3]
+    assert ALONE.sum([2.0]) == [2.0]
+    assert ALONE.from_main(lambda: 5) == 5
+    assert ALONE.device(torch.device("cuda:3")) == torch.device("cuda:3")
+    module = torch.nn.Linear(1, 1)
+    assert ALONE.synchronised(module, torch.device("cpu")) is module
+    assert not torch.distributed.is_initialized()
+
+
+def test_an_update_needs_a_batch_for_every_process(copy_task: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"batches_per_update \(2\) .* 3 processes.* set training\.batches_per_update=3"
+    ):
+        train(load_config(copy_task, ["training.batches_per_update=2"]), run_named("run"), ranks=Ranks(0, 3))
+    assert not Path("runs").exists()
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert Ranks(5, 8, local_rank=1).device(torch.device("cuda")) == torch.device("cuda:1")
+    assert chosen == [torch.device("cuda:1")]
+    assert Ranks(1, 2, local_rank=1).device(torch.device("cpu")) == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"has 2 GPUs .* --nproc-per-node=2"):
+        Ranks(2, 3, local_rank=2).device(torch.device("cuda"))
+    for shared in ("cuda:0", "mps"):
+        with pytest.raises(ConfigError, match=r"set training\.device=cuda or cpu"):
+            Ranks(1, 2, local_rank=1).device(torch.device(shared))
+
+
+def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nmt.distributed import joined
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ConfigError, match="RANK is not set; start with torchrun"), joined():
+        pass
+
+
+def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work() -> None:
+    program = """
+import os, signal
+import numpy as np, torch
+import nmt.data.batches as batches
+original = batches.DataLoader
+batches.DataLoader = lambda *args, **settings: original(*args, **{**settings, "num_workers": 1})
+signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
+loader = iter(batches.batch_loader([([4], [5])], [np.array([0])] * 40, torch.device("cpu")))
+next(loader)
+os.killpg(0, signal.SIGTERM)
+print(sum(1 for batch in loader))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True)
+    assert result.stdout.split() == ["signalled", "39"], result.stderr
