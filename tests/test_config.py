@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from nmt import config as config_module
-from nmt.config import Config, CorpusFiles, Section
+from nmt.config import Config, CorpusFiles, Section, TrainingFiles
 from nmt.config_file import load_config, to_yaml
 from nmt.errors import ConfigError
 
@@ -278,7 +278,7 @@ def test_paths_are_relative_to_the_configuration_wherever_one_stands(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "elsewhere")
     config = load_config(Path("../configs/run.yaml"))
-    assert config.data.train == (CorpusFiles(src=tmp_path / "d" / "a.en", tgt=Path("/d/a.de")),)
+    assert config.data.train == (TrainingFiles(src=tmp_path / "d" / "a.en", tgt=Path("/d/a.de")),)
     assert config.data.validation.src == tmp_path / "configs" / "v.en"
     assert config.data.validation.tgt == tmp_path / "home" / "v.de"
 
@@ -309,13 +309,13 @@ def test_a_language_that_no_suffix_tells_is_asked_for(load: Load, name: str) -> 
 
 def test_the_training_corpus_is_one_or_a_list(load: Load, tmp_path: Path) -> None:
     one = load(DATA + TRAINING)
-    first = CorpusFiles(src=tmp_path / "train.en", tgt=tmp_path / "train.de")
+    first = TrainingFiles(src=tmp_path / "train.en", tgt=tmp_path / "train.de")
     assert one.data.train == (first,)
     several = load(
         "data:\n  train:\n  - {src: train.en, tgt: train.de}\n  - {src: b.en.gz, tgt: b.de.gz}\n"
         "  validation: {src: val.en, tgt: val.de}\n" + TRAINING
     )
-    assert several.data.train == (first, CorpusFiles(src=tmp_path / "b.en.gz", tgt=tmp_path / "b.de.gz"))
+    assert several.data.train == (first, TrainingFiles(src=tmp_path / "b.en.gz", tgt=tmp_path / "b.de.gz"))
 
 
 def test_an_empty_list_of_training_corpora_is_refused(load: Load) -> None:
@@ -377,7 +377,7 @@ def test_the_last_of_several_sets_wins(load: Load) -> None:
 
 def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_path: Path) -> None:
     config = load(DATA + TRAINING, "data.train={src: b.en, tgt: b.de}", "data.validation.src=c.en")
-    assert config.data.train == (CorpusFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
+    assert config.data.train == (TrainingFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
     assert config.data.validation == CorpusFiles(src=tmp_path / "c.en", tgt=tmp_path / "val.de")
 
 
