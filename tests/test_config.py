@@ -546,3 +546,28 @@ def test_a_test_set_named_like_a_number_survives_being_written_out(tmp_path: Pat
     config = load_config(path)
     path.write_text(to_yaml(config))
     assert load_config(path) == config
+
+
+def test_a_weight_belongs_to_training_corpora_and_not_beside_a_temperature(load: Load) -> None:
+    two = "data.train=[{src: a.en, tgt: a.de, weight: 3}, {src: b.en, tgt: b.de}]"
+    assert [files.weight for files in load(DATA + TRAINING, two).data.train] == [3.0, 1.0]
+    cases = [
+        (
+            [two, "data.temperature=5"],
+            "data.temperature: a mixture follows from the corpora's sizes or from their weights",
+        ),
+        (
+            ["data.validation={src: a.en, tgt: a.de, weight: 3}"],
+            "unknown key data.validation.weight; known here: src, tgt",
+        ),
+        (["data.train={src: a.en, tgt: a.de, weigth: 3}"], "did you mean data.train.weight?"),
+        (["data.train={src: a.en, tgt: a.de, weight: 0}"], "data.train.weight is 0; it should be greater than 0"),
+        (["data.temperature=0.5"], "data.temperature is 0.5; it should be greater than or equal to 1"),
+    ]
+    for overrides, message in cases:
+        assert message in message_of(load, DATA + TRAINING, *overrides)
+
+
+def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> None:
+    config = load(DATA + TRAINING, "data.temperature=5", "data.drop_duplicates=true")
+    assert load(to_yaml(config)) == config

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nmt.data.dataset
 from nmt.config import CorpusFiles, TokenizerConfig
 from nmt.data.dataset import CACHE, EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
@@ -131,7 +132,9 @@ def test_what_is_encoded_once_is_opened_the_next_time(numbers: CorpusFiles, toke
     first = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
     for path in (numbers.src, numbers.tgt):
         path.touch()  # newer, and the same text
-    second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # that the sides match is known, too
+        second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key
     assert second.counts == first.counts
@@ -161,6 +164,11 @@ def test_a_change_of_text_length_or_tokenizer_makes_it_anew(numbers: CorpusFiles
     twice = encode_corpus([numbers, numbers], both, tokenizer_folder, 10)
     keys.append(twice.key)
     assert len(twice) == 6
+    assert twice.sizes == (3, 3)
+    once = encode_corpus([numbers, numbers], both, tokenizer_folder, 10, drop_duplicates=True)
+    keys.append(once.key)
+    assert rows(once) == rows(twice)[:3]
+    assert once.sizes == (3, 0)
     assert len(set(keys)) == len(keys)
 
 
@@ -199,6 +207,16 @@ def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, t
         assert isinstance(side, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
             side[0] = 3
+
+
+def test_places_beyond_four_billion_take_eight_bytes(tmp_path: Path) -> None:
+    lengths = np.array([3, 1 << 30, 1 << 30, 5, (1 << 31) - 1, 7], dtype=np.int32)
+    for last, dtype in ((4, "uint32"), (6, "int64")):
+        for side in ("src", "tgt"):
+            lengths[:last].tofile(tmp_path / f"{side}.lengths")
+        assert nmt.data.dataset._write_starts(tmp_path) == dtype
+        starts = np.fromfile(tmp_path / "tgt.starts", dtype=dtype).tolist()
+        assert starts == [0, *np.cumsum(lengths[: last - 1], dtype=np.int64).tolist()]
 
 
 def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(

@@ -58,6 +58,8 @@ def _hash(path: Path, remembered: dict[str, list[object]]) -> tuple[bytes, list[
         # A file that has just been written could be written once more within one tick of the file system's clock.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 

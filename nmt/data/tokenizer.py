@@ -23,7 +23,7 @@ import numpy as np
 import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.corpus import pairs_in, read_pairs
+from nmt.data.corpus import count_pairs, pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.errors import RunError, VocabularyError
@@ -217,6 +217,7 @@ def ensure_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig, f
     file = folder / "tokenizer.json"
     description = read_json(file) if file.is_file() else None
     if not isinstance(description, dict) or description.get("made_from") != made_from:
+        count_pairs(corpora)  # before hours are spent on text that cannot be used
         save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
     return load_tokenizers(folder)
 
