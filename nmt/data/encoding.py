@@ -180,15 +180,17 @@ class _Workers:
         assert process.stdout is not None
         names = json.dumps([block.src_name, block.tgt_name, block.first])
         answer = None
-        with contextlib.suppress(OSError):
-            _send(process.stdin, [names.encode(), block.src, block.tgt])
-            answer = _receive(process.stdout)
+        try:
+            with contextlib.suppress(OSError):
+                _send(process.stdin, [names.encode(), block.src, block.tgt])
+                answer = _receive(process.stdout)
+        finally:
+            self._idle.put(process)  # dead or alive, or the thread of another block would wait for it for ever
         if answer is None:
             raise TrainingError(
                 f"a process that encoded {block.src_name} {_end_of(process.wait())}; if memory ran out, close other "
                 f"programs or raise the limit; the same command begins the encoding again"
             )
-        self._idle.put(process)
         error, counts, src_lengths, tgt_lengths, src_ids, tgt_ids, hashes = answer
         if error:
             raise DataError(error.decode())
