@@ -269,15 +269,17 @@ def test_sides_that_differ_are_refused_before_a_process_is_started(
         list(read_blocks(files))
 
 
+@pytest.mark.parametrize("number", [1, 3])
 def test_a_process_that_is_killed_gives_a_plain_message_and_leaves_no_other(
-    tokenizers: Tokenizers, tmp_path: Path
+    tokenizers: Tokenizers, tmp_path: Path, number: int
 ) -> None:
     before = children()
 
     def blocks() -> Iterator[Block]:
         for index in range(10_000):
             if index == 9:
-                os.kill(min(children() - before), signal.SIGKILL)
+                for child in sorted(children() - before)[:number]:
+                    os.kill(child, signal.SIGKILL)
             yield Block("corpus.en", "corpus.de", 1, b"the\n" * 100, b"on\n" * 100)
 
     with pytest.raises(TrainingError) as caught:
