@@ -14,15 +14,20 @@ at the end. Each figure is taken in a process of its own, by the functions that 
                  and how much more that is than before
     start        a fresh process to its first batch, torch imported, once the corpus is encoded
     plan         an epoch's, in that process
-    walk         resident memory of that process, after its first batch and after every quarter of an epoch
+    walk         resident memory of that process, after its first batch and after every quarter of an epoch; and at
+                 its peak until the first batch, while the epoch was planned
     table        memory of the table that finds duplicates, a pair
 """
 
 import argparse
 import concurrent.futures
 import contextlib
+import importlib
+import itertools
 import json
+import math
 import multiprocessing
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,10 +37,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
 from nmt.data.encoding import available_cores
-from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
 from nmt.runs import write_json
 
 NUM_WORDS = 200_000
@@ -93,9 +99,9 @@ def corpus_files(folder: Path) -> CorpusFiles:
 
 def measure_encoding(drop_duplicates: bool) -> dict[str, Any]:
     """Encode as `nmt train` does, with torch loaded; the parent watches the memory meanwhile."""
-    import nmt.training.trainer  # noqa: F401 - what a training has in memory
     from nmt.data.dataset import encode_corpus
 
+    importlib.import_module("nmt.training.trainer")  # what a training has in memory
     tokenizers = load_tokenizers(TOKENIZER)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -112,6 +118,7 @@ def measure_start() -> dict[str, Any]:
     from nmt.data.batches import batch_loader, plan_epoch, share_of_real_positions
     from nmt.data.dataset import encode_corpus
 
+    importlib.import_module("nmt.training.trainer")  # what a training loads, too
     corpus = encode_corpus([corpus_files(Path())], load_tokenizers(TOKENIZER), TOKENIZER, MAX_LENGTH)
     start = time.perf_counter()
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 4096, 1, 0)
@@ -120,6 +127,7 @@ def measure_start() -> dict[str, Any]:
     next(batches)
     first_batch = time.time()
     memory = [memory_of("self")]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     start = time.perf_counter()
     for index, _ in enumerate(batches, start=2):
         if any(index == len(plan) * quarter // 4 for quarter in (1, 2, 3, 4)):
@@ -132,46 +140,36 @@ def measure_start() -> dict[str, Any]:
         "real_positions": share_of_real_positions(corpus, plan),
         "rss_mb": [round(of["Rss"]) for of in memory],
         "anonymous_mb": [round(of["Anonymous"]) for of in memory],
+        "peak_rss_mb": round(peak),
         "walk_batches_per_second": len(plan) / walk,
     }
 
 
 def measure_sentencepiece() -> dict[str, Any]:
     """SentencePiece's own encoder: one call with its threads, and a process a core; pairs a second of the better."""
-    tokenizers, cores = load_tokenizers(TOKENIZER), available_cores()
-    files = corpus_files(Path())
-    lines = []
-    for path in (files.src, files.tgt):
-        with path.open(encoding="utf-8") as file:
-            lines.append([line.rstrip("\n") for line, _ in zip(file, range(SAMPLE_PAIRS), strict=False)])
-    rates = {}
-    for threads in sorted({1, cores, 2 * cores}):
-        best = min(_seconds_of(tokenizers, lines, threads) for _ in range(3))
-        rates[f"{threads} threads"] = len(lines[0]) / best
+    cores = available_cores()
+    rates = {f"{threads} threads": _own_rate(threads) for threads in sorted({1, cores, 2 * cores})}
     with concurrent.futures.ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(_seconds_alone, [100] * cores))  # the processes have started
-        start = time.perf_counter()
-        list(pool.map(_seconds_alone, [SAMPLE_PAIRS] * cores))
-        whole = time.perf_counter() - start
-        busy = max(pool.map(_seconds_alone, [SAMPLE_PAIRS] * cores))
-    rates[f"{cores} processes"] = cores * len(lines[0]) / min(whole, busy)
+        list(pool.map(_own_rate, [1] * cores))  # so that all have started
+        rates[f"{cores} processes"] = sum(pool.map(_own_rate, [1] * cores))
     return {"pairs_per_second": max(rates.values()), "each": rates}
 
 
-def _seconds_of(tokenizers: Tokenizers, lines: list[list[str]], threads: int) -> float:
-    start = time.perf_counter()
-    tokenizers.src.encode_lines(lines[0], threads)
-    tokenizers.tgt.encode_lines(lines[1], threads)
-    return time.perf_counter() - start
-
-
-def _seconds_alone(count: int) -> float:
+def _own_rate(threads: int) -> float:
+    """Pairs a second of one process, the best of three times."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(TOKENIZER / "joint.model"))
     files = corpus_files(Path())
     lines = []
     for path in (files.src, files.tgt):
         with path.open(encoding="utf-8") as file:
-            lines.append([line.rstrip("\n") for line, _ in zip(file, range(count), strict=False)])
-    return _seconds_of(load_tokenizers(TOKENIZER), lines, 1)
+            lines.append([line.rstrip("\n") for line in itertools.islice(file, SAMPLE_PAIRS)])
+    best = math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        for of_side in lines:
+            processor.encode(of_side, num_threads=threads)
+        best = min(best, time.perf_counter() - start)
+    return len(lines[0]) / best
 
 
 MEASUREMENTS = {
@@ -282,7 +280,7 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
 def print_table(results: list[dict[str, Any]]) -> None:
     """The figures as Markdown."""
     print("| pairs | encode, pairs/s | of SentencePiece's own | private memory, peak (added) | first batch | plan |"
-          " RSS over an epoch | without duplicates: pairs/s, peak | table |")  # fmt: skip
+          " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |")  # fmt: skip
     print("|" + " --- |" * 9)
     for of in results:
         encoding, start, without = of["encoding"], of["start"], of["without_duplicates"]
@@ -290,7 +288,8 @@ def print_table(results: list[dict[str, Any]]) -> None:
         print(
             f"| {of['pairs']:,} | {encoding['pairs_per_second']:,.0f} | {encoding['share_of_sentencepiece']:.0%} | "
             f"{encoding['private_mb_peak']} MB ({added}) | {start['seconds_to_first_batch']:.1f} s | "
-            f"{start['plan_seconds']:.2f} s | {', '.join(map(str, start['rss_mb']))} MB | "
+            f"{start['plan_seconds']:.2f} s | {', '.join(map(str, start['rss_mb']))} MB "
+            f"({start['peak_rss_mb']}) | "
             f"{without['pairs_per_second']:,.0f}, {without['private_mb_peak']} MB | "
             f"{without['table_bytes_a_pair']:.1f} bytes a pair |"
         )
