@@ -10,7 +10,7 @@ import pytest
 
 import nmt.data.dataset
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.dataset import CACHE, EncodedCorpus, encode_corpus
+from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
 from nmt.errors import DataError
 
@@ -207,6 +207,30 @@ def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, t
         assert isinstance(side, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
             side[0] = 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is mapped")
+def test_what_was_read_does_not_stay_in_the_memory_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, length = 40_000, 50
+    np.zeros(count * length, dtype=np.uint16).tofile(tmp_path / "src.ids")
+    np.full(count, length, dtype=np.int32).tofile(tmp_path / "src.lengths")
+    np.arange(0, count * length, length, dtype=np.uint32).tofile(tmp_path / "src.starts")
+
+    def mapped_kilobytes() -> int:
+        after_name = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "src.ids"))[2]
+        return int(after_name.partition("\nRss:")[2].split()[0])
+
+    side = EncodedSide(tmp_path, "src", "uint16", "uint32")
+    order = np.random.default_rng(0).permutation(count)
+    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 10**9)
+    ids, lengths = side.gather(order)
+    assert (len(ids), set(lengths.tolist())) == (count * length, {length})
+    assert mapped_kilobytes() > 3000
+    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 1000)
+    side.gather(order[:1001])
+    assert mapped_kilobytes() == 0
 
 
 def test_places_beyond_four_billion_take_eight_bytes(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def _sorted_by_length(
     count = len(src_lengths) if pairs is None else len(pairs)
     longest = max(int(src_lengths.max()), int(tgt_lengths.max()))
     number_bits = len(src_lengths).bit_length()
-    chance_bits = min(32, 64 - number_bits - ((longest + 1) ** 2).bit_length())
+    chance_bits = min(32, 63 - number_bits - ((longest + 1) ** 2).bit_length())
     assert chance_bits > 0
     keys = np.empty(count, dtype=np.uint64)
     for begin in range(0, count, _PIECE):  # so that what is computed on the way stays small
