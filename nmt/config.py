@@ -67,6 +67,14 @@ class CorpusFiles(Section):
     """The target side."""
 
 
+class TrainingFiles(CorpusFiles):
+    """One of the corpora to train on."""
+
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """How often each of its pairs occurs in an epoch. Of a fraction, as many pairs as it makes are drawn anew
+    in every epoch: 2.5 is every pair twice, and half of them once more."""
+
+
 def _one_or_several(value: object) -> object:
     return [value] if isinstance(value, dict) else value
 
@@ -82,8 +90,14 @@ def _one_or_named(value: object) -> object:
 class DataConfig(Section):
     """Which text is read, and in which languages."""
 
-    train: Annotated[tuple[CorpusFiles, ...], Field(min_length=1), BeforeValidator(_one_or_several)]
-    """The training corpus: one `{src, tgt}`, or a list of them that are read one after the other."""
+    train: Annotated[tuple[TrainingFiles, ...], Field(min_length=1), BeforeValidator(_one_or_several)]
+    """The training corpus: one `{src, tgt}`, or a list of them, each with a `weight` if it should be seen more
+    or less often than the others."""
+    temperature: Annotated[float, Field(ge=1)] | None = None
+    """Instead of weights: corpora share an epoch, which has as many pairs as all of them together, in proportion to
+    size ** (1 / temperature). 1 leaves them as they are; the higher, the more alike (5 is usual)."""
+    drop_duplicates: bool = False
+    """Leave out a pair that is the same, character for character, as one before it in any of the corpora."""
     validation: CorpusFiles
     """The validation set: chooses the best checkpoint and stops the training."""
     test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = {}
@@ -94,12 +108,13 @@ class DataConfig(Section):
     """The target language; it also chooses the tokenizer of BLEU (Chinese, Japanese, Korean, others)."""
     max_length: PositiveInt = 128
     """Pairs with more pieces than this on either side are left out of training, and counted; a longer
-    sentence is cut when translating, with a warning."""
+    sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
+    counts as longer without being looked at."""
 
     @field_validator("src_lang", "tgt_lang")
     @classmethod
     def _language(cls, value: str, info: ValidationInfo) -> str:
-        train: tuple[CorpusFiles, ...] = info.data.get("train", ())
+        train: tuple[TrainingFiles, ...] = info.data.get("train", ())
         if value:
             return check_language(value)
         if not train:
@@ -113,6 +128,13 @@ class DataConfig(Section):
                 f"add data.{side}_lang, for example `{side}_lang: de`"
             )
         return suffix
+
+    @field_validator("temperature")
+    @classmethod
+    def _no_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
+            raise ValueError("a mixture follows from the corpora's sizes or from their weights; leave one of them out")
+        return value
 
     @field_validator("test")
     @classmethod
@@ -159,6 +181,9 @@ class TokenizerConfig(Section):
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
     """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
     a reference that keeps it will count as errors."""
+    max_train_pairs: PositiveInt = 1_000_000
+    """A larger training corpus is represented by so many of its pairs, drawn evenly, when the vocabulary is built:
+    SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
 
 
 class ModelConfig(Section):

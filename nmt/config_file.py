@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from nmt.config import Config, CorpusFiles
+from nmt.config import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
 
@@ -196,7 +196,7 @@ def _suggestion(location: tuple[str, ...]) -> str:
     elif len(above) == 1:
         here = keys_of.get(above[0], [])
     else:
-        here = list(CorpusFiles.model_fields)
+        here = list((TrainingFiles if above[1] == "train" else CorpusFiles).model_fields)
     for name, keys in keys_of.items():
         if key in keys:
             return f"; did you mean {name}.{key}?"

@@ -1,6 +1,9 @@
 """Padded batches, the plan of an epoch, and the loader that follows it."""
 
+import dataclasses
 import itertools
+import pickle
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import nmt.data.batches
+import nmt.data.dataset
 from nmt.config import CorpusFiles, TokenizerConfig
 from nmt.data.batches import Plan, batch_loader, collate, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
@@ -90,7 +95,27 @@ def test_padding_stands_after_what_follows_a_sequence() -> None:
 def test_a_batch_moves_whole() -> None:
     moved = collate([([7, 8], [5])]).to(torch.device("meta"))
     assert {tensor.device.type for tensor in (moved.src_ids, moved.src_mask, moved.tgt_in, moved.tgt_out)} == {"meta"}
+    assert moved.tgt_positions.device.type == "meta"
     assert moved.num_tgt_tokens == 2
+
+
+@given(pairs=st.lists(st.tuples(st.lists(st.integers(3, 70_000)), st.lists(st.integers(3, 70_000))), min_size=1))
+def test_a_batch_is_its_pairs_written_out(pairs: list[tuple[list[int], list[int]]]) -> None:
+    batch = collate(pairs)
+    longest = [max(len(pair[side]) for pair in pairs) + 1 for side in (0, 1)]
+
+    def padded(ids: list[int], side: int) -> list[int]:
+        return ids + [0] * (longest[side] - len(ids))
+
+    assert batch.src_ids.tolist() == [padded([*src, 2], 0) for src, _ in pairs]
+    assert batch.src_mask.tolist() == [[index <= len(src) for index in range(longest[0])] for src, _ in pairs]
+    assert batch.tgt_in.tolist() == [padded([1, *tgt], 1) for _, tgt in pairs]
+    assert batch.tgt_out.tolist() == [padded([*tgt, 2], 1) for _, tgt in pairs]
+    positions = [row * longest[1] + index for row, (_, tgt) in enumerate(pairs) for index in range(len(tgt) + 1)]
+    assert batch.tgt_positions.tolist() == positions
+    assert batch.tgt_positions.dtype == torch.int64
+    assert batch.num_tgt_tokens == len(positions)
+    assert batch.tgt_out.flatten()[batch.tgt_positions].tolist() == [i for _, tgt in pairs for i in [*tgt, 2]]
 
 
 # -------------------------------------------------------------------------------------- the plan of an epoch
@@ -162,6 +187,53 @@ def test_the_first_batches_of_epochs_differ_in_length() -> None:
     assert len(firsts) > 5
 
 
+def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Counter[tuple[tuple[int, int], ...]]:
+    """The batches that `plan_epoch` describes, by a sort of three keys and a loop over all pairs, as lengths."""
+
+    def key(pair: tuple[int, int]) -> tuple[int, int]:
+        longer = max(pair)
+        return longer, (1 if longer % 2 == 0 else -1) * (pair[0] - pair[1])
+
+    pairs = sorted(zip(src.tolist(), tgt.tolist(), strict=True), key=key)
+    cuts, start, before = [0], 0, 0
+    for end, width in enumerate(max(pair) + 1 for pair in pairs):
+        is_full = width * (end + 1 - start) > batch_tokens
+        if is_full or (width > before and before * (end - start) >= batch_tokens / 2):
+            start = end
+            cuts.append(start)
+        before = width
+    return Counter(tuple(pairs[begin:end]) for begin, end in itertools.pairwise([*cuts, len(pairs)]))
+
+
+@settings(deadline=None)
+@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]))
+def test_a_plan_is_what_a_loop_over_all_pairs_makes(
+    pairs: list[tuple[int, int]], batch_tokens: int, piece: int
+) -> None:
+    src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(nmt.data.batches, "_PIECE", piece)
+        plan = plan_epoch(src, tgt, batch_tokens, 0, 0)
+    found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
+    assert found == batches_pair_by_pair(src, tgt, batch_tokens)
+
+
+@pytest.mark.parametrize("longest", [5, 255, 4000, 65_000])
+def test_a_plan_of_long_lines_is_sorted_too(longest: int) -> None:
+    src, tgt = np.random.default_rng(0).integers(1, longest + 1, size=(2, 400)).astype(np.int32)
+    plan = plan_epoch(src, tgt, 2 * longest, 0, 0)
+    found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
+    assert found == batches_pair_by_pair(src, tgt, 2 * longest)
+
+
+def test_a_plan_can_be_taken_by_the_step() -> None:
+    src, tgt = like_multi30k(2000, seed=0)
+    plan = plan_epoch(src, tgt, 512, 0, 0)
+    ranks = [plan[rank::3] for rank in range(3)]
+    assert sum(map(len, ranks)) == len(plan)
+    assert [batch.tolist() for batch in plan[4:7]] == [ranks[index % 3][index // 3].tolist() for index in (4, 5, 6)]
+
+
 # ----------------------------------------------------------------------------------- share of real positions
 
 
@@ -210,6 +282,29 @@ def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: Corpus
             assert batch.tgt_in[row, : len(tgt) + 1].tolist() == [1, *tgt]
             assert batch.tgt_out[row, : len(tgt) + 1].tolist() == [*tgt, 2]
         assert len(batch.src_ids) == len(chosen)
+
+
+def test_the_loader_gives_what_collating_the_pairs_gives_though_pages_are_let_go(
+    corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 20)
+    corpus = corpus_of(*like_multi30k(300, seed=3))
+    plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
+    for batch, chosen in zip(batch_loader(corpus, plan, torch.device("cpu")), plan, strict=True):
+        expected = collate([corpus[pair] for pair in chosen.tolist()])
+        for field in dataclasses.fields(batch):
+            ours, theirs = getattr(batch, field.name), getattr(expected, field.name)
+            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+
+
+def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = corpus_of(*like_multi30k(3000, seed=3))
+    sent = pickle.dumps(corpus)
+    assert len(sent) < 1000
+    monkeypatch.chdir("/")
+    again = pickle.loads(sent)
+    assert again.key == corpus.key
+    assert [again[5][side].tolist() for side in (0, 1)] == [corpus[5][side].tolist() for side in (0, 1)]
 
 
 def test_the_loader_can_begin_in_the_middle_of_a_plan(corpus_of: CorpusOf) -> None:

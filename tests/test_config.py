@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from nmt import config as config_module
-from nmt.config import Config, CorpusFiles, Section
+from nmt.config import Config, CorpusFiles, Section, TrainingFiles
 from nmt.config_file import load_config, to_yaml
 from nmt.errors import ConfigError
 
@@ -278,7 +278,7 @@ def test_paths_are_relative_to_the_configuration_wherever_one_stands(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "elsewhere")
     config = load_config(Path("../configs/run.yaml"))
-    assert config.data.train == (CorpusFiles(src=tmp_path / "d" / "a.en", tgt=Path("/d/a.de")),)
+    assert config.data.train == (TrainingFiles(src=tmp_path / "d" / "a.en", tgt=Path("/d/a.de")),)
     assert config.data.validation.src == tmp_path / "configs" / "v.en"
     assert config.data.validation.tgt == tmp_path / "home" / "v.de"
 
@@ -309,13 +309,13 @@ def test_a_language_that_no_suffix_tells_is_asked_for(load: Load, name: str) -> 
 
 def test_the_training_corpus_is_one_or_a_list(load: Load, tmp_path: Path) -> None:
     one = load(DATA + TRAINING)
-    first = CorpusFiles(src=tmp_path / "train.en", tgt=tmp_path / "train.de")
+    first = TrainingFiles(src=tmp_path / "train.en", tgt=tmp_path / "train.de")
     assert one.data.train == (first,)
     several = load(
         "data:\n  train:\n  - {src: train.en, tgt: train.de}\n  - {src: b.en.gz, tgt: b.de.gz}\n"
         "  validation: {src: val.en, tgt: val.de}\n" + TRAINING
     )
-    assert several.data.train == (first, CorpusFiles(src=tmp_path / "b.en.gz", tgt=tmp_path / "b.de.gz"))
+    assert several.data.train == (first, TrainingFiles(src=tmp_path / "b.en.gz", tgt=tmp_path / "b.de.gz"))
 
 
 def test_an_empty_list_of_training_corpora_is_refused(load: Load) -> None:
@@ -377,7 +377,7 @@ def test_the_last_of_several_sets_wins(load: Load) -> None:
 
 def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_path: Path) -> None:
     config = load(DATA + TRAINING, "data.train={src: b.en, tgt: b.de}", "data.validation.src=c.en")
-    assert config.data.train == (CorpusFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
+    assert config.data.train == (TrainingFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
     assert config.data.validation == CorpusFiles(src=tmp_path / "c.en", tgt=tmp_path / "val.de")
 
 
@@ -546,3 +546,28 @@ def test_a_test_set_named_like_a_number_survives_being_written_out(tmp_path: Pat
     config = load_config(path)
     path.write_text(to_yaml(config))
     assert load_config(path) == config
+
+
+def test_a_weight_belongs_to_training_corpora_and_not_beside_a_temperature(load: Load) -> None:
+    two = "data.train=[{src: a.en, tgt: a.de, weight: 3}, {src: b.en, tgt: b.de}]"
+    assert [files.weight for files in load(DATA + TRAINING, two).data.train] == [3.0, 1.0]
+    cases = [
+        (
+            [two, "data.temperature=5"],
+            "data.temperature: a mixture follows from the corpora's sizes or from their weights",
+        ),
+        (
+            ["data.validation={src: a.en, tgt: a.de, weight: 3}"],
+            "unknown key data.validation.weight; known here: src, tgt",
+        ),
+        (["data.train={src: a.en, tgt: a.de, weigth: 3}"], "did you mean data.train.weight?"),
+        (["data.train={src: a.en, tgt: a.de, weight: 0}"], "data.train.weight is 0; it should be greater than 0"),
+        (["data.temperature=0.5"], "data.temperature is 0.5; it should be greater than or equal to 1"),
+    ]
+    for overrides, message in cases:
+        assert message in message_of(load, DATA + TRAINING, *overrides)
+
+
+def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> None:
+    config = load(DATA + TRAINING, "data.temperature=5", "data.drop_duplicates=true")
+    assert load(to_yaml(config)) == config

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nmt.config import CorpusFiles
-from nmt.data.corpus import count_pairs, file_hash, read_lines, read_pairs
+from nmt.data.corpus import count_pairs, read_lines, read_pairs
 from nmt.data.dataset import encode_corpus
+from nmt.data.hashes import file_hash
 from nmt.data.tokenizer import Tokenizers
 from nmt.errors import DataError
 
@@ -156,6 +157,9 @@ class _Letters:
 
     def encode(self, line: str) -> list[int]:
         return [ord(letter) for letter in line.replace(" ", "")]
+
+    def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))

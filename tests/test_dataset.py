@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nmt.data.dataset
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.dataset import CACHE, EncodedCorpus, encode_corpus
+from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
 from nmt.errors import DataError
 
@@ -33,6 +34,9 @@ class Numbers:
                 raise BrokenOffError
             self.stops_after -= 1
         return [int(number) for number in line.split()]
+
+    def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))
@@ -128,7 +132,9 @@ def test_what_is_encoded_once_is_opened_the_next_time(numbers: CorpusFiles, toke
     first = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
     for path in (numbers.src, numbers.tgt):
         path.touch()  # newer, and the same text
-    second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # that the sides match is known, too
+        second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key
     assert second.counts == first.counts
@@ -158,6 +164,11 @@ def test_a_change_of_text_length_or_tokenizer_makes_it_anew(numbers: CorpusFiles
     twice = encode_corpus([numbers, numbers], both, tokenizer_folder, 10)
     keys.append(twice.key)
     assert len(twice) == 6
+    assert twice.sizes == (3, 3)
+    once = encode_corpus([numbers, numbers], both, tokenizer_folder, 10, drop_duplicates=True)
+    keys.append(once.key)
+    assert rows(once) == rows(twice)[:3]
+    assert once.sizes == (3, 0)
     assert len(set(keys)) == len(keys)
 
 
@@ -198,6 +209,40 @@ def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, t
             side[0] = 3
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is mapped")
+def test_what_was_read_does_not_stay_in_the_memory_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, length = 40_000, 50
+    np.zeros(count * length, dtype=np.uint16).tofile(tmp_path / "src.ids")
+    np.full(count, length, dtype=np.int32).tofile(tmp_path / "src.lengths")
+    np.arange(0, count * length, length, dtype=np.uint32).tofile(tmp_path / "src.starts")
+
+    def mapped_kilobytes() -> int:
+        after_name = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "src.ids"))[2]
+        return int(after_name.partition("\nRss:")[2].split()[0])
+
+    side = EncodedSide(tmp_path, "src", "uint16", "uint32")
+    order = np.random.default_rng(0).permutation(count)
+    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 10**9)
+    ids, lengths = side.gather(order)
+    assert (len(ids), set(lengths.tolist())) == (count * length, {length})
+    assert mapped_kilobytes() > 3000
+    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 1000)
+    side.gather(order[:1001])
+    assert mapped_kilobytes() == 0
+
+
+def test_places_beyond_four_billion_take_eight_bytes(tmp_path: Path) -> None:
+    lengths = np.array([3, 1 << 30, 1 << 30, 5, (1 << 31) - 1, 7], dtype=np.int32)
+    for last, dtype in ((4, "uint32"), (6, "int64")):
+        for side in ("src", "tgt"):
+            lengths[:last].tofile(tmp_path / f"{side}.lengths")
+        assert nmt.data.dataset._write_starts(tmp_path) == dtype
+        starts = np.fromfile(tmp_path / "tgt.starts", dtype=dtype).tolist()
+        assert starts == [0, *np.cumsum(lengths[: last - 1], dtype=np.int64).tolist()]
+
+
 def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
     write_lines: WriteLines, tokenizer_folder: Path
 ) -> None:
@@ -227,4 +272,4 @@ def test_sides_that_differ_in_length_are_refused_and_leave_nothing(
     files = CorpusFiles(src=write_lines("n.src", ["4", "5", "6"]), tgt=write_lines("n.tgt", ["4", "5"]))
     with pytest.raises(DataError, match=r"has 3 lines, .* has 2;"):
         encode_corpus([files], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
-    assert list(CACHE.iterdir()) == []
+    assert list(CACHE.glob("*")) == []

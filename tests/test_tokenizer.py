@@ -352,6 +352,57 @@ def test_a_second_corpus_is_part_of_the_vocabulary(
     assert UNK_ID not in ensure_tokenizers([corpus, more], config, tmp_path / "t").src.encode("zebra")
 
 
+# --------------------------------------------------------------------------------------------------- samples
+
+
+def numbered(write_lines: WriteLines, name: str, count: int) -> CorpusFiles:
+    """Pairs of words that occur nowhere else: `a7 x` and `A7 x`."""
+    return CorpusFiles(
+        src=write_lines(f"{name}.en", [f"{name}{number}" for number in range(count)]),
+        tgt=write_lines(f"{name}.de", [f"{name.upper()}{number}" for number in range(count)]),
+    )
+
+
+def words_of(tokenizer: Tokenizer) -> set[str]:
+    return set(tokenizer.pieces(range(4, tokenizer.vocab_size)))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_large_corpus_is_represented_by_as_many_pairs_as_are_asked_for(write_lines: WriteLines, joint: bool) -> None:
+    corpora = [numbered(write_lines, "a", 600), numbered(write_lines, "b", 300)]
+    config = TokenizerConfig(type="word", vocab_size=9000, joint=joint, max_train_pairs=300)
+    made = train_tokenizers(corpora, config)
+    words = words_of(made.src) if joint else words_of(made.src) | words_of(made.tgt)
+    sources = {word for word in words if word.islower()}
+    assert words == sources | {word.upper() for word in sources}  # pairs, not lines
+    assert len(sources) == 300
+    of_first = {int(word[1:]) for word in sources if word[0] == "a"}
+    assert 160 < len(of_first) < 240  # 200, with a deviation of 6.7
+    assert 60 < len({number for number in of_first if number < 300}) < 140
+    again = train_tokenizers(corpora, config)
+    assert (words_of(again.src), words_of(again.tgt)) == (words_of(made.src), words_of(made.tgt))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_that_is_not_large_is_used_whole(corpus: CorpusFiles, kind: Kind) -> None:
+    exactly = settings_for(kind).model_copy(update={"max_train_pairs": 200})
+    made, whole = (
+        train_tokenizers([corpus], exactly),
+        trained(kind, [x for p in zip(EN_LINES, DE_LINES, strict=True) for x in p]),
+    )
+    every = range(whole.vocab_size)
+    assert made.src.pieces(every) == whole.pieces(every)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_lines_are_encoded_together_as_one_by_one(kind: Kind, threads: int) -> None:
+    lines = [*EN_LINES, *DE_LINES, *SPELLED, "", "  ", "e\u0301te\u0301 \u1100\u1161", "x\u2028y", "学习 😀"]
+    tokenizer = WITH_BYTES[kind]
+    assert tokenizer.encode_lines(lines, threads) == [tokenizer.encode(line) for line in lines]
+    assert tokenizer.encode_lines([]) == []
+
+
 # ----------------------------------------------------------------------------------------------- statistics
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from nmt.checkpoint import Progress, checkpoint_steps, load_checkpoint, read_pro
 from nmt.config import Config, TrainingConfig
 from nmt.config_file import load_config
 from nmt.data.batches import collate
+from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
 from nmt.evaluation.metrics import HIGHER_IS_BETTER
 from nmt.runs import RunFolder, run_named
@@ -323,3 +325,47 @@ def test_an_empty_corpus_is_an_error(copy_task: Path) -> None:
     copy_task.with_name("train.de").write_text("")
     with pytest.raises(DataError, match="are empty"):
         trained(copy_task, "run")
+
+
+def test_a_mixture_is_trained_on_and_said(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = "data.train=[{src: train.en, tgt: train.de, weight: 0.5}, {src: val.en, tgt: val.de, weight: 4.2}]"
+    config = load_config(copy_task, [mixed, "training.max_epochs=2", "training.max_steps=null"])
+    run = run_named("mixed")
+    train(config, run)
+    sizes = [len(Path(f"{name}.en").read_text().splitlines()) for name in ("train", "val")]
+    counts = [round(sizes[0] * 0.5), round(sizes[1] * 4.2)]
+    shares = [f"{count / sum(counts):.1%}" for count in counts]
+    said = f"mixture     train.en {shares[0]}, val.en {shares[1]} of {sum(counts):,} pairs an epoch"
+    assert said in capsys.readouterr().err
+    lines = [line.split() for name in ("train", "val") for line in Path(f"{name}.de").read_text().splitlines()]
+    progress = read_progress(run.checkpoints / str(checkpoint_steps(run.checkpoints)[-1]))
+    expected = sum(
+        len(lines[pair]) + 1
+        for epoch in (0, 1)
+        for pair in pairs_of_epoch(sizes, config.data, config.training.seed, epoch).tolist()  # type: ignore[union-attr]
+    )
+    assert (progress.epoch, progress.tgt_tokens) == (2, expected)
+
+
+def test_a_run_goes_on_with_the_weights_that_it_was_begun_with(copy_task: Path) -> None:
+    def mixed(weight: float) -> str:
+        return f"data.train=[{{src: train.en, tgt: train.de, weight: {weight}}}, {{src: val.en, tgt: val.de}}]"
+
+    straight = trained(copy_task, "straight", mixed(0.7), "training.max_steps=24")
+    trained(copy_task, "run", mixed(0.7), "training.max_steps=12")
+    for other in (mixed(0.8), "training.log_every=1"):  # the latter leaves the file's own corpus, without weights
+        with pytest.raises(RunError, match=r"begun with the weights 0\.7, 1 of data\.train, not (0\.8, 1|1);"):
+            trained(copy_task, "run", other, "training.max_steps=24")
+    with pytest.raises(RunError, match=r"begun with data\.temperature: None, not 2\.0"):
+        weightless = "data.train=[{src: train.en, tgt: train.de}, {src: val.en, tgt: val.de}]"
+        trained(copy_task, "other", weightless)
+        trained(copy_task, "other", weightless, "data.temperature=2", "training.max_steps=24")
+    assert newest_weights(trained(copy_task, "run", mixed(0.7), "training.max_steps=24")) == newest_weights(straight)
+
+
+def test_a_run_that_an_earlier_version_began_is_refused(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    for file in run.checkpoints.glob("*/progress.json"):
+        file.write_text(re.sub(r'"corpus_key": "\w+"', '"corpus_key": "0123"', file.read_text()))
+    with pytest.raises(RunError, match=r"or it was begun with an earlier version of nmt, so its batches cannot be rep"):
+        trained(copy_task, "run", "training.max_steps=24")

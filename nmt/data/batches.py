@@ -4,6 +4,7 @@ Shapes: B batch, S source length, T target length.
 """
 
 import dataclasses
+import itertools
 import signal
 from collections.abc import Sequence
 
@@ -18,7 +19,12 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from nmt.masks import padding_mask
 
 Ids = Sequence[int] | NDArray[np.integer]
-Plan = list[NDArray[np.int64]]
+Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
+"""Sequences of ids, one after the other, and the length of each."""
+Plan = list[NDArray[np.integer]]
+"""The numbers of the pairs of each batch."""
+
+_PIECE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +47,10 @@ class Batch:
     """(B, T) int64"""
     tgt_out: Tensor
     """(B, T) int64"""
+    tgt_positions: Tensor
+    """(N,) int64: where in `tgt_out.flatten()` its real positions are, in order"""
     num_tgt_tokens: int
-    """Real positions of `tgt_out`, counted before it leaves the CPU."""
+    """N, real positions of `tgt_out`, counted before it leaves the CPU."""
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on another device; does not wait for the copy if the memory is pinned."""
@@ -52,6 +60,7 @@ class Batch:
             src_mask=self.src_mask.to(device, non_blocking=True),
             tgt_in=self.tgt_in.to(device, non_blocking=True),
             tgt_out=self.tgt_out.to(device, non_blocking=True),
+            tgt_positions=self.tgt_positions.to(device, non_blocking=True),
         )
 
     def pin_memory(self) -> "Batch":
@@ -62,30 +71,50 @@ class Batch:
             src_mask=self.src_mask.pin_memory(),
             tgt_in=self.tgt_in.pin_memory(),
             tgt_out=self.tgt_out.pin_memory(),
+            tgt_positions=self.tgt_positions.pin_memory(),
         )
 
 
 def pad(sequences: Sequence[Ids], first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
     """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `<pad>` at the end."""
-    extra = len(first) + len(last)
-    padded = np.full((len(sequences), max(map(len, sequences)) + extra), PAD_ID, dtype=np.int64)
-    for row, ids in zip(padded, sequences, strict=True):
-        row[: len(first)] = first
-        row[len(first) : len(first) + len(ids)] = ids
-        row[len(first) + len(ids) : extra + len(ids)] = last
-    return torch.from_numpy(padded)
+    return _pad(*_joined(sequences), first, last)
 
 
 def collate(pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad pairs of ids (without `<s>` and `</s>`) into a `Batch`."""
-    src_ids = pad([src for src, _ in pairs], last=[EOS_ID])
-    targets = [tgt for _, tgt in pairs]
+    return _batch(_joined([src for src, _ in pairs]), _joined([tgt for _, tgt in pairs]))
+
+
+def _joined(sequences: Sequence[Ids]) -> Ragged:
+    """Id sequences one after the other, and the length of each."""
+    return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sequences]), np.array([*map(len, sequences)])
+
+
+def _pad(
+    ids: NDArray[np.integer], lengths: NDArray[np.integer], first: Sequence[int] = (), last: Sequence[int] = ()
+) -> Tensor:
+    """`pad` of sequences that stand one after the other."""
+    width = int(lengths.max())
+    padded = np.full((len(lengths), len(first) + width + len(last)), PAD_ID, dtype=np.int64)
+    padded[:, : len(first)] = first
+    padded[:, len(first) : len(first) + width][np.arange(width) < lengths[:, None]] = ids
+    for place, index in enumerate(last, start=len(first)):
+        padded[np.arange(len(lengths)), lengths + place] = index
+    return torch.from_numpy(padded)
+
+
+def _batch(src: Ragged, tgt: Ragged) -> Batch:
+    """A `Batch` of pairs whose sides' ids stand one after the other."""
+    src_ids, tgt_out = _pad(*src, last=[EOS_ID]), _pad(*tgt, last=[EOS_ID])
+    tgt_lengths = tgt[1]
+    is_real = np.arange(tgt_out.shape[1]) <= tgt_lengths[:, None]  # </s> is
     return Batch(
         src_ids=src_ids,
         src_mask=padding_mask(src_ids, PAD_ID),
-        tgt_in=pad(targets, first=[BOS_ID]),
-        tgt_out=pad(targets, last=[EOS_ID]),
-        num_tgt_tokens=sum(len(tgt) + 1 for tgt in targets),
+        tgt_in=_pad(*tgt, first=[BOS_ID]),
+        tgt_out=tgt_out,
+        tgt_positions=torch.from_numpy(np.flatnonzero(is_real).astype(np.int64)),
+        num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
     )
 
 
@@ -95,6 +124,7 @@ def plan_epoch(
     batch_tokens: int,
     seed: int,
     epoch: int,
+    pairs: NDArray[np.integer] | None = None,
 ) -> Plan:
     """Which pairs stand together in each batch of an epoch, in the order of training.
 
@@ -105,30 +135,78 @@ def plan_epoch(
     Everything random hangs on `(seed, epoch)`, so that a plan is made again on a resume, not saved.
 
     Lengths are in pieces, without `<s>` and `</s>`; no pair may be longer than `batch_tokens` - 1.
+    `pairs` are those of the epoch, each as often as it occurs (mixture.py); without it, every pair occurs once.
     """
     random = np.random.default_rng([seed, epoch])
-    longer = np.maximum(src_lengths, tgt_lengths)
-    zigzag = np.where(longer % 2 == 0, 1, -1) * (src_lengths.astype(np.int64) - tgt_lengths)
-    order = np.lexsort((random.random(len(longer)), zigzag, longer))
-    cuts, start, before = [0], 0, 0
-    for end, width in enumerate((longer[order] + 1).tolist()):  # never falls: the batch is as wide as its last pair
-        is_full = width * (end + 1 - start) > batch_tokens
-        if is_full or (width > before and before * (end - start) >= batch_tokens / 2):
-            start = end
-            cuts.append(start)
-        before = width
-    batches = np.split(order, cuts[1:])
+    order, edges = _sorted_by_length(src_lengths, tgt_lengths, random, pairs)
+    cuts = _cuts(edges, batch_tokens)
+    batches = [order[begin:end] for begin, end in itertools.pairwise([*cuts, len(order)])]
     return [batches[index] for index in random.permutation(len(batches))]
+
+
+def _sorted_by_length(
+    src_lengths: NDArray[np.integer],
+    tgt_lengths: NDArray[np.integer],
+    random: np.random.Generator,
+    pairs: NDArray[np.integer] | None,
+) -> tuple[NDArray[np.integer], list[int]]:
+    """The pairs in the order that `plan_epoch` describes; and for n = 0, 1, ... how many are shorter than n.
+
+    One 64-bit number a pair is sorted: from the highest bits on, its length and how much longer its source is, chance,
+    and the pair's own number. Pairs of length n have 2n + 1 differences, those shorter than n have n * n in all.
+    """
+    count = len(src_lengths) if pairs is None else len(pairs)
+    longest = max(int(src_lengths.max()), int(tgt_lengths.max()))
+    number_bits = len(src_lengths).bit_length()
+    chance_bits = min(32, 63 - number_bits - ((longest + 1) ** 2).bit_length())
+    assert chance_bits > 0
+    keys = np.empty(count, dtype=np.uint64)
+    for begin in range(0, count, _PIECE):  # so that what is computed on the way stays small
+        end = min(begin + _PIECE, count)
+        numbers = np.arange(begin, end) if pairs is None else pairs[begin:end].astype(np.int64)
+        src, tgt = src_lengths[numbers].astype(np.int64), tgt_lengths[numbers].astype(np.int64)
+        longer = np.maximum(src, tgt)
+        zigzag = np.where(longer % 2 == 0, src - tgt, tgt - src)
+        chance = random.integers(1 << chance_bits, size=end - begin)
+        keys[begin:end] = ((longer * (longer + 1) + zigzag << chance_bits | chance) << number_bits) | numbers
+    keys.sort()
+    shift = np.uint64(chance_bits + number_bits)
+    edges = np.searchsorted(keys, np.arange(longest + 2, dtype=np.uint64) ** 2 << shift)
+    keys &= np.uint64((1 << number_bits) - 1)
+    return keys.astype(np.int32 if number_bits < 32 else np.int64), [int(edge) for edge in edges]
+
+
+def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
+    """Where batches begin in pairs that are sorted by length; `edges[n]` of them are shorter than n.
+
+    The loop runs over lengths and batches, not over pairs.
+    """
+    cuts, start, width_before = [0], 0, 0
+    for length, (begin, end) in enumerate(itertools.pairwise(edges)):
+        if begin == end:
+            continue
+        width = length + 1  # with </s>; the batch is as wide as its last pair
+        if start < begin and width_before * (begin - start) >= batch_tokens / 2:
+            start = begin
+            cuts.append(start)
+        room = max(1, batch_tokens // width)
+        while start + room < end:
+            start = max(start + room, begin)
+            cuts.append(start)
+        width_before = width
+    return cuts
 
 
 def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
     """Real positions over padded ones, both sides together."""
+    pairs = np.concatenate(plan)
+    sizes = np.array([len(batch) for batch in plan])
+    begins = np.cumsum(sizes) - sizes
     real = padded = 0
-    for batch in plan:
-        for side in (corpus.src, corpus.tgt):
-            lengths = side.lengths[batch] + 1
-            real += int(lengths.sum())
-            padded += int(lengths.max()) * len(batch)
+    for side in (corpus.src, corpus.tgt):
+        lengths = side.lengths[pairs]
+        real += int(lengths.sum(dtype=np.int64)) + len(lengths)
+        padded += int(((np.maximum.reduceat(lengths, begins) + 1) * sizes).sum())
     return real / padded
 
 
@@ -141,7 +219,8 @@ class _Batches(Dataset[Batch]):
         return len(self._plan)
 
     def __getitem__(self, index: int) -> Batch:
-        return collate([self._corpus[pair] for pair in self._plan[index].tolist()])
+        pairs = self._plan[index]
+        return _batch(self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs))
 
 
 def _leave_signals_to_the_trainer(worker: int) -> None:

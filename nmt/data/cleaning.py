@@ -1,34 +1,44 @@
 """The rules that leave a pair out of training, and how often each did."""
 
 import dataclasses
-from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class CleaningCounts:
-    """What became of the pairs that were read."""
+    """What became of the pairs that were read; one that breaks several rules is counted under the first."""
 
     read: int = 0
     empty: int = 0
     too_long: int = 0
+    duplicate: int = 0
 
     @property
     def kept(self) -> int:
-        return self.read - self.empty - self.too_long
+        return self.read - self.empty - self.too_long - self.duplicate
 
-    def keep(self, src: Sequence[int], tgt: Sequence[int], max_length: int) -> bool:
-        """Whether a pair of encoded lines (pieces, without `<s>` and `</s>`) stays; counts it either way."""
-        self.read += 1
-        if not src or not tgt:
-            self.empty += 1
-        elif max(len(src), len(tgt)) > max_length:
-            self.too_long += 1
-        else:
-            return True
-        return False
+    def __add__(self, other: "CleaningCounts") -> "CleaningCounts":
+        return CleaningCounts(
+            self.read + other.read,
+            self.empty + other.empty,
+            self.too_long + other.too_long,
+            self.duplicate + other.duplicate,
+        )
 
     def __str__(self) -> str:
-        dropped = [
-            f"{count:,} {reason}" for count, reason in ((self.empty, "empty"), (self.too_long, "too long")) if count
-        ]
-        return f"{self.kept:,} pairs" + (f" ({' and '.join(dropped)} left out)" if dropped else "")
+        reasons = ((self.empty, "empty"), (self.too_long, "too long"), (self.duplicate, "duplicate"))
+        dropped = [f"{count:,} {reason}" for count, reason in reasons if count]
+        listed = " and ".join([", ".join(dropped[:-1]), dropped[-1]] if len(dropped) > 1 else dropped)
+        return f"{self.kept:,} pairs" + (f" ({listed} left out)" if dropped else "")
+
+
+def clean(
+    src_lengths: NDArray[np.integer], tgt_lengths: NDArray[np.integer], max_length: int
+) -> tuple[NDArray[np.bool_], CleaningCounts]:
+    """Which pairs stay, and why the others do not; lengths are in pieces, without `<s>` and `</s>`."""
+    empty = (src_lengths == 0) | (tgt_lengths == 0)
+    too_long = ~empty & (np.maximum(src_lengths, tgt_lengths) > max_length)
+    counts = CleaningCounts(len(empty), int(empty.sum()), int(too_long.sum()))
+    return ~(empty | too_long), counts

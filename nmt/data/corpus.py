@@ -4,8 +4,10 @@ A line ends at "\\n" and nowhere else. Python's text mode and `str.splitlines` a
 U+2028 and a dozen other characters, which shifts one side of a corpus against the other.
 """
 
+import contextlib
+import dataclasses
 import gzip
-import hashlib
+import io
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -15,67 +17,155 @@ from typing import BinaryIO, cast
 from nmt.config import CorpusFiles
 from nmt.errors import DataError
 
+# Of a block. Small enough that several are held at once, large enough that handing one over costs nothing.
+BLOCK_PAIRS = 2000
+BLOCK_BYTES = 1 << 18
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The file's lines without their ends: "\\n", and a "\\r" before it.
 
-    Raises `DataError` if the file is missing or a line is not UTF-8.
-    """
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, through gzip if its name says so; whatever fails inside the block is a `DataError`."""
     try:
         with cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from decode_lines(file, str(path))
+            yield file
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    """`read_lines` of a file that is open, standard input for example; `name` is for messages."""
-    for number, line in enumerate(file, start=1):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put first
-        try:
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    with _opened(path) as file:
+        yield from file
 
 
-def read_pairs(files: CorpusFiles) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of two files.
+def read_lines(path: Path) -> Iterator[str]:
+    """The file's lines without their ends: "\\n", and a "\\r" before it.
+
+    Raises `DataError` if the file is missing or a line is not UTF-8.
+    """
+    with _opened(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
+    """`read_lines` of a file that is open, standard input for example.
+
+    `name`, and the number of its first line, are for messages.
+    """
+    for number, line in enumerate(file, start=first):
+        yield _decode(line, name, number)
+
+
+def _decode(line: bytes, name: str, number: int) -> str:
+    if number == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put first
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
+
+
+def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
+    """The (source, target) lines of two files; with `chosen`, those of the pairs whose byte in it is not 0.
 
     Raises `DataError`, with both counts, if one of them is longer.
     """
-    src_lines, tgt_lines = read_lines(files.src), read_lines(files.tgt)
+    src_name, tgt_name = str(files.src), str(files.tgt)
+    for index, (src, tgt) in enumerate(_raw_pairs(files)):
+        if chosen is None or chosen[index]:
+            yield _decode(src, src_name, index + 1), _decode(tgt, tgt_name, index + 1)
+
+
+def _raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
+    src_lines, tgt_lines = _raw_lines(files.src), _raw_lines(files.tgt)
     for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
             longer = 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
-            src_count, tgt_count = (count, count + longer) if src is None else (count + longer, count)
-            raise DataError(
-                f"the two sides differ in length: {files.src} has {src_count:,} lines, "
-                f"{files.tgt} has {tgt_count:,}; every line needs its translation"
-            )
+            raise _differing(files, *((count, count + longer) if src is None else (count + longer, count)))
         yield src, tgt
 
 
+def _differing(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
+    return DataError(
+        f"the two sides differ in length: {files.src} has {src_count:,} lines, "
+        f"{files.tgt} has {tgt_count:,}; every line needs its translation"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Some pairs of two files, one after the other, as the bytes that the files hold."""
+
+    src_name: str
+    tgt_name: str
+    first: int
+    """Line number of the first pair, from 1."""
+    src: bytes
+    tgt: bytes
+
+    def lines(self) -> tuple[list[str], list[str]]:
+        """Both sides' lines without their ends; `DataError` if one is not UTF-8."""
+        return _split(self.src, self.src_name, self.first), _split(self.tgt, self.tgt_name, self.first)
+
+
+def _split(data: bytes, name: str, first: int) -> list[str]:
+    """`decode_lines` in one go."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(decode_lines(io.BytesIO(data), name, first))  # which finds the line
+    if first == 1:
+        text = text.removeprefix("\ufeff")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def read_blocks(files: CorpusFiles) -> Iterator[Block]:
+    """All pairs in blocks of about `BLOCK_BYTES`, and at most `BLOCK_PAIRS` pairs; `DataError` as `read_pairs`."""
+    src_lines: list[bytes] = []
+    tgt_lines: list[bytes] = []
+    first, size = 1, 0
+
+    def block() -> Block:
+        return Block(str(files.src), str(files.tgt), first, b"".join(src_lines), b"".join(tgt_lines))
+
+    for src, tgt in _raw_pairs(files):
+        src_lines.append(src)
+        tgt_lines.append(tgt)
+        size += len(src) + len(tgt)
+        if size >= BLOCK_BYTES or len(src_lines) == BLOCK_PAIRS:
+            yield block()
+            first, size = first + len(src_lines), 0
+            src_lines.clear()
+            tgt_lines.clear()
+    if src_lines:
+        yield block()
+
+
 def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
-    """Read every file once and return the number of pairs.
+    """Read every file once, as bytes, and return the number of pairs.
 
     Raises `DataError` if a file cannot be read, two sides differ in length, or there is nothing.
     """
-    total = 0
-    for files in corpora:
-        count = sum(1 for _ in read_pairs(files))
+    counts = [pairs_in(files) for files in corpora]
+    for files, count in zip(corpora, counts, strict=True):
         if not count:
             raise DataError(f"{files.src} and {files.tgt} are empty")
-        total += count
-    return total
+    return sum(counts)
 
 
-def file_hash(path: Path) -> bytes:
-    """SHA-256 of a file's content; `DataError` if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+def pairs_in(files: CorpusFiles) -> int:
+    """The number of pairs in two files, which may be none; `DataError` as `count_pairs`."""
+    src_count, tgt_count = _count_lines(files.src), _count_lines(files.tgt)
+    if src_count != tgt_count:
+        raise _differing(files, src_count, tgt_count)
+    return src_count
+
+
+def _count_lines(path: Path) -> int:
+    count, last = 0, b"\n"
+    with _opened(path) as file:
+        while chunk := file.read(1 << 20):
+            count += chunk.count(b"\n")
+            last = chunk[-1:]
+    return count + (last != b"\n")  # a last line may lack its end

@@ -4,15 +4,19 @@ Tokenisation happens once. A folder holds
 
     src.ids  tgt.ids            the ids of all pairs, one after the other, without <s> and </s>
     src.lengths  tgt.lengths    how many of them each pair has
-    corpus.json                 the type of the ids, and how many pairs were left out
+    src.starts  tgt.starts      where in the ids each pair begins
+    corpus.json                 the types of the numbers, how many pairs each corpus has, how many were left out
 
-and is named by a hash of all that decides its content: the text, the tokenizers, the longest length.
+and is named by a hash of all that decides its content: the text, the tokenizers, the rules of cleaning. Nothing
+of it is read into memory: what a process has looked at lies in the kernel's cache, once for all processes.
 """
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+import mmap
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,26 +25,55 @@ from numpy.typing import NDArray
 
 from nmt.config import CorpusFiles
 from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import file_hash, read_pairs
+from nmt.data.corpus import Block, count_pairs, read_blocks
+from nmt.data.duplicates import HASH_BYTES, PairTable
+from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
+from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
 from nmt.data.tokenizer import Tokenizers
 from nmt.errors import DataError
-from nmt.runs import RUNS, read_json, replacing, write_json
+from nmt.runs import read_json, replacing, write_json
 
-CACHE = RUNS / "cache"
-_FORMAT = 1  # raise it when the files above change
+_FORMAT = 2  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
+_SIDES = ("src", "tgt")
+_PAIRS_MAPPED = 1 << 11  # after so many, the pages that were read are let go
+_SECONDS_BETWEEN_WORDS = 60
 
 
 class EncodedSide:
     """One side of an encoded corpus: `side[n]` is the ids of line n."""
 
-    def __init__(self, folder: Path, name: str, dtype: str) -> None:
-        self._ids = np.memmap(folder / f"{name}.ids", dtype=dtype, mode="r")
-        self.lengths: NDArray[np.int32] = np.fromfile(folder / f"{name}.lengths", dtype=np.int32)
-        self._ends = np.cumsum(self.lengths, dtype=np.int64)
+    def __init__(self, folder: Path, name: str, ids_dtype: str, starts_dtype: str) -> None:
+        self._ids = np.memmap(folder / f"{name}.ids", dtype=ids_dtype, mode="r")
+        # Views that are plain arrays, since a memmap's methods are slower.
+        self.lengths: NDArray[np.int32] = np.asarray(np.memmap(folder / f"{name}.lengths", dtype=np.int32, mode="r"))
+        self._starts: NDArray[np.integer] = np.asarray(
+            np.memmap(folder / f"{name}.starts", dtype=starts_dtype, mode="r")
+        )
+        self._flat: NDArray[np.integer] = np.asarray(self._ids)
+        self._pairs_read = 0
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        end = self._ends[index]
-        return self._ids[end - self.lengths[index] : end]
+        start = int(self._starts[index])
+        return self._ids[start : start + int(self.lengths[index])]
+
+    def gather(self, pairs: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+        """The ids of several lines, one after the other, and the length of each."""
+        lengths = self.lengths[pairs]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        # Line k's ids stand at starts[k] + 0, 1, 2, ... and here from ends[k] - lengths[k] on.
+        places = np.repeat(self._starts[pairs].astype(np.int64) - (ends - lengths), lengths)
+        places += np.arange(len(places))
+        ids = self._flat[places]
+        self._pairs_read += len(pairs)
+        if self._pairs_read > _PAIRS_MAPPED:
+            self._let_go()
+        return ids, lengths
+
+    def _let_go(self) -> None:
+        """Unmap what was read: it stays in the kernel's cache, but no more counts as this process's memory."""
+        self._pairs_read = 0
+        if isinstance(self._ids.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self._ids.base.madvise(mmap.MADV_DONTNEED)
 
 
 class EncodedCorpus:
@@ -48,10 +81,14 @@ class EncodedCorpus:
 
     def __init__(self, folder: Path) -> None:
         description = read_json(folder / "corpus.json")
+        self._folder = folder
         self.key = folder.name
         self.counts = CleaningCounts(**description["counts"])
-        self.src = EncodedSide(folder, "src", description["dtype"])
-        self.tgt = EncodedSide(folder, "tgt", description["dtype"])
+        self.sizes: tuple[int, ...] = tuple(description["sizes"])
+        """Pairs of each text corpus, in their order here."""
+        self.src, self.tgt = (
+            EncodedSide(folder, side, description["dtype"], description["starts_dtype"]) for side in _SIDES
+        )
 
     def __len__(self) -> int:
         return len(self.src.lengths)
@@ -59,52 +96,124 @@ class EncodedCorpus:
     def __getitem__(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         return self.src[index], self.tgt[index]
 
+    def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
+        """Another process opens the files itself; a memory map would be sent to it whole."""
+        return EncodedCorpus, (self._folder.resolve(),)
+
 
 def encode_corpus(
-    corpora: Sequence[CorpusFiles], tokenizers: Tokenizers, tokenizer_folder: Path, max_length: int
+    corpora: Sequence[CorpusFiles],
+    tokenizers: Tokenizers,
+    tokenizer_folder: Path,
+    max_length: int,
+    drop_duplicates: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    num_processes: int | None = None,
 ) -> EncodedCorpus:
     """Open the encoded form of `corpora`, building it first where it is missing.
 
-    Pairs with an empty side, or with more than `max_length` pieces on a side, are left out.
-    Raises `DataError` if a file cannot be read, sides differ in length or no pair is left.
+    Pairs with an empty side, or with more than `max_length` pieces on a side, are left out, and those that occurred
+    before if `drop_duplicates`. Raises `DataError` if a file cannot be read, sides differ in length or no pair is left.
+    The files are the same whatever the number of processes; by default it is chosen by the number of pairs and cores.
     """
-    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length)
+    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates)
     if not folder.is_dir():
+        num_pairs = count_pairs(corpora)
+        if num_processes is None:
+            num_processes = num_processes_for(num_pairs)
+        dtype = "uint16" if max(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) <= 2**16 else "int32"
+        job = Job(max_length, dtype, drop_duplicates)
+
+        def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
+            return encode_blocks(blocks, tokenizers, tokenizer_folder, job, num_processes)
+
         with replacing(folder) as temporary:
             temporary.mkdir()
-            _encode(corpora, tokenizers, max_length, temporary)
+            if num_processes > 1:
+                say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
+            _write(corpora, encoded, job, num_pairs, temporary, say)
     return EncodedCorpus(folder)
 
 
-def _encode(corpora: Sequence[CorpusFiles], tokenizers: Tokenizers, max_length: int, folder: Path) -> None:
-    sides = {"src": tokenizers.src, "tgt": tokenizers.tgt}
-    dtype = "uint16" if max(side.vocab_size for side in sides.values()) <= 2**16 else "int32"
-    counts = CleaningCounts()
+def _write(
+    corpora: Sequence[CorpusFiles],
+    encode: Callable[[Iterator[Block]], Iterator[Encoded]],
+    job: Job,
+    num_pairs: int,
+    folder: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Encode all corpora and write them to a folder."""
+    table = PairTable(num_pairs) if job.hashes else None
+    counts, sizes = CleaningCounts(), []
+    spoken = time.monotonic()
     with ExitStack() as stack:
-        ids = {side: stack.enter_context((folder / f"{side}.ids").open("wb")) for side in sides}
-        lengths = {side: stack.enter_context((folder / f"{side}.lengths").open("wb")) for side in sides}
-        for files in corpora:
-            for src, tgt in read_pairs(files):
-                encoded = {"src": tokenizers.src.encode(src), "tgt": tokenizers.tgt.encode(tgt)}
-                if counts.keep(encoded["src"], encoded["tgt"], max_length):
-                    for side, line in encoded.items():
-                        ids[side].write(np.array(line, dtype=dtype).tobytes())
-                        lengths[side].write(np.int32(len(line)).tobytes())
+        names = [f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")]
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
+        for corpus in corpora:
+            before = counts.kept
+            for encoded in encode(read_blocks(corpus)):
+                if table is not None:
+                    encoded = _without_duplicates(encoded, table)
+                counts += encoded.counts
+                files["src.ids"].write(encoded.src_ids.tobytes())
+                files["tgt.ids"].write(encoded.tgt_ids.tobytes())
+                files["src.lengths"].write(encoded.src_lengths.tobytes())
+                files["tgt.lengths"].write(encoded.tgt_lengths.tobytes())
+                if time.monotonic() > spoken + _SECONDS_BETWEEN_WORDS:
+                    spoken = time.monotonic()
+                    say(f"encoded {counts.read:,} of {num_pairs:,} pairs")
+            sizes.append(counts.kept - before)
     if not counts.kept:
-        names = ", ".join(str(files.src) for files in corpora)
-        raise DataError(
-            f"{names}: no pair is left of {counts.read:,}: {counts.empty:,} have an empty side, {counts.too_long:,} "
-            f"are longer than data.max_length ({max_length}) pieces"
-        )
-    write_json(folder / "corpus.json", {"dtype": dtype, "counts": dataclasses.asdict(counts)})
+        raise _nothing_left(corpora, counts, job.max_length)
+    starts_dtype = _write_starts(folder)
+    description = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
+    write_json(folder / "corpus.json", {**description, "counts": dataclasses.asdict(counts)})
 
 
-def _fingerprint(corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int) -> str:
+def _without_duplicates(encoded: Encoded, table: PairTable) -> Encoded:
+    """The block's pairs that are not in the table yet; they are put into it."""
+    is_new = table.add(encoded.hashes)
+    if is_new.all():
+        return encoded
+    dropped = len(is_new) - int(is_new.sum())
+    return Encoded(
+        counts=dataclasses.replace(encoded.counts, duplicate=dropped),
+        src_lengths=encoded.src_lengths[is_new],
+        tgt_lengths=encoded.tgt_lengths[is_new],
+        src_ids=encoded.src_ids[np.repeat(is_new, encoded.src_lengths)],
+        tgt_ids=encoded.tgt_ids[np.repeat(is_new, encoded.tgt_lengths)],
+        hashes=encoded.hashes.reshape(-1, HASH_BYTES)[is_new].reshape(-1),
+    )
+
+
+def _write_starts(folder: Path) -> str:
+    """Where each pair begins: the running sum of the lengths, made piece by piece. Returns its type."""
+    lengths = {side: np.memmap(folder / f"{side}.lengths", dtype=np.int32, mode="r") for side in _SIDES}
+    total = max(int(of_side.sum(dtype=np.int64)) for of_side in lengths.values())
+    dtype = "uint32" if total < 2**32 else "int64"
+    for side, of_side in lengths.items():
+        start = 0
+        with (folder / f"{side}.starts").open("wb") as file:
+            for begin in range(0, len(of_side), 1 << 20):
+                ends = start + np.cumsum(of_side[begin : begin + (1 << 20)], dtype=np.int64)
+                file.write(np.concatenate([[start], ends[:-1]]).astype(dtype).tobytes())
+                start = int(ends[-1])
+    return dtype
+
+
+def _nothing_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
+    names = ", ".join(str(files.src) for files in corpora)
+    return DataError(
+        f"{names}: no pair is left of {counts.read:,}: {counts.empty:,} have an empty side, {counts.too_long:,} "
+        f"are longer than data.max_length ({max_length}) pieces"
+    )
+
+
+def _fingerprint(corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int, drop_duplicates: bool) -> str:
     """A hash of everything that decides what the encoded corpus holds."""
-    digest = hashlib.sha256(json.dumps([_FORMAT, max_length]).encode())
-    for path in sorted(tokenizer_folder.iterdir()):
-        if path.suffix != ".json":  # it only names the others
-            digest.update(file_hash(path))
-    for files in corpora:
-        digest.update(file_hash(files.src) + file_hash(files.tgt))
+    digest = hashlib.sha256(json.dumps([_FORMAT, max_length, drop_duplicates]).encode())
+    # tokenizer.json only names the others
+    digest.update(b"".join(file_hashes(path for path in sorted(tokenizer_folder.iterdir()) if path.suffix != ".json")))
+    digest.update(b"".join(corpus_hashes(corpora)))
     return digest.hexdigest()[:20]

@@ -9,8 +9,8 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config import Config, Metric
 from nmt.data.batches import Plan, share_of_real_positions
-from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.mixture import describe_mixture
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.device import choose_device, choose_dtype
@@ -58,7 +58,6 @@ def prepare(
     for files in data.test.values():
         read_test_set(files.src, [files.tgt])
     validation = read_test_set(data.validation.src, [data.validation.tgt])
-    count_pairs(data.train)
 
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
@@ -71,7 +70,7 @@ def prepare(
         share = side_report(lines, tokenizer, side).unknown_share
         if share > UNKNOWN_SHARE_LIMIT:
             say(f"warning: {share:.2%} of the {side} pieces of the validation set are <unk>; {_remedy(config)}")
-    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length)
+    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
     return Prepared(tokenizers, corpus, validation, validation_corpus, metrics, device, dtype)
 
@@ -105,10 +104,12 @@ def describe(config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqM
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
+    mixture = describe_mixture(corpus.sizes, data)
     return [
         f"run         {run.path}",
         f"data        {data.src_lang} -> {data.tgt_lang}: training {corpus.counts}, "
         f"validation {len(prepared.validation.src):,} pairs",
+        *([f"mixture     {mixture}"] if mixture else []),
         f"vocabulary  {config.tokenizer.type}, {sizes}",
         f"model       {sum(counts.values()):,} parameters ({parts})",
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",

@@ -23,6 +23,7 @@ from nmt.checkpoint import (
 from nmt.config import Config
 from nmt.config_file import to_yaml
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.data.mixture import pairs_of_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.device import keep_freed_memory
@@ -156,8 +157,9 @@ class Trainer:
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
-                f"{self.folder.path}: the training corpus has changed since this run began, so its batches cannot be "
-                f"repeated; restore the text, start over with --fresh, or take another --name"
+                f"{self.folder.path}: the training corpus has changed since this run began, or it was begun with an "
+                f"earlier version of nmt, so its batches cannot be repeated; restore the one or the other, start over "
+                f"with --fresh, or take another --name"
             )
         self.progress = progress
         self.saved_step = progress.step
@@ -233,10 +235,9 @@ class Trainer:
 
     def _plan(self) -> Plan:
         """The batches of the current epoch."""
-        settings, corpus = self.config.training, self.prepared.corpus
-        return plan_epoch(
-            corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, self.progress.epoch
-        )
+        settings, corpus, epoch = self.config.training, self.prepared.corpus, self.progress.epoch
+        pairs = pairs_of_epoch(corpus.sizes, self.config.data, settings.seed, epoch)
+        return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, epoch, pairs)
 
     def _update(self, share: Share) -> None:
         """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
@@ -352,6 +353,12 @@ def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
 def _check_same(old: Config, new: Config, run: RunFolder) -> None:
     """`RunError` if a run is to go on with settings that its weights so far were not made with."""
     asked = new.model_dump()
+    weights = [[files.weight for files in config.data.train] for config in (old, new)]
+    if weights[0] != weights[1]:
+        raise RunError(
+            f"{run.path}: this run was begun with the weights {_listed(weights[0])} of data.train, not "
+            f"{_listed(weights[1])}; set them back, start over with --fresh, or take another --name"
+        )
     for section, fields in old.model_dump().items():
         free = FREE_TO_CHANGE.get(section, set())
         for field, old_value in fields.items():
@@ -361,3 +368,7 @@ def _check_same(old: Config, new: Config, run: RunFolder) -> None:
                     f"{run.path}: this run was begun with {section}.{field}: {old_value}, not {new_value}; "
                     f"set it back, start over with --fresh, or take another --name"
                 )
+
+
+def _listed(weights: list[float]) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)

@@ -1,0 +1,81 @@
+"""What a file holds, as a hash, without reading a large one again at every start.
+
+As git does it: the hash of a large file is remembered, beside what the file system says of it. A file that was
+written to, replaced or renamed since has another time of change, which no program can set back.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nmt.config import CorpusFiles
+from nmt.errors import DataError, RunError
+from nmt.runs import RUNS, read_json, write_json
+
+CACHE = RUNS / "cache"
+_REMEMBERED = "files.json"
+LARGE = 1 << 25  # bytes; smaller files are read each time
+_TICK_NS = 3_000_000_000  # no file system's clock is coarser
+
+
+def file_hash(path: Path) -> bytes:
+    """SHA-256 of a file's content; `DataError` if it cannot be read."""
+    return file_hashes([path])[0]
+
+
+def corpus_hashes(corpora: Sequence[CorpusFiles]) -> list[bytes]:
+    """The `file_hash` of every source and target, in order."""
+    return file_hashes(path for files in corpora for path in (files.src, files.tgt))
+
+
+def file_hashes(paths: Iterable[Path]) -> list[bytes]:
+    """The `file_hash` of each path; several are read at once."""
+    paths = list(paths)
+    remembered = _remembered()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda path: _hash(path, remembered), paths))
+    learnt = {
+        str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, found, strict=True) if state
+    }
+    if remembered | learnt != remembered:
+        write_json(CACHE / _REMEMBERED, remembered | learnt)
+    return [digest for digest, _ in found]
+
+
+def _hash(path: Path, remembered: dict[str, list[object]]) -> tuple[bytes, list[int] | None]:
+    """A file's hash, and the state under which it may be remembered, if it may."""
+    try:
+        state = _state(path)
+        is_large = state[0] >= LARGE
+        known = remembered.get(str(path.resolve())) if is_large else None
+        if known is not None and known[0] == state:
+            return bytes.fromhex(str(known[1])), state
+        began = time.time_ns()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        # A file that has just been written could be written once more within one tick of the file system's clock.
+        is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
+        return digest, state if is_settled else None
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _state(path: Path) -> list[int]:
+    """Size, time of writing, time of change, and number of a file."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _remembered() -> dict[str, list[object]]:
+    if not (CACHE / _REMEMBERED).is_file():
+        return {}
+    try:
+        value = read_json(CACHE / _REMEMBERED)
+    except RunError:
+        return {}
+    is_sound = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())
+    return value if is_sound else {}

@@ -1,0 +1,363 @@
+"""Encoding in several processes: the same files as by one, the same messages, and nobody left behind."""
+
+import dataclasses
+import gzip
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nmt.data.corpus
+import nmt.data.encoding
+from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.cleaning import CleaningCounts, clean
+from nmt.data.corpus import Block, decode_lines, read_blocks, read_pairs
+from nmt.data.dataset import CACHE, encode_corpus
+from nmt.data.encoding import Encoded, Job, encode_block, encode_blocks, num_processes_for
+from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.errors import DataError, TrainingError
+
+WriteLines = Callable[[str, list[str]], Path]
+JOB = Job(max_length=10, dtype="uint16", hashes=True)
+WORDS = ["the", "Hund", "größer", "学习", "on", "e\u0301te", "a\u2028b", "playing", "house", ".", "\ufeff", "x\ry"]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nmt.data.corpus, "BLOCK_PAIRS", 30)
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> list[CorpusFiles]:
+    """Two corpora, 1000 and 130 pairs, some of them empty, too long or double; marks, CRLF, gzip, no last line end."""
+    return write_corpora(tmp_path)
+
+
+def write_corpora(folder: Path) -> list[CorpusFiles]:
+    chance = random.Random(3)
+    files = []
+    for name, count in (("a", 1000), ("b", 130)):
+        for side in ("en", "de"):
+            lines = [" ".join(chance.choices(WORDS, k=chance.choice([0, 1, 1, 2, 5, 9, 15]))) for _ in range(count)]
+            data = ("\ufeff" + "\r\n".join(lines)).encode() if name == "a" else ("\n".join(lines) + "\n").encode()
+            (folder / f"{name}.{side}.gz").write_bytes(gzip.compress(data))
+        files.append(CorpusFiles(src=folder / f"{name}.en.gz", tgt=folder / f"{name}.de.gz"))
+    return files
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a BPE of the corpora."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        ensure_tokenizers(write_corpora(folder), TokenizerConfig(vocab_size=320), folder / "tokenizer")
+    return folder / "tokenizer"
+
+
+@pytest.fixture
+def tokenizers(trained: Path, tmp_path: Path) -> Tokenizers:
+    """A BPE of the corpora, in `tokenizer/`."""
+    return load_tokenizers(shutil.copytree(trained, tmp_path / "tokenizer"))
+
+
+def children() -> set[int]:
+    """The processes that this one has started and that have not ended."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.add(int(path.parent.name))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- blocks
+
+
+def test_blocks_are_the_files_cut_after_lines(corpora: list[CorpusFiles]) -> None:
+    for files in corpora:
+        blocks = list(read_blocks(files))
+        assert b"".join(block.src for block in blocks) == gzip.decompress(files.src.read_bytes())
+        assert b"".join(block.tgt for block in blocks) == gzip.decompress(files.tgt.read_bytes())
+        pairs = []
+        for block in blocks:
+            assert block.first == len(pairs) + 1
+            src, tgt = block.lines()
+            assert len(src) <= 30
+            pairs += list(zip(src, tgt, strict=True))
+        assert pairs == list(read_pairs(files))
+
+
+def test_a_block_of_long_lines_is_one_pair(write_lines: WriteLines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.data.corpus, "BLOCK_BYTES", 1000)
+    files = CorpusFiles(src=write_lines("l.en", ["a" * 400] * 7), tgt=write_lines("l.de", ["b" * 800] * 7))
+    assert [len(block.lines()[0]) for block in read_blocks(files)] == [1] * 7
+    short = CorpusFiles(src=write_lines("s.en", ["a" * 99] * 7), tgt=write_lines("s.de", ["b" * 99] * 7))
+    assert [len(block.lines()[0]) for block in read_blocks(short)] == [5, 2]
+
+
+@given(
+    lines=st.lists(st.binary(max_size=6) | st.sampled_from([b"\xef\xbb\xbf", b"\r", b"a\r", "é\u2028".encode()])),
+    first=st.sampled_from([1, 7]),
+)
+def test_a_block_is_decoded_as_its_lines_are(lines: list[bytes], first: int) -> None:
+    data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines or [b""])
+    block = Block("s", "t", first, data, data)
+    try:
+        expected = list(decode_lines(io.BytesIO(data), "s", first))
+    except DataError as error:
+        with pytest.raises(DataError) as caught:
+            block.lines()
+        assert str(caught.value) == str(error)
+    else:
+        assert block.lines() == (expected, expected)
+
+
+# ----------------------------------------------------------------------------- in order, and as by one process
+
+
+def contents(key: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (CACHE / key).iterdir()}
+
+
+@pytest.mark.parametrize("drop_duplicates", [False, True])
+def test_any_number_of_processes_writes_the_same_files(
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, drop_duplicates: bool
+) -> None:
+    found = []
+    for number in (0, 1, 2, 3):
+        corpus = encode_corpus(
+            corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates=drop_duplicates, num_processes=number
+        )
+        found.append(contents(corpus.key))
+        (CACHE / corpus.key).rename(tmp_path / f"by{number}")
+        assert corpus.counts.duplicate > 0 if drop_duplicates else corpus.counts.duplicate == 0
+    assert found[1:] == found[:1] * 3
+    assert sum(map(len, found[0].values())) > 10_000
+    assert not children()
+
+
+def test_duplicates_are_those_that_a_set_finds(
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    seen, expected, sizes, duplicates = set(), [], [], 0
+    for files in corpora:
+        before = len(expected)
+        for src, tgt in read_pairs(files):
+            ids = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
+            if min(map(len, ids)) == 0 or max(map(len, ids)) > 12:
+                continue
+            if (src, tgt) in seen:
+                duplicates += 1
+            else:
+                expected.append(ids)
+            seen.add((src, tgt))
+        sizes.append(len(expected) - before)
+    assert duplicates > 10
+    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates=True, num_processes=2)
+    assert [(src.tolist(), tgt.tolist()) for src, tgt in map(corpus.__getitem__, range(len(corpus)))] == expected
+    assert corpus.counts.duplicate == duplicates
+    assert corpus.counts.kept == len(corpus) == len(expected)
+    assert list(corpus.sizes) == sizes
+
+
+def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Tokenizers) -> None:
+    block = Block("s", "t", 5, b"the Hund\non\n\n", "größer\nthe\n.\n".encode())
+    encoded = encode_block(block, tokenizers, JOB)
+    src, tgt = (["the Hund", "on"], ["größer", "the"])
+    assert encoded.src_ids.tolist() == [index for line in src for index in tokenizers.src.encode(line)]
+    assert encoded.tgt_ids.tolist() == [index for line in tgt for index in tokenizers.tgt.encode(line)]
+    assert encoded.src_lengths.tolist() == [len(tokenizers.src.encode(line)) for line in src]
+    assert encoded.counts == CleaningCounts(read=3, empty=1)
+    assert len(encoded.hashes) == 2 * 16
+
+
+def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
+    tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    encode_lines = tokenizers.src.encode_lines
+    monkeypatch.setattr(
+        tokenizers.src, "encode_lines", lambda lines, threads: seen.extend(lines) or encode_lines(lines)
+    )
+    long = "the " * (1 << 14) + "é"
+    blank = " " * (1 << 17)
+    lines = [long, "the", blank, "the", long[:-1]]
+    block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
+    encoded = encode_block(block, tokenizers, JOB)
+    assert encoded.counts == CleaningCounts(read=5, empty=1, too_long=2)
+    assert seen == ["", "the", "", "the", long[:-1]] + ["on"] * 5  # 64 KB is looked at
+
+
+def test_the_rules_of_cleaning_count_each_pair_once() -> None:
+    keep, counts = clean(np.array([3, 0, 4, 9, 0, 1]), np.array([1, 2, 5, 0, 0, 4]), 4)
+    assert keep.tolist() == [True, False, False, False, False, True]
+    assert counts == CleaningCounts(read=6, empty=3, too_long=1)
+    assert str(counts) == "2 pairs (3 empty and 1 too long left out)"
+    total = counts + CleaningCounts(read=1004, duplicate=1000)
+    assert str(total) == "6 pairs (3 empty, 1 too long and 1,000 duplicate left out)"
+    assert str(CleaningCounts(read=4, duplicate=1)) == "3 pairs (1 duplicate left out)"
+
+
+def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.data.encoding, "available_cores", lambda: 64)
+    assert num_processes_for(19_999) == 0
+    assert num_processes_for(20_000) == nmt.data.encoding.MAX_PROCESSES
+    monkeypatch.setattr(nmt.data.encoding, "available_cores", lambda: 3)
+    assert num_processes_for(10_000_000) == 3
+
+
+def test_no_more_text_is_under_way_than_is_allowed(
+    tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.data.encoding, "BYTES_UNDER_WAY", 1000)
+    drawn = 0
+
+    def blocks() -> Iterator[Block]:
+        nonlocal drawn
+        for number in range(1, 9):
+            drawn = number
+            yield Block("s", "t", 1, b"the " * 150 + b"\n", b"on\n")
+
+    for done, _ in enumerate(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 2), start=1):
+        assert drawn <= done + 1  # that one, and the next which has been read and waits
+    assert done == 8
+
+
+# ------------------------------------------------------------------------------------------------ what fails
+
+
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize(("side", "line"), [("en", 1), ("de", 1), ("en", 771), ("de", 998)])
+def test_a_line_that_is_not_utf8_is_named_from_whatever_process(
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, number: int, side: str, line: int
+) -> None:
+    path = tmp_path / f"a.{side}.gz"
+    lines = gzip.decompress(path.read_bytes()).split(b"\n")
+    lines[line - 1] = b"K\xf6ln"
+    path.write_bytes(gzip.compress(b"\n".join(lines)))
+    with pytest.raises(DataError) as caught:
+        encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, num_processes=number)
+    assert str(caught.value) == f"{path}:{line}: not UTF-8 (invalid start byte); convert the text"
+    assert list(CACHE.iterdir()) == []
+    assert not children()
+
+
+def test_sides_that_differ_are_refused_before_a_process_is_started(
+    write_lines: WriteLines, tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    files = CorpusFiles(src=write_lines("d.en", ["the"] * 100), tgt=write_lines("d.de", ["on"] * 99))
+    with pytest.raises(DataError, match=r"d\.en has 100 lines, .*d\.de has 99;"):
+        encode_corpus([files], tokenizers, tmp_path / "tokenizer", 12, num_processes=2)
+    with pytest.raises(DataError, match=r"d\.en has 100 lines, .*d\.de has 99;"):
+        list(read_blocks(files))
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_process_that_is_killed_gives_a_plain_message_and_leaves_no_other(
+    tokenizers: Tokenizers, tmp_path: Path, number: int
+) -> None:
+    before = children()
+
+    def blocks() -> Iterator[Block]:
+        for index in range(10_000):
+            if index == 9:
+                for child in sorted(children() - before)[:number]:
+                    os.kill(child, signal.SIGKILL)
+            yield Block("corpus.en", "corpus.de", 1, b"the\n" * 100, b"on\n" * 100)
+
+    with pytest.raises(TrainingError) as caught:
+        list(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 3))
+    assert str(caught.value).startswith("a process that encoded corpus.en was ended by SIGKILL; if memory ran out")
+    assert children() == before
+
+
+def test_whoever_stops_listening_leaves_no_process(tokenizers: Tokenizers, tmp_path: Path) -> None:
+    before = children()
+    block = Block("s", "t", 1, b"the\n" * 500, b"on\n" * 500)
+    encoded: Iterator[Encoded] = encode_blocks([block] * 100, tokenizers, tmp_path / "tokenizer", JOB, 2)
+    next(encoded)
+    assert len(children() - before) == 2
+    encoded.close()  # type: ignore[attr-defined]
+    assert children() == before
+
+
+ENDLESS = """
+import itertools, sys
+import nmt.data.dataset as dataset
+dataset.num_processes_for = lambda pairs: 2
+read_blocks = dataset.read_blocks
+dataset.read_blocks = lambda files: itertools.cycle(list(read_blocks(files)))
+from nmt.cli import main
+sys.argv = ["nmt", "train", "copy.yaml"]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_training_that_is_stopped_while_it_encodes_leaves_no_process_and_no_traceback(
+    copy_task: Path, number: int
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    workers: list[str] = []
+    for _ in range(1500):
+        found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        if len(found) == 2 and any(copy_task.parent.glob("runs/cache/.*/*/src.ids")):
+            workers = found
+            break
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, number)  # as a terminal does on Ctrl-C
+    _, stderr = process.communicate(timeout=30)
+    assert workers, stderr
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
+    assert "Traceback" not in stderr
+    deadline = time.monotonic() + 10
+    while any(Path("/proc", worker).exists() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path("/proc", worker).exists() for worker in workers)
+    if number != signal.SIGKILL:
+        assert not list(Path("runs/cache").glob("*/*.ids"))
+
+
+def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) -> None:
+    settings = json.dumps([str(tmp_path / "tokenizer"), dataclasses.asdict(JOB), 1])
+    program = (
+        "import sys; from nmt.data.encoding import serve; serve(sys.argv[1]); "
+        "assert 'sentencepiece' in sys.modules; sys.exit('torch' in sys.modules)"
+    )
+    request = io.BytesIO()
+    nmt.data.encoding._send(request, [b'["s", "t", 1]', b"the\n", b"on\n"])
+    result = subprocess.run([sys.executable, "-c", program, settings], input=request.getvalue(), capture_output=True)
+    assert result.returncode == 0, result.stderr
+    answer = nmt.data.encoding._receive(io.BytesIO(result.stdout))
+    assert answer is not None
+    loaded = load_tokenizers(tmp_path / "tokenizer")
+    assert np.frombuffer(answer[4], dtype=np.uint16).tolist() == loaded.src.encode("the")
+
+
+def test_a_message_that_breaks_off_is_none() -> None:
+    whole = io.BytesIO()
+    nmt.data.encoding._send(whole, [b"abc", b"", b"defg"])
+    data = whole.getvalue()
+    assert nmt.data.encoding._receive(io.BytesIO(data)) == [b"abc", b"", b"defg"]
+    for end in range(len(data)):
+        assert nmt.data.encoding._receive(io.BytesIO(data[:end])) is None

@@ -1,0 +1,86 @@
+"""A large file's hash is remembered, and never longer than the file stays as it was."""
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import nmt.data.hashes
+from nmt.data.hashes import CACHE, file_hash, file_hashes
+from nmt.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def _every_file_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nmt.data.hashes, "LARGE", 0)
+    monkeypatch.setattr(nmt.data.hashes, "_TICK_NS", -(10**12))
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashlib, "file_digest", None)
+
+
+def test_a_file_that_stays_as_it_is_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [Path("a"), Path("b")]
+    for path in paths:
+        path.write_text(f"text of {path}")
+    expected = [hashlib.sha256(path.read_bytes()).digest() for path in paths]
+    assert file_hashes(paths) == expected
+    forbid_reading(monkeypatch)
+    assert file_hashes(reversed(paths)) == expected[::-1]
+    assert file_hash(Path("./a").resolve()) == expected[0]
+    with pytest.raises(TypeError):
+        (Path("c").write_text("new"), file_hash(Path("c")))
+
+
+def test_a_change_that_size_and_date_do_not_show_is_seen() -> None:
+    path = Path("a")
+    path.write_text("one")
+    before = path.stat()
+    first = file_hash(path)
+    time.sleep(0.02)
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as `cp -p` and `rsync -t` do
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert file_hash(path) == hashlib.sha256(b"two").digest() != first
+    Path("b").write_text("six")
+    os.utime("b", ns=(before.st_atime_ns, before.st_mtime_ns))
+    Path("b").replace(path)
+    assert file_hash(path) == hashlib.sha256(b"six").digest()
+
+
+def test_a_file_that_has_just_been_written_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.data.hashes, "_TICK_NS", 3 * 10**9)
+    Path("a").write_text("one")
+    file_hash(Path("a"))
+    assert not (CACHE / "files.json").exists()
+
+
+def test_a_small_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.data.hashes, "LARGE", 4)
+    Path("a").write_text("one")
+    file_hash(Path("a"))
+    assert not (CACHE / "files.json").exists()
+    forbid_reading(monkeypatch)
+    with pytest.raises(TypeError):
+        file_hash(Path("a"))
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "\x00"])
+def test_a_damaged_memory_is_made_anew(content: str) -> None:
+    Path("a").write_text("one")
+    CACHE.mkdir(parents=True)
+    (CACHE / "files.json").write_text(content)
+    assert file_hash(Path("a")) == hashlib.sha256(b"one").digest()
+    assert len(json.loads((CACHE / "files.json").read_text())) == 1
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^absent: no such file$"):
+        file_hash(Path("absent"))
+    with pytest.raises(DataError, match="cannot be read"):
+        file_hash(tmp_path)
