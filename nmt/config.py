@@ -235,10 +235,13 @@ class TrainingConfig(Section):
     """Stop after this many passes over the corpus."""
     max_minutes: Annotated[float, Field(gt=0)] | None = None
     """Stop after this many minutes of training, those before a resume counted in."""
-    batch_tokens: PositiveInt = 4096
-    """Size of a micro-batch: the larger of its padded source and padded target positions."""
+    batch_tokens: PositiveInt | Literal["auto"] = 4096
+    """Size of a micro-batch: the larger of its padded source and padded target positions. `auto` finds the largest
+    that fits the device, and writes it and `batches_per_update` into the run's config.yaml."""
     batches_per_update: PositiveInt = 1
     """Micro-batches whose gradients are summed for one update, over all processes together."""
+    update_tokens: PositiveInt | None = None
+    """With `batch_tokens: auto`: the positions of an update, however many micro-batches make it."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """The schedule's peak."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
@@ -276,10 +279,22 @@ class TrainingConfig(Section):
     keep_checkpoints: PositiveInt = 2
     """How many of the last checkpoints stay on disk, beside the best."""
 
+    @property
+    def positions(self) -> int:
+        """`batch_tokens` where it is known to be a number: in a run whose training has begun."""
+        assert isinstance(self.batch_tokens, int), "resolved before the first plan"
+        return self.batch_tokens
+
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("one of training.max_steps, training.max_epochs and training.max_minutes is needed")
+        if (self.batch_tokens == "auto") != (self.update_tokens is not None):
+            raise ValueError(
+                "training.batch_tokens: auto and training.update_tokens, the size of a whole update, need each other"
+            )
+        if self.batch_tokens == "auto" and self.batches_per_update != 1:
+            raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
         if self.schedule in ("cosine", "linear"):
             if self.max_steps is None:
                 raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
@@ -355,9 +370,10 @@ class Config(Section):
         ):
             if value + 1 > self.model.max_positions:
                 raise ValueError(f"{key} ({value}) must be less than model.max_positions ({self.model.max_positions})")
-        if self.data.max_length + 1 > self.training.batch_tokens:
+        key = "batch_tokens" if self.training.update_tokens is None else "update_tokens"
+        if self.data.max_length + 1 > (positions := getattr(self.training, key)):
             raise ValueError(
-                f"training.batch_tokens ({self.training.batch_tokens}) must be more than data.max_length "
+                f"training.{key} ({positions}) must be more than data.max_length "
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
         return self

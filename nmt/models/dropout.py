@@ -43,15 +43,17 @@ class _WordDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         dropped = round(p * 2**16)  # of 2^16 equally likely values
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        ctx.bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        ctx.save_for_backward(bits)
         ctx.threshold = dropped - 2**15  # as int16, the values begin at -2^15
         ctx.scale = 2**16 / (2**16 - dropped)
-        return _keep(x, ctx.bits, ctx.threshold, ctx.scale)
+        return _keep(x, bits, ctx.threshold, ctx.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, None]:
-        return _keep(d_output, ctx.bits, ctx.threshold, ctx.scale), None
+        (bits,) = ctx.saved_tensors
+        return _keep(d_output, bits, ctx.threshold, ctx.scale), None
 
 
 _word_dropout: Callable[[Tensor, float], Tensor] = _WordDropout.apply

@@ -40,13 +40,16 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
         yield
     except NmtError:
         raise
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise TrainingError(f"the disk is full ({error}); {hint}") from None
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
-        raise TrainingError(f"out of memory; lower training.batch_tokens; {hint}") from None
+        raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator gave up, Python's, the GPU's or the CPU's."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
-from nmt.data.vocabulary import PAD_ID
 from nmt.models.interface import Seq2SeqModel
 
 # Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
@@ -44,6 +43,16 @@ def cross_entropy_sums(states: Tensor, weight: Tensor, targets: Tensor, label_sm
         return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing))
 
 
+def chunk_rows(vocab_size: int, device: torch.device) -> int:
+    """Positions whose logits are held together."""
+    return max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if device.type == "cpu" else CHUNK_LOGITS_ON_GPU) // vocab_size)
+
+
+def logits_bytes(num_positions: int, vocab_size: int, device: torch.device) -> int:
+    """Memory that the logits of so many positions take, in fp32."""
+    return 4 * vocab_size * min(num_positions, chunk_rows(vocab_size, device))
+
+
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """Makes the gradients together with the loss, a chunk of positions at a time.
 
@@ -67,7 +76,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         wanted = states.requires_grad or weight.requires_grad
         share = 1.0 - label_smoothing  # of the target itself
         uniform = label_smoothing / len(weight)  # of every word
-        chunk = max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if states.is_cpu else CHUNK_LOGITS_ON_GPU) // len(weight))
+        chunk = chunk_rows(len(weight), states.device)
         sum_lse = states.new_zeros((), dtype=torch.float32)
         sum_target = torch.zeros_like(sum_lse)
         d_states = torch.empty_like(states)  # (N, D)
@@ -120,10 +129,9 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> LossSums:
         """The sums over a batch that is on the model's device."""
         states = self.model.states(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, D)
-        positions = (batch.tgt_out != PAD_ID).flatten().nonzero()[:, 0]
         return cross_entropy_sums(
-            states.flatten(0, 1)[positions],  # (N, D)
+            states.flatten(0, 1)[batch.tgt_positions],  # (N, D)
             self.model.output.weight,
-            batch.tgt_out.flatten()[positions],
+            batch.tgt_out.flatten()[batch.tgt_positions],
             self.label_smoothing,
         )

@@ -94,8 +94,10 @@ def check_disk(run: RunFolder, num_parameters: int, keep_checkpoints: int) -> No
         )
 
 
-def describe(config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqModel, plan: Plan) -> list[str]:
-    """What will be done, in lines for people; `plan` is the current epoch's."""
+def describe(
+    config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqModel, plan: Plan, memory: str
+) -> list[str]:
+    """What will be done, in lines for people; `plan` is the current epoch's, `memory` what was found about it."""
     data, settings, corpus = config.data, config.training, prepared.corpus
     src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
@@ -113,7 +115,8 @@ def describe(config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqM
         f"vocabulary  {config.tokenizer.type}, {sizes}",
         f"model       {sum(counts.values()):,} parameters ({parts})",
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
+        *([f"memory      {memory}"] if memory else []),
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
+        f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
         f"until       {until}",
     ]

@@ -36,6 +36,7 @@ from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder, write_text
 from nmt.training.interruption import collected_signals, plain_messages
 from nmt.training.loss import Objective
+from nmt.training.memory import fit_batch_tokens, found_before, free_memory, in_numbers, size, try_worst_batch
 from nmt.training.monitor import Interval, Monitor, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preflight import Prepared, check_disk, describe, prepare
@@ -60,7 +61,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     if there is one). Raises `NmtError`s: for what is wrong before the start, `TrainingError` for what makes going
     on impossible, `InterruptedTrainingError` after a signal, with everything saved.
     """
-    if config.training.batches_per_update < ranks.size:
+    if config.training.batch_tokens != "auto" and config.training.batches_per_update < ranks.size:
         raise ConfigError(
             f"training.batches_per_update ({config.training.batches_per_update}) is less than the {ranks.size} "
             f"processes, which share an update's batches; set training.batches_per_update={ranks.size}, or a multiple"
@@ -79,14 +80,23 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
         if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
             raise RunError("the machines do not see the same training corpus; train in a folder that they share")
-        if ranks.is_main:
-            write_text(run.config_file, to_yaml(config))
+        if step:
+            config = _as_begun(config, run)
         trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
         if step:
             trainer.resume(run.checkpoints / str(step))
+        trainer.settle_memory()
         if ranks.is_main:
+            write_text(run.config_file, to_yaml(trainer.config))
             run.remember_as_latest()
         trainer.run()
+
+
+def _as_begun(config: Config, run: RunFolder) -> Config:
+    """`config` with the batches that `training.batch_tokens: auto` found when the run was begun."""
+    if config.training.batch_tokens != "auto":
+        return config
+    return config.model_copy(update={"training": found_before(config.training, run.config().training)})
 
 
 def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monitor) -> int | None:
@@ -97,7 +107,7 @@ def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monito
     if mode == "resume" and not steps:
         raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
     if steps:
-        _check_same(run.config(), config, run)
+        _check_same(run.config(), _as_begun(config, run), run)
         reason = stop_reason(read_progress(run.checkpoints / str(steps[-1])), config.training)
         if reason:
             run.remember_as_latest()
@@ -149,6 +159,7 @@ class Trainer:
         self.interval = Interval(prepared.device, ranks)
         self.saved_step = -1
         self.stopped_by = 0  # a signal's number
+        self.memory = ""  # what it takes, for people
         self._began = time.perf_counter()
         check_disk(run, sum(self.model.parameter_counts().values()), config.training.keep_checkpoints)
 
@@ -165,13 +176,26 @@ class Trainer:
         self.saved_step = progress.step
         self.monitor.say(f"resuming at step {progress.step:,}")
 
+    def settle_memory(self) -> None:
+        """Try the worst batch, so that memory never runs out later; first find its size, if that is left to us."""
+        config, prepared, corpus = self.config, self.prepared, self.prepared.corpus
+        free = free_memory(prepared.device)
+        self.model.train()
+        if config.training.update_tokens is not None:
+            fits = fit_batch_tokens(self.objective, corpus, prepared.dtype, free, config.training.update_tokens)
+            largest = min(self.ranks.gather([fits]))
+            settings = in_numbers(config.training, largest, self.ranks.size)
+            self.config = config = config.model_copy(update={"training": settings})
+        account = try_worst_batch(self.objective, corpus, config.training.positions, prepared.dtype, free)
+        self.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")
+
     def run(self) -> None:
         """Train until a limit is reached or a signal comes; validate and save on the way."""
         settings = self.config.training
         plan = self._plan()
         if self.ranks.size > 1:
             self.monitor.say(f"processes   {self.ranks.size}, which share the batches of each update")
-        for line in describe(self.config, self.folder, self.prepared, self.model, plan):
+        for line in describe(self.config, self.folder, self.prepared, self.model, plan, self.memory):
             self.monitor.say(line)
         batches_an_epoch = len(plan)
         self.monitor.start(self.progress.step, total_steps(settings, batches_an_epoch))
@@ -237,7 +261,7 @@ class Trainer:
         """The batches of the current epoch."""
         settings, corpus, epoch = self.config.training, self.prepared.corpus, self.progress.epoch
         pairs = pairs_of_epoch(corpus.sizes, self.config.data, settings.seed, epoch)
-        return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.batch_tokens, settings.seed, epoch, pairs)
+        return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.positions, settings.seed, epoch, pairs)
 
     def _update(self, share: Share) -> None:
         """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
@@ -322,7 +346,7 @@ class Trainer:
     def _validation_loss(self) -> float:
         """Cross-entropy a token, without smoothing, in nats."""
         corpus, device = self.prepared.validation_corpus, self.prepared.device
-        plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, self.config.training.batch_tokens, seed=0, epoch=0)
+        plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, self.config.training.positions, seed=0, epoch=0)
         total = torch.zeros((), device=device)
         num_tokens = 0
         self.model.eval()
