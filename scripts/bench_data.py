@@ -36,13 +36,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sentencepiece
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.encoding import available_cores
-from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
-from nmt.runs import write_json
+import numpy as np  # noqa: E402
+import sentencepiece  # noqa: E402
+
+from nmt.config import CorpusFiles, TokenizerConfig  # noqa: E402
+from nmt.data.encoding import available_cores  # noqa: E402
+from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers  # noqa: E402
+from nmt.runs import write_json  # noqa: E402
 
 NUM_WORDS = 200_000
 PAIRS_AT_ONCE = 50_000
@@ -230,7 +232,7 @@ def watch_encoding(name: str, folder: Path) -> dict[str, Any]:
             answer = pool.submit(process.stdout.read)
             while not answer.done():
                 peak = max(peak, private_memory(process.pid))
-                time.sleep(0.3)
+                time.sleep(1)
     return {**json.loads(answer.result()), "private_mb_before": round(before), "private_mb_peak": round(peak)}
 
 
