@@ -38,13 +38,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
-import sentencepiece  # noqa: E402
+import numpy as np
+import sentencepiece
 
-from nmt.config import CorpusFiles, TokenizerConfig  # noqa: E402
-from nmt.data.encoding import available_cores  # noqa: E402
-from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers  # noqa: E402
-from nmt.runs import write_json  # noqa: E402
+from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.encoding import available_cores
+from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
+from nmt.runs import write_json
 
 NUM_WORDS = 200_000
 PAIRS_AT_ONCE = 50_000
@@ -273,7 +273,10 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
         "cores": available_cores(),
         "text_mb": round((files.src.stat().st_size + files.tgt.stat().st_size) / 1e6),
         "sentencepiece": own,
-        "encoding": {**encoding, "share_of_sentencepiece": encoding["pairs_per_second"] / own["pairs_per_second"]},
+        "encoding": {
+            **encoding,
+            "share_of_each": {how: encoding["pairs_per_second"] / rate for how, rate in own["each"].items()},
+        },
         "start": start_of,
         "without_duplicates": {**without, "table_bytes_a_pair": table},
     }
@@ -281,14 +284,17 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
 
 def print_table(results: list[dict[str, Any]]) -> None:
     """The figures as Markdown."""
-    print("| pairs | encode, pairs/s | of SentencePiece's own | private memory, peak (added) | first batch | plan |"
+    print("| pairs | encode, pairs/s | of SentencePiece's own: with its threads, a process a core | private memory, peak (added) | first batch | plan |"
           " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |")  # fmt: skip
     print("|" + " --- |" * 9)
     for of in results:
         encoding, start, without = of["encoding"], of["start"], of["without_duplicates"]
+        shares = encoding["share_of_each"]
+        by_threads = min(share for how, share in shares.items() if how.endswith("threads"))
+        by_processes = min(share for how, share in shares.items() if how.endswith("processes"))
         added = encoding["private_mb_peak"] - encoding["private_mb_before"]
         print(
-            f"| {of['pairs']:,} | {encoding['pairs_per_second']:,.0f} | {encoding['share_of_sentencepiece']:.0%} | "
+            f"| {of['pairs']:,} | {encoding['pairs_per_second']:,.0f} | {by_threads:.0%}, {by_processes:.0%} | "
             f"{encoding['private_mb_peak']} MB ({added}) | {start['seconds_to_first_batch']:.1f} s | "
             f"{start['plan_seconds']:.2f} s | {', '.join(map(str, start['rss_mb']))} MB "
             f"({start['peak_rss_mb']}) | "

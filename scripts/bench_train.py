@@ -34,24 +34,24 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+import yaml
+
+from nmt.config import Config, ModelConfig
+from nmt.config_file import load_config
+from nmt.data.batches import Batch
+from nmt.data.corpus import read_lines
+from nmt.data.tokenizer import load_tokenizers
+from nmt.device import choose_device, keep_freed_memory
+from nmt.runs import RunFolder
+from nmt.training.monitor import Monitor
+from nmt.training.preflight import prepare
+from nmt.training.trainer import Trainer
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY))
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import yaml  # noqa: E402
-
-from nmt.config import Config, ModelConfig  # noqa: E402
-from nmt.config_file import load_config  # noqa: E402
-from nmt.data.batches import Batch  # noqa: E402
-from nmt.data.corpus import read_lines  # noqa: E402
-from nmt.data.tokenizer import load_tokenizers  # noqa: E402
-from nmt.device import choose_device, keep_freed_memory  # noqa: E402
-from nmt.runs import RunFolder  # noqa: E402
-from nmt.training.monitor import Monitor  # noqa: E402
-from nmt.training.preflight import prepare  # noqa: E402
-from nmt.training.trainer import Trainer  # noqa: E402
-
 PRESETS = {  # layers of each side, d_model, d_ff, heads, vocabulary
     "small": (3, 256, 1024, 4, 8000),
     "base": (6, 512, 2048, 8, 32000),

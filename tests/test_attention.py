@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import nmt.models.attention
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_weights
 
@@ -98,6 +99,22 @@ def test_is_causal_stands_for_the_look_ahead_mask() -> None:
     expected, _ = paper_multi_head(attention, x, x, look_ahead_mask(S))
     torch.testing.assert_close(attention(x, x, is_causal=True), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(attention(x, x, look_ahead_mask(S)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+def test_short_and_fused_attention_are_one(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways that a CPU takes, by the number of keys: outputs and every gradient."""
+    module = MultiHeadAttention(8, 2)
+    x = torch.randn(3, 6, 8, requires_grad=True)
+    padding = for_heads(torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]]).bool())
+
+    def run(short: int) -> tuple[Tensor, ...]:
+        monkeypatch.setattr(nmt.models.attention, "SHORT", short)
+        output = module(x, x, padding if mask == "padding" else None, mask == "causal")
+        return output, *torch.autograd.grad(output.square().sum(), [x, *module.parameters()])
+
+    for short, fused in zip(run(6), run(5), strict=True):
+        torch.testing.assert_close(short, fused, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["none", "padding", "look-ahead", "scattered"])

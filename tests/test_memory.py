@@ -1,0 +1,267 @@
+"""Memory: what is counted, against sums by hand; what is tried; and the batch that is fitted to what is free."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import nmt.training.trainer
+from nmt.config import Config, ModelConfig, TrainingConfig
+from nmt.config_file import load_config
+from nmt.data.batches import Batch, plan_epoch
+from nmt.data.dataset import EncodedCorpus
+from nmt.errors import RunError, TrainingError
+from nmt.models.factory import build_model
+from nmt.runs import RunFolder, run_named
+from nmt.training.loss import LossSums, Objective, chunk_rows, logits_bytes
+from nmt.training.memory import (
+    USABLE,
+    fit_batch_tokens,
+    found_before,
+    free_memory,
+    in_numbers,
+    longest,
+    try_batch,
+    try_worst_batch,
+    worst_batch,
+)
+from nmt.training.trainer import train
+
+FP32 = torch.float32
+
+
+def corpus_of(*lengths: tuple[int, int]) -> EncodedCorpus:
+    """What memory knows of a corpus: the lengths of both sides."""
+    src, tgt = np.array(lengths).T
+    return SimpleNamespace(src=SimpleNamespace(lengths=src), tgt=SimpleNamespace(lengths=tgt))  # type: ignore[return-value]
+
+
+def small_objective(dropout: float = 0.1) -> Objective:
+    config = ModelConfig(d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=dropout)
+    return Objective(build_model(config, 300, 300), 0.1)
+
+
+class OfOneParameter(Objective):
+    """sum(exp(w x)) over the target positions: the product keeps x, exp keeps its result, the sum nothing."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.model = nn.Module()  # type: ignore[assignment]
+        self.model.output = nn.Linear(1, 100, bias=False)
+        self.model.output.weight.data.fill_(0.01)
+
+    def forward(self, batch: Batch) -> LossSums:
+        x = batch.tgt_out.float()
+        value = (x * self.model.output.weight[0, 0]).exp().sum()
+        return LossSums(value, value.detach())
+
+
+def test_the_account_is_a_sum_by_hand() -> None:
+    batch = worst_batch(corpus_of((4, 9)), 1000)  # 100 pairs of 10
+    account = try_batch(OfOneParameter(), batch, FP32)
+    assert account.batch == (100, 10)
+    assert account.parameters == account.gradients == 400
+    assert account.optimizer == 800
+    assert account.activations == 2 * 1000 * 4
+    assert account.logits == 1000 * 100 * 4
+    assert account.total == 400 + 400 + 800 + round(1.25 * 8000) + account.logits
+
+
+class KeepsOneThingTwice(OfOneParameter):
+    def forward(self, batch: Batch) -> LossSums:
+        x, weight = batch.tgt_out.float(), self.model.output.weight[0, 0]
+        value = (x * weight).sum() + (x * weight * 2).sum()
+        return LossSums(value, value.detach())
+
+
+def test_what_several_operations_keep_counts_once() -> None:
+    batch = worst_batch(corpus_of((4, 9)), 1000)
+    assert try_batch(KeepsOneThingTwice(), batch, FP32).activations == 1000 * 4
+
+
+def test_logits_are_those_of_a_chunk() -> None:
+    cpu = torch.device("cpu")
+    assert logits_bytes(10, 8000, cpu) == 10 * 8000 * 4
+    assert logits_bytes(10**6, 8000, cpu) == chunk_rows(8000, cpu) * 8000 * 4 < 20e6
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
+    batch_tokens=st.integers(41, 400),
+    epoch=st.integers(0, 2),
+)
+def test_no_batch_of_a_plan_is_worse_than_the_worst(
+    lengths: list[tuple[int, int]], batch_tokens: int, epoch: int
+) -> None:
+    corpus = corpus_of(*lengths)
+    batch = worst_batch(corpus, batch_tokens)
+    rows, width = batch.tgt_out.shape
+    assert batch.src_ids.shape == batch.tgt_in.shape == (rows, width)
+    assert batch.src_mask.all()
+    assert len(batch.tgt_positions) == rows * width <= batch_tokens
+    src, tgt = np.array(lengths).T
+    for pairs in plan_epoch(src, tgt, batch_tokens, 0, epoch):
+        widest = 1 + max(src[pairs].max(), tgt[pairs].max())
+        assert widest <= width
+        assert len(pairs) * widest < (rows + 1) * width  # a row more of the widest would not have fitted
+
+
+def test_twice_the_pairs_keep_twice_the_activations() -> None:
+    objective, corpus = small_objective(), corpus_of((9, 9))
+    half, whole = (try_batch(objective, worst_batch(corpus, size), FP32).activations for size in (500, 1000))
+    assert whole == pytest.approx(2 * half, rel=0.02)  # positions' table and masks aside
+
+
+def test_trying_changes_nothing() -> None:
+    objective = small_objective()
+    before = [parameter.clone() for parameter in objective.parameters()]
+    try_batch(objective, worst_batch(corpus_of((9, 9)), 200), FP32)
+    assert all(map(torch.equal, before, objective.parameters()))
+    assert all(parameter.grad is None for parameter in objective.parameters())
+
+
+@pytest.mark.parametrize("free", [4_000_000, 20_000_000])
+def test_what_is_found_fits_and_little_more_would(free: int) -> None:
+    objective, corpus = small_objective(), corpus_of((9, 9), (3, 2))
+    found = fit_batch_tokens(objective, corpus, FP32, free, update_tokens=10**6)
+    assert USABLE * 0.8 * free < try_worst_batch(objective, corpus, found, FP32, free).total < free
+    with pytest.raises(TrainingError, match=r"does not fit into the .* free; lower training\.batch_tokens"):
+        try_worst_batch(objective, corpus, round(1.3 * found), FP32, free)
+
+
+def test_an_update_that_fits_is_taken_whole() -> None:
+    assert fit_batch_tokens(small_objective(), corpus_of((9, 9)), FP32, 10**9, update_tokens=997) == 997
+    assert fit_batch_tokens(small_objective(), corpus_of((9, 9)), FP32, None, update_tokens=997) == 997
+
+
+class Limited(Objective):
+    """Runs out of memory beyond some positions, as a GPU does that other programs use too."""
+
+    limit = 500
+
+    def forward(self, batch: Batch) -> LossSums:
+        if batch.tgt_out.numel() > self.limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+        return super().forward(batch)
+
+
+def test_a_size_that_fails_is_made_smaller_until_one_does_not() -> None:
+    objective = Limited(small_objective().model, 0.1)
+    found = fit_batch_tokens(objective, corpus_of((9, 9)), FP32, 10**12, update_tokens=5000)
+    assert 0.75 * objective.limit < found < objective.limit + 10
+    with pytest.raises(TrainingError, match=r"500 pairs of 10 pieces, does not fit into the memory of cpu; lower"):
+        try_worst_batch(objective, corpus_of((9, 9)), 5000, FP32, None)
+
+
+def test_if_not_even_one_pair_fits_the_model_is_too_large() -> None:
+    with pytest.raises(TrainingError, match=r"1 pairs of 10 pieces.*or take a smaller model"):
+        fit_batch_tokens(small_objective(), corpus_of((9, 9)), FP32, 200_000, update_tokens=5000)
+
+
+def test_another_error_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Objective, batch: Batch) -> LossSums:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Objective, "forward", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        try_batch(small_objective(), worst_batch(corpus_of((9, 9)), 100), FP32)
+
+
+def auto(update_tokens: int) -> TrainingConfig:
+    return TrainingConfig.model_validate({"max_steps": 1, "batch_tokens": "auto", "update_tokens": update_tokens})
+
+
+@pytest.mark.parametrize(
+    ("update", "largest", "processes", "tokens", "count"),
+    [
+        (25_000, 8192, 1, 6250, 4),
+        (25_000, 8192, 3, 4167, 6),
+        (25_000, 25_000, 1, 25_000, 1),
+        (25_000, 90_000, 2, 12_500, 2),
+        (100, 33, 1, 25, 4),
+    ],
+)
+def test_an_update_in_numbers(update: int, largest: int, processes: int, tokens: int, count: int) -> None:
+    settings = in_numbers(auto(update), largest, processes)
+    assert (settings.positions, settings.batches_per_update, settings.update_tokens) == (tokens, count, None)
+    assert found_before(auto(update), settings) == settings
+    assert found_before(auto(2 * update), settings) == auto(2 * update)
+
+
+def trained(config: Path, *overrides: str) -> RunFolder:
+    run = run_named("run")
+    train(load_config(config, overrides), run)
+    return run
+
+
+AUTO = ("training.batch_tokens=auto", "training.update_tokens=600", "training.max_steps=4")
+
+
+def test_a_run_finds_its_batches_and_a_resume_keeps_them(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nmt.training.trainer, "fit_batch_tokens", lambda *arguments: 250)
+    found: Config = trained(copy_task, *AUTO).config()
+    assert (found.training.batch_tokens, found.training.batches_per_update) == (200, 3)
+    assert "memory " in capsys.readouterr().err
+
+    def not_again(*arguments: object) -> int:
+        raise AssertionError("a resumed run was fitted anew")
+
+    monkeypatch.setattr(nmt.training.trainer, "fit_batch_tokens", not_again)
+    assert trained(copy_task, *AUTO, "training.max_steps=6").config().training.batch_tokens == 200
+    with pytest.raises(RunError, match=r"begun with training\.batch_tokens: 200, not auto"):
+        trained(copy_task, *AUTO, "training.update_tokens=700", "training.max_steps=8")
+
+
+def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.training.trainer, "free_memory", lambda device: 300_000)
+    with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
+        trained(copy_task)
+    assert not (Path("runs/run") / "metrics.jsonl").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_free_memory_is_what_the_kernel_says() -> None:
+    free = free_memory(torch.device("cpu"))
+    assert free is not None
+    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    assert 0 < free < 1024 * int(total.split()[1])
+    assert longest(corpus_of((3, 7), (5, 2))) == 8
+
+
+PAGE_FAULTS = """
+import resource, sys, torch
+from nmt.device import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+x = torch.ones(4_000_000)
+for _ in range(3):
+    x + 1
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    x + 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_freed_memory_is_kept() -> None:
+    def faults(how: str) -> int:
+        return int(subprocess.run([sys.executable, "-c", PAGE_FAULTS, how], capture_output=True, check=True).stdout)
+
+    assert faults("keep") < 2000  # of 20 x 16 MB, which are 80,000 pages
+
+
+def test_half_precision_keeps_fewer_bytes() -> None:
+    objective: Objective = small_objective(dropout=0.0)
+    batch = worst_batch(corpus_of((9, 9)), 1000)
+    full: Tensor | int = try_batch(objective, batch, FP32).activations
+    assert try_batch(objective, batch, torch.bfloat16).activations < full
