@@ -284,7 +284,8 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
 
 def print_table(results: list[dict[str, Any]]) -> None:
     """The figures as Markdown."""
-    print("| pairs | encode, pairs/s | of SentencePiece's own: with its threads, a process a core | private memory, peak (added) | first batch | plan |"
+    print("| pairs | encode, pairs/s | of SentencePiece's own (threads, processes) | private memory, peak (added) |"
+          " first batch | plan |"
           " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |")  # fmt: skip
     print("|" + " --- |" * 9)
     for of in results:

@@ -298,15 +298,23 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work() -> None:
     program = """
 import os, signal
+from types import SimpleNamespace
 import numpy as np, torch
 import nmt.data.batches as batches
 original = batches.DataLoader
 batches.DataLoader = lambda *args, **settings: original(*args, **{**settings, "num_workers": 1})
 signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
-loader = iter(batches.batch_loader([([4], [5])], [np.array([0])] * 40, torch.device("cpu")))
+side = SimpleNamespace(gather=lambda pairs: (np.array([4]), np.array([1])))
+corpus = SimpleNamespace(src=side, tgt=side)
+loader = iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu")))
 next(loader)
 os.killpg(0, signal.SIGTERM)
 print(sum(1 for batch in loader))
+side.gather = None
+next(iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu"))))  # an error, and the process ends
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, timeout=60
+    )
     assert result.stdout.split() == ["signalled", "39"], result.stderr
+    assert "'NoneType' object is not callable" in result.stderr

@@ -5,7 +5,7 @@ Shapes: B batch, S source length, T target length.
 
 import dataclasses
 import itertools
-import signal
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -223,10 +223,13 @@ class _Batches(Dataset[Batch]):
         return _batch(self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs))
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
-    """A launcher signals whole groups of processes, and the trainer still needs its loaders until it has saved."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+def _leave_the_group(worker: int) -> None:
+    """A launcher or a terminal signals whole groups of processes, and the trainer needs its loaders until it has saved.
+
+    They must not ignore the signals: by SIGTERM the trainer itself ends them.
+    """
+    if hasattr(os, "setsid"):
+        os.setsid()
 
 
 def batch_loader(corpus: EncodedCorpus, plan: Plan, device: torch.device) -> DataLoader[Batch]:
@@ -237,6 +240,6 @@ def batch_loader(corpus: EncodedCorpus, plan: Plan, device: torch.device) -> Dat
         batch_size=None,  # an item is a batch already
         num_workers=2 if on_gpu else 0,
         pin_memory=on_gpu,
-        worker_init_fn=_leave_signals_to_the_trainer,
+        worker_init_fn=_leave_the_group,
         generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's
     )

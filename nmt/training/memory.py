@@ -138,6 +138,7 @@ def fit_batch_tokens(
             try_batch(objective, worst_batch(corpus, batch_tokens), dtype)
         except TrainingError:
             rows = rows * 4 // 5
+            torch.cuda.empty_cache()  # what the failed batch left in pieces; nothing where there is no GPU
         else:
             return batch_tokens
     raise _too_large(1, width, next(objective.parameters()).device, free)

@@ -46,7 +46,7 @@ from nmt.training.stopping import seconds_left, stop_reason, total_steps
 FREE_TO_CHANGE = {
     "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
     "training": {
-        "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile",
+        "max_steps", "max_epochs", "max_minutes", "device", "threads",
         "validate_every", "log_every", "patience", "keep_checkpoints",
     },
     "decoding": {"*"},
@@ -61,11 +61,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     if there is one). Raises `NmtError`s: for what is wrong before the start, `TrainingError` for what makes going
     on impossible, `InterruptedTrainingError` after a signal, with everything saved.
     """
-    if config.training.batch_tokens != "auto" and config.training.batches_per_update < ranks.size:
-        raise ConfigError(
-            f"training.batches_per_update ({config.training.batches_per_update}) is less than the {ranks.size} "
-            f"processes, which share an update's batches; set training.batches_per_update={ranks.size}, or a multiple"
-        )
+    _check_processes(config, ranks)
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
     step = ranks.from_main(lambda: _step_to_begin_at(config, run, mode, monitor))
     if step is None:
@@ -82,6 +78,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             raise RunError("the machines do not see the same training corpus; train in a folder that they share")
         if step:
             config = _as_begun(config, run)
+            _check_processes(config, ranks)
         trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
         if step:
             trainer.resume(run.checkpoints / str(step))
@@ -90,6 +87,15 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             write_text(run.config_file, to_yaml(trainer.config))
             run.remember_as_latest()
         trainer.run()
+
+
+def _check_processes(config: Config, ranks: Ranks) -> None:
+    count = config.training.batches_per_update
+    if config.training.batch_tokens != "auto" and count < ranks.size:
+        raise ConfigError(
+            f"training.batches_per_update ({count}) is less than the {ranks.size} processes, which share an update's "
+            f"batches; set training.batches_per_update={ranks.size}, or a multiple"
+        )
 
 
 def _as_begun(config: Config, run: RunFolder) -> Config:
@@ -151,8 +157,6 @@ class Trainer:
         self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         self.model.to(prepared.device)
         self.objective = Objective(self.model, config.training.label_smoothing)
-        if config.training.compile:
-            self.objective.compile_states()
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, config.training)
         # Only fp16 has a range so small that the loss must be scaled into it.
