@@ -261,6 +261,9 @@ class TrainingConfig(Section):
     """Gradients are scaled down to this global norm; `null` leaves them."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Of the matrix products; `auto` is bf16 on a GPU that has it, else fp32."""
+    compile: bool = False
+    """Have torch.compile fuse what stands between the matrix products, for batches of any shape at once. For GPUs: on
+    a CPU it takes minutes and gains nothing."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`. With `auto` and `cuda`,
     several processes take a GPU each."""

@@ -100,3 +100,21 @@ def test_only_real_positions_count() -> None:
     parameters = list(model.parameters())
     of_ours = torch.autograd.grad(sums.smoothed, parameters)
     torch.testing.assert_close(of_ours, torch.autograd.grad(expected, parameters), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -> None:
+    """What `training.compile` compiles, by a back end that runs the graph as it is."""
+    config = ModelConfig(d_model=8, num_heads=2, d_ff=16, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+    model = build_model(config, 20, 20)
+    plain, compiled = Objective(model, 0.1), Objective(model, 0.1)
+    compiled.compile_states(backend="aot_eager")
+    torch._dynamo.utils.counters.clear()
+    for rows, src, tgt in ((4, 5, 3), (6, 5, 7), (3, 9, 4), (5, 2, 6), (8, 12, 11), (7, 3, 3), (2, 8, 10)):
+        batch = collate([([5] * src, [6] * tgt), *[([7] * (src - 1), [8] * (tgt - 1))] * (rows - 1)])
+        results = []
+        for objective in (plain, compiled):
+            sums = objective(batch)
+            results.append((sums.smoothed, *torch.autograd.grad(sums.smoothed, list(model.parameters()))))
+        torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3

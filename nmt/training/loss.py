@@ -125,10 +125,15 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.states = model.states
+
+    def compile_states(self, backend: str = "inductor") -> None:
+        """Compile the model, not the loss, whose matrix products are all; once for batches of any shape."""
+        self.states = torch.compile(self.model.states, dynamic=True, backend=backend)
 
     def forward(self, batch: Batch) -> LossSums:
         """The sums over a batch that is on the model's device."""
-        states = self.model.states(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, D)
+        states = self.states(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, D)
         return cross_entropy_sums(
             states.flatten(0, 1)[batch.tgt_positions],  # (N, D)
             self.model.output.weight,

@@ -46,7 +46,7 @@ from nmt.training.stopping import seconds_left, stop_reason, total_steps
 FREE_TO_CHANGE = {
     "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
     "training": {
-        "max_steps", "max_epochs", "max_minutes", "device", "threads",
+        "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile",
         "validate_every", "log_every", "patience", "keep_checkpoints",
     },
     "decoding": {"*"},
@@ -157,6 +157,8 @@ class Trainer:
         self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         self.model.to(prepared.device)
         self.objective = Objective(self.model, config.training.label_smoothing)
+        if config.training.compile:
+            self.objective.compile_states()
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, config.training)
         # Only fp16 has a range so small that the loss must be scaled into it.
