@@ -36,22 +36,12 @@ from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder, write_text
 from nmt.training.interruption import collected_signals, plain_messages
 from nmt.training.loss import Objective
-from nmt.training.memory import fit_batch_tokens, found_before, free_memory, in_numbers, size, try_worst_batch
+from nmt.training.memory import fit_batch_tokens, free_memory, in_numbers, size, try_worst_batch
 from nmt.training.monitor import Interval, Monitor, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preflight import Prepared, check_disk, describe, prepare
+from nmt.training.resuming import as_begun, check_same
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
-
-# What a resumed run may change: nothing that the weights so far hang on.
-FREE_TO_CHANGE = {
-    "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
-    "training": {
-        "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile",
-        "validate_every", "log_every", "patience", "keep_checkpoints",
-    },
-    "decoding": {"*"},
-    "evaluation": {"*"},
-}  # fmt: skip
 
 
 def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE) -> None:
@@ -77,7 +67,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
         if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
             raise RunError("the machines do not see the same training corpus; train in a folder that they share")
         if step:
-            config = _as_begun(config, run)
+            config = as_begun(config, run)
             _check_processes(config, ranks)
         trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
         if step:
@@ -98,13 +88,6 @@ def _check_processes(config: Config, ranks: Ranks) -> None:
         )
 
 
-def _as_begun(config: Config, run: RunFolder) -> Config:
-    """`config` with the batches that `training.batch_tokens: auto` found when the run was begun."""
-    if config.training.batch_tokens != "auto":
-        return config
-    return config.model_copy(update={"training": found_before(config.training, run.config().training)})
-
-
 def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monitor) -> int | None:
     """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished; rank 0 decides."""
     if mode == "fresh" and run.path.exists():
@@ -113,7 +96,7 @@ def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monito
     if mode == "resume" and not steps:
         raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
     if steps:
-        _check_same(run.config(), _as_begun(config, run), run)
+        check_same(run.config(), as_begun(config, run), run)
         reason = stop_reason(read_progress(run.checkpoints / str(steps[-1])), config.training)
         if reason:
             run.remember_as_latest()
@@ -380,27 +363,3 @@ class Trainer:
 def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     """What dropout hangs on: not on the process, nor on what was drawn before, so a checkpoint needs no generator."""
     return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
-
-
-def _check_same(old: Config, new: Config, run: RunFolder) -> None:
-    """`RunError` if a run is to go on with settings that its weights so far were not made with."""
-    asked = new.model_dump()
-    weights = [[files.weight for files in config.data.train] for config in (old, new)]
-    if weights[0] != weights[1]:
-        raise RunError(
-            f"{run.path}: this run was begun with the weights {_listed(weights[0])} of data.train, not "
-            f"{_listed(weights[1])}; set them back, start over with --fresh, or take another --name"
-        )
-    for section, fields in old.model_dump().items():
-        free = FREE_TO_CHANGE.get(section, set())
-        for field, old_value in fields.items():
-            new_value = asked[section][field]
-            if old_value != new_value and not free & {field, "*"}:
-                raise RunError(
-                    f"{run.path}: this run was begun with {section}.{field}: {old_value}, not {new_value}; "
-                    f"set it back, start over with --fresh, or take another --name"
-                )
-
-
-def _listed(weights: list[float]) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
