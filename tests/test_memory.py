@@ -242,22 +242,24 @@ import resource, sys, torch
 from nmt.device import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
-x = torch.ones(4_000_000)
-for _ in range(3):
-    x + 1
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+x = torch.ones(16_000_000)
+faults = []
 for _ in range(20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     x + 1
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sum(count > 1000 for count in faults))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_freed_memory_is_kept() -> None:
-    def faults(how: str) -> int:
+    def times_mapped(how: str) -> int:
         return int(subprocess.run([sys.executable, "-c", PAGE_FAULTS, how], capture_output=True, check=True).stdout)
 
-    assert faults("keep") < 2000  # of 20 x 16 MB, which are 80,000 pages
+    # Kept, 64 MB are new until the heap has a place for them that no smaller block takes.
+    assert times_mapped("keep") <= 10
+    assert times_mapped("leave") == 20
 
 
 def test_half_precision_keeps_fewer_bytes() -> None:
