@@ -1,4 +1,4 @@
-"""The configuration of a run: six sections, each documented where it is defined.
+"""The configuration of a run: seven sections, each documented where it is defined.
 
 A YAML file is parsed once (config_file.py) into these frozen objects; every part of the program is then
 given its own section and nothing else. What the file may hold is exactly what the classes below hold.
@@ -186,6 +186,45 @@ class TokenizerConfig(Section):
     SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
 
 
+class AugmentationConfig(Section):
+    """What is done to training pairs, anew each time they are seen; validation and translation see none of it."""
+
+    subword_sampling: Rate = 0.0
+    """Words are cut into pieces at random: with `tokenizer.type: bpe`, each merge is left out with this probability
+    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual), with `unigram`, cuts are drawn in proportion to their
+    probability to this power (Kudo 2018; 0.1 to 0.5)."""
+    src_word_dropout: Rate = 0.0
+    """Each source piece is hidden behind `<unk>` with this probability (Sennrich et al. 2016)."""
+    tgt_word_dropout: Rate = 0.0
+    """The same of what the decoder reads; what it should say stays."""
+    upper_case: Rate = 0.0
+    """Share of the sources that are put in capitals, like those that follow for inputs as people type them;
+    what they should be translated into stays."""
+    lower_case: Rate = 0.0
+    """Share of the sources that are put in small letters."""
+    drop_punctuation: Rate = 0.0
+    """Share of the sources that lose their punctuation marks."""
+    join: Rate = 0.0
+    """Share of the batches whose pairs are joined two by two, for inputs of more than one sentence."""
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether sentences are cut into pieces anew."""
+        return any((self.subword_sampling, self.upper_case, self.lower_case, self.drop_punctuation))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is done at all."""
+        return self.changes_text or any((self.src_word_dropout, self.tgt_word_dropout, self.join))
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.upper_case + self.lower_case + self.drop_punctuation > 1:
+            raise ValueError("augmentation.upper_case, lower_case and drop_punctuation exclude each other: they may "
+                             "sum to 1 at most")  # fmt: skip
+        return self
+
+
 class ModelConfig(Section):
     """The encoder-decoder Transformer (Vaswani et al. 2017)."""
 
@@ -257,6 +296,9 @@ class TrainingConfig(Section):
     """AdamW's two decay rates."""
     label_smoothing: Rate = 0.1
     """Share of the target probability that is spread over the whole vocabulary (Szegedy et al. 2016)."""
+    r_drop: Annotated[float, Field(ge=0)] = 0.0
+    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, with two dropout masks, and the two must agree;
+    5 is usual. 0 leaves it out. It makes an update cost twice as much."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Gradients are scaled down to this global norm; `null` leaves them."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -353,6 +395,8 @@ class Config(Section):
     """Which text is read, and in which languages."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """How text becomes pieces."""
+    augmentation: AugmentationConfig = AugmentationConfig()
+    """What is done to training pairs each time they are seen."""
     model: ModelConfig = ModelConfig()
     """The shape of the network."""
     training: TrainingConfig
@@ -366,6 +410,11 @@ class Config(Section):
     def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
             raise ValueError("model.tie_embeddings: all needs tokenizer.joint: true; else use `decoder` or `none`")
+        if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
+            raise ValueError(
+                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "
+                f"tokenizer has one way to write a word"
+            )
         # One more than the pieces: the target carries <s> or </s>, the source </s>.
         for key, value in (
             ("data.max_length", self.data.max_length),

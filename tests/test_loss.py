@@ -102,6 +102,59 @@ def test_only_real_positions_count() -> None:
     torch.testing.assert_close(of_ours, torch.autograd.grad(expected, parameters), rtol=1e-4, atol=1e-5)
 
 
+def r_drop_written_out(z: Tensor, y: Tensor, targets: Tensor, smoothing: float, alpha: float) -> Tensor:
+    """Equation 4 of Liang et al. 2021, halved, from the logits of two passes, with torch's own losses."""
+    cross_entropies = [F.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing) for x in (z, y)]
+    p, q = z.log_softmax(1), y.log_softmax(1)
+    divergence = F.kl_div(q, p, reduction="sum", log_target=True) + F.kl_div(p, q, reduction="sum", log_target=True)
+    return (cross_entropies[0] + cross_entropies[1] + alpha * divergence / 2) / 2
+
+
+def test_r_drop_by_hand() -> None:
+    # p = (1/2, 1/2) and q = (1/4, 3/4), target 0: CE = ln 2 and ln 4; KL(p||q) = ln(2/sqrt 3) = 0.143841,
+    # KL(q||p) = ln 2 + ln(1/4) / 4 + 3/4 ln(3/4) = 0.130812; (0.693147 + 1.386294) / 2 + 5/4 (0.143841 + 0.130812)
+    weight = torch.eye(2)
+    states = torch.tensor([[0.5, 0.5], [0.25, 0.75]]).log()
+    sums = cross_entropy_sums(states, weight, torch.tensor([0]), 0.0, r_drop=5.0)
+    assert sums.smoothed.item() == pytest.approx(1.039721 + 0.343316, abs=1e-5)
+    assert sums.cross_entropy.item() == pytest.approx(1.039721, abs=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+@pytest.mark.parametrize("alpha", [0.5, 5.0])
+def test_r_drop_is_the_formula_and_so_is_its_gradient(
+    chunk: int, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "MIN_CHUNK", chunk)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", chunk)
+    torch.manual_seed(0)
+    states, weight = torch.randn(2 * 20, 6, requires_grad=True), torch.randn(11, 6, requires_grad=True)
+    targets = torch.randint(11, (20,))
+    sums = cross_entropy_sums(states, weight, targets, 0.1, alpha)
+    logits = states @ weight.t()
+    expected = r_drop_written_out(logits[:20], logits[20:], targets, 0.1, alpha)
+    torch.testing.assert_close(sums.smoothed, expected)
+    ours = torch.autograd.grad(3 * sums.smoothed, (states, weight))
+    torch.testing.assert_close(ours, torch.autograd.grad(3 * expected, (states, weight)), rtol=1e-4, atol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        halved = cross_entropy_sums(states, weight, targets, 0.1, alpha)
+    torch.testing.assert_close(halved.smoothed, expected, rtol=3e-2, atol=0)
+
+
+def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
+    """Without dropout the passes agree, and the loss is that of one; with it they do not."""
+    batch = collate([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
+    for dropout in (0.0, 0.5):
+        model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
+        plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
+        model.eval()
+        torch.testing.assert_close(twice(batch).smoothed, plain(batch).smoothed)
+        without = plain(batch).smoothed
+        model.train()
+        difference = (twice(batch).smoothed - without).item()
+        assert difference == pytest.approx(0, abs=1e-4) if dropout == 0 else difference > 0.1
+
+
 @pytest.mark.slow
 def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -> None:
     """What `training.compile` compiles, by a back end that runs the graph as it is."""

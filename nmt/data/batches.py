@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nmt.data.dataset import EncodedCorpus
+from nmt.data.augmentation import Augmentation, Augmented
+from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from nmt.masks import padding_mask
 
 Ids = Sequence[int] | NDArray[np.integer]
-Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
-"""Sequences of ids, one after the other, and the length of each."""
 Plan = list[NDArray[np.integer]]
 """The numbers of the pairs of each batch."""
 
@@ -82,7 +81,8 @@ def pad(sequences: Sequence[Ids], first: Sequence[int] = (), last: Sequence[int]
 
 def collate(pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad pairs of ids (without `<s>` and `</s>`) into a `Batch`."""
-    return _batch(_joined([src for src, _ in pairs]), _joined([tgt for _, tgt in pairs]))
+    src, tgt = _joined([src for src, _ in pairs]), _joined([tgt for _, tgt in pairs])
+    return _batch(Augmented(src, tgt, tgt[0]))
 
 
 def _joined(sequences: Sequence[Ids]) -> Ragged:
@@ -103,15 +103,15 @@ def _pad(
     return torch.from_numpy(padded)
 
 
-def _batch(src: Ragged, tgt: Ragged) -> Batch:
+def _batch(pairs: Augmented) -> Batch:
     """A `Batch` of pairs whose sides' ids stand one after the other."""
-    src_ids, tgt_out = _pad(*src, last=[EOS_ID]), _pad(*tgt, last=[EOS_ID])
-    tgt_lengths = tgt[1]
+    src_ids, tgt_out = _pad(*pairs.src, last=[EOS_ID]), _pad(*pairs.tgt, last=[EOS_ID])
+    tgt_lengths = pairs.tgt[1]
     is_real = np.arange(tgt_out.shape[1]) <= tgt_lengths[:, None]  # </s> is
     return Batch(
         src_ids=src_ids,
         src_mask=padding_mask(src_ids, PAD_ID),
-        tgt_in=_pad(*tgt, first=[BOS_ID]),
+        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, first=[BOS_ID]),
         tgt_out=tgt_out,
         tgt_positions=torch.from_numpy(np.flatnonzero(is_real).astype(np.int64)),
         num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
@@ -211,16 +211,23 @@ def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
 
 
 class _Batches(Dataset[Batch]):
-    def __init__(self, corpus: EncodedCorpus, plan: Plan) -> None:
+    def __init__(
+        self, corpus: EncodedCorpus, plan: Plan, numbers: Sequence[int], augmentation: Augmentation | None
+    ) -> None:
         self._corpus = corpus
-        self._plan = plan
+        self._plan = [plan[number] for number in numbers]
+        self._numbers = numbers
+        self._augmentation = augmentation
 
     def __len__(self) -> int:
         return len(self._plan)
 
     def __getitem__(self, index: int) -> Batch:
         pairs = self._plan[index]
-        return _batch(self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs))
+        src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
+        if self._augmentation is None:
+            return _batch(Augmented(src, tgt, tgt[0]))
+        return _batch(self._augmentation(self._numbers[index], src, tgt))
 
 
 def _leave_the_group(worker: int) -> None:
@@ -232,13 +239,22 @@ def _leave_the_group(worker: int) -> None:
         os.setsid()
 
 
-def batch_loader(corpus: EncodedCorpus, plan: Plan, device: torch.device) -> DataLoader[Batch]:
-    """A DataLoader of the plan's batches, in its order; for a GPU they are made in two other processes."""
+def batch_loader(
+    corpus: EncodedCorpus,
+    plan: Plan,
+    device: torch.device,
+    numbers: Sequence[int] | None = None,
+    augmentation: Augmentation | None = None,
+) -> DataLoader[Batch]:
+    """A DataLoader of the plan's batches, or of those with the given `numbers`, in their order.
+
+    They are made ahead in other processes: for a GPU in two, for a CPU in one if there is something to augment.
+    """
     on_gpu = device.type == "cuda"
     return DataLoader(
-        _Batches(corpus, plan),
+        _Batches(corpus, plan, range(len(plan)) if numbers is None else numbers, augmentation),
         batch_size=None,  # an item is a batch already
-        num_workers=2 if on_gpu else 0,
+        num_workers=2 if on_gpu else int(augmentation is not None),
         pin_memory=on_gpu,
         worker_init_fn=_leave_the_group,
         generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's

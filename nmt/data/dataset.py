@@ -33,6 +33,9 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.errors import DataError
 from nmt.runs import read_json, replacing, write_json
 
+Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
+"""Sequences of ids, one after the other, and the length of each."""
+
 _FORMAT = 2  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
 _SIDES = ("src", "tgt")
 _PAIRS_MAPPED = 1 << 11  # after so many, the pages that were read are let go
@@ -56,8 +59,8 @@ class EncodedSide:
         start = int(self._starts[index])
         return self._ids[start : start + int(self.lengths[index])]
 
-    def gather(self, pairs: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-        """The ids of several lines, one after the other, and the length of each."""
+    def gather(self, pairs: NDArray[np.integer]) -> Ragged:
+        """The ids of several lines."""
         lengths = self.lengths[pairs]
         ends = np.cumsum(lengths, dtype=np.int64)
         # Line k's ids stand at starts[k] + 0, 1, 2, ... and here from ends[k] - lengths[k] on.

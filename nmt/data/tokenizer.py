@@ -43,6 +43,9 @@ class Tokenizer(Protocol):
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         """`encode` of each, in less time."""
 
+    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
+        """One of the ways to write the line in pieces, decided by the seed; see `augmentation.subword_sampling`."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The line that the ids spell; special ids are passed over."""
 
@@ -105,6 +108,12 @@ class SentencePieceTokenizer:
         ids: list[list[int]] = self._processor.encode([normalize(line) for line in lines], num_threads=threads)
         return ids
 
+    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
+        # SentencePiece has one generator for all; seeded for each line, what it draws hangs on nothing else.
+        sentencepiece.set_random_generator_seed(seed)
+        ids: list[int] = self._processor.encode(normalize(line), enable_sampling=True, alpha=alpha, nbest_size=-1)
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._processor.decode([int(index) for index in ids if index > UNK_ID])
         return text
@@ -152,6 +161,9 @@ class WordTokenizer:
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         return [self.encode(line) for line in lines]  # no time is lost between the lines, nor has Python threads for it
+
+    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
+        return self.encode(line)  # there is one way
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._vocabulary.words[index] for index in ids if index > UNK_ID)

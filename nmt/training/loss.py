@@ -29,10 +29,13 @@ class LossSums(NamedTuple):
     """Without smoothing: comparable between settings, and e to the mean of it is the perplexity; (), nats."""
 
 
-def cross_entropy_sums(states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float) -> LossSums:
+def cross_entropy_sums(
+    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, r_drop: float = 0.0
+) -> LossSums:
     """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
 
-    (N, D), (V, D), (N,) int64 -> two sums. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
+    (N, D), (V, D), (N,) int64 -> two sums. With `r_drop` > 0, its weight alpha, states are those of two passes, (2N, D),
+    and what is minimised holds their divergence too. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
     the matrix products are made in its type, the softmax in fp32.
     """
     device = states.device.type
@@ -40,6 +43,8 @@ def cross_entropy_sums(states: Tensor, weight: Tensor, targets: Tensor, label_sm
         dtype = torch.get_autocast_dtype(device)
         states, weight = states.to(dtype), weight.to(dtype)
     with torch.autocast(device, enabled=False):
+        if r_drop:
+            return LossSums(*_r_drop(states, weight, targets, label_smoothing, r_drop))
         return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing))
 
 
@@ -118,13 +123,86 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 _smoothed_cross_entropy: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
 
 
+class _RDrop(torch.autograd.Function):
+    """R-Drop's loss of two passes over the same positions, and its gradients, a chunk of positions at a time.
+
+    With p and q the two passes' distributions, CE their smoothed cross-entropies (as above), the loss of a position is
+
+        (CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))
+
+    which is half of equation 4 of Liang et al. 2021, so that it stays comparable to one pass alone. Of logits z with
+    p = softmax(z), and with d = log p - log q:
+
+        dKL(p || q) / dz = p (d - KL(p || q))          dKL(q || p) / dz = p - q
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, alpha: float
+    ) -> tuple[Tensor, Tensor]:
+        wanted = states.requires_grad or weight.requires_grad
+        share = 1.0 - label_smoothing
+        uniform = label_smoothing / len(weight)
+        first, second = states.chunk(2)  # (N, D) each
+        size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // 2)
+        sum_lse = states.new_zeros((), dtype=torch.float32)
+        sum_target, sum_kl = torch.zeros_like(sum_lse), torch.zeros_like(sum_lse)
+        d_states = torch.empty_like(states)  # (2N, D)
+        d_first, d_second = d_states.chunk(2)
+        d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
+        for start in range(0, len(first), size):
+            chunk = slice(start, start + size)
+            ids = targets[chunk, None]  # (C, 1)
+            log_p, log_q = (torch.mm(rows[chunk], weight.t()).float() for rows in (first, second))  # (C, V)
+            for logits in (log_p, log_q):
+                lse = logits.logsumexp(1, keepdim=True)  # (C, 1)
+                sum_lse += lse.sum()
+                sum_target += logits.gather(1, ids).sum()
+                logits -= lse
+            p, q = log_p.exp(), log_q.exp()  # (C, V)
+            d = log_p.sub_(log_q)  # (C, V)
+            kl_pq = torch.einsum("cv,cv->c", p, d)[:, None]  # (C, 1)
+            kl_qp = -torch.einsum("cv,cv->c", q, d)[:, None]
+            sum_kl += (kl_pq + kl_qp).sum()
+            if wanted:
+                # Of z: p / 2 + alpha / 4 (p (d - KL(p||q)) + p - q), and of the other with d turned round.
+                d *= alpha / 4
+                both = (alpha / 4) * (p - q)  # (C, V)
+                d_p = p.mul_(d + (0.5 - alpha / 4 * kl_pq)).add_(both)
+                d_q = q.mul_(d.neg_().add_(0.5 - alpha / 4 * kl_qp)).sub_(both)
+                for d_logits, rows, d_rows in ((d_p, first, d_first), (d_q, second, d_second)):
+                    d_logits.scatter_add_(1, ids, torch.full_like(ids, -share / 2, dtype=d_logits.dtype))
+                    d_logits = d_logits.to(weight.dtype)
+                    torch.mm(d_logits, weight, out=d_rows[chunk])
+                    d_weight += torch.mm(d_logits.t(), rows[chunk])
+        row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
+        if wanted:
+            d_states -= (uniform / 2) * row_sum
+            d_weight -= (uniform / 2) * state_sum
+            ctx.save_for_backward(d_states, d_weight.to(weight.dtype))
+        cross_entropy = (sum_lse - sum_target) / 2
+        smoothed = (sum_lse - share * sum_target - uniform * (row_sum @ state_sum)) / 2 + alpha / 4 * sum_kl
+        ctx.mark_non_differentiable(cross_entropy)
+        return smoothed, cross_entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        d_states, d_weight = ctx.saved_tensors
+        return d_states * d_smoothed, d_weight * d_smoothed, None, None, None
+
+
+_r_drop: Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]] = _RDrop.apply
+
+
 class Objective(nn.Module):
     """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
 
-    def __init__(self, model: Seq2SeqModel, label_smoothing: float) -> None:
+    def __init__(self, model: Seq2SeqModel, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
         self.states = model.states
 
     def compile_states(self, backend: str = "inductor") -> None:
@@ -132,11 +210,14 @@ class Objective(nn.Module):
         self.states = torch.compile(self.model.states, dynamic=True, backend=backend)
 
     def forward(self, batch: Batch) -> LossSums:
-        """The sums over a batch that is on the model's device."""
-        states = self.states(batch.src_ids, batch.src_mask, batch.tgt_in)  # (B, T, D)
+        """The sums over a batch that is on the model's device; R-Drop's while the model is being trained."""
+        passes = 2 if self.r_drop and self.model.training else 1
+        src_ids, src_mask, tgt_in = (side.repeat(passes, 1) for side in (batch.src_ids, batch.src_mask, batch.tgt_in))
+        states = self.states(src_ids, src_mask, tgt_in).unflatten(0, (passes, -1))  # (passes, B, T, D)
         return cross_entropy_sums(
-            states.flatten(0, 1)[batch.tgt_positions],  # (N, D)
+            states.flatten(1, 2)[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)
             self.model.output.weight,
             batch.tgt_out.flatten()[batch.tgt_positions],
             self.label_smoothing,
+            self.r_drop if passes == 2 else 0.0,
         )

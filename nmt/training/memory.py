@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import TrainingConfig
+from nmt.data.augmentation import Reach
 from nmt.data.batches import Batch, collate
-from nmt.data.dataset import EncodedCorpus
 from nmt.data.vocabulary import UNK_ID
 from nmt.errors import TrainingError
 from nmt.training.interruption import is_out_of_memory
@@ -52,15 +52,9 @@ class MemoryAccount:
         )
 
 
-def worst_batch(corpus: EncodedCorpus, batch_tokens: int) -> Batch:
+def worst_batch(reach: Reach, batch_tokens: int) -> Batch:
     """A batch as large as any plan can make one: every pair as long as the longest, and no room left."""
-    width = longest(corpus)
-    return _batch_of(max(1, batch_tokens // width), width)
-
-
-def longest(corpus: EncodedCorpus) -> int:
-    """Positions of the longest sentence on either side, `</s>` included."""
-    return 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt))
+    return _batch_of(max(1, int(reach.stretch * batch_tokens) // reach.width), reach.width)
 
 
 def _batch_of(rows: int, width: int) -> Batch:
@@ -104,13 +98,13 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
 
 
 def try_worst_batch(
-    objective: Objective, corpus: EncodedCorpus, batch_tokens: int, dtype: torch.dtype, free: int | None
+    objective: Objective, reach: Reach, batch_tokens: int, dtype: torch.dtype, free: int | None
 ) -> MemoryAccount:
     """`try_batch` with the worst batch, unless small ones say already that it needs more than `free` bytes.
 
     On a CPU nothing refuses memory: a program that takes too much of it is killed without a word.
     """
-    batch = worst_batch(corpus, batch_tokens)
+    batch = worst_batch(reach, batch_tokens)
     rows, width = batch.tgt_out.shape
     if free is not None and rows > MORE:
         fixed, of_a_pair = _needs(objective, width, dtype)
@@ -120,22 +114,22 @@ def try_worst_batch(
 
 
 def fit_batch_tokens(
-    objective: Objective, corpus: EncodedCorpus, dtype: torch.dtype, free: int | None, update_tokens: int
+    objective: Objective, reach: Reach, dtype: torch.dtype, free: int | None, update_tokens: int
 ) -> int:
     """The largest `training.batch_tokens`, up to `update_tokens`, whose worst batch fits into `free` bytes.
 
     Two small batches tell what a pair takes; the batch that follows from it is tried, and made smaller until it fits.
     Raises `TrainingError` if not even one pair does.
     """
-    width = longest(corpus)
-    rows = update_tokens // width
+    width, stretch = reach.width, reach.stretch
+    rows = int(stretch * update_tokens) // width
     if free is not None and rows > MORE:
         fixed, of_a_pair = _needs(objective, width, dtype)
         rows = min(rows, int((USABLE * free - fixed) / of_a_pair))
     while rows > 0:
-        batch_tokens = min(update_tokens, (rows + 1) * width - 1)
+        batch_tokens = min(update_tokens, int(((rows + 1) * width - 1) / stretch))
         try:
-            try_batch(objective, worst_batch(corpus, batch_tokens), dtype)
+            try_batch(objective, worst_batch(reach, batch_tokens), dtype)
         except TrainingError:
             rows = rows * 4 // 5
             torch.cuda.empty_cache()  # what the failed batch left in pieces; nothing where there is no GPU

@@ -22,6 +22,7 @@ from nmt.checkpoint import (
 )
 from nmt.config import Config
 from nmt.config_file import to_yaml
+from nmt.data.augmentation import Augmentation, reach
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.data.mixture import pairs_of_epoch
 from nmt.decoding.torch_engine import TorchEngine
@@ -139,7 +140,7 @@ class Trainer:
         tokenizers = prepared.tokenizers
         self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         self.model.to(prepared.device)
-        self.objective = Objective(self.model, config.training.label_smoothing)
+        self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
             self.objective.compile_states()
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
@@ -169,15 +170,16 @@ class Trainer:
 
     def settle_memory(self) -> None:
         """Try the worst batch, so that memory never runs out later; first find its size, if that is left to us."""
-        config, prepared, corpus = self.config, self.prepared, self.prepared.corpus
+        config, prepared = self.config, self.prepared
+        batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
         free = free_memory(prepared.device)
         self.model.train()
         if config.training.update_tokens is not None:
-            fits = fit_batch_tokens(self.objective, corpus, prepared.dtype, free, config.training.update_tokens)
+            fits = fit_batch_tokens(self.objective, batches, prepared.dtype, free, config.training.update_tokens)
             largest = min(self.ranks.gather([fits]))
             settings = in_numbers(config.training, largest, self.ranks.size)
             self.config = config = config.model_copy(update={"training": settings})
-        account = try_worst_batch(self.objective, corpus, config.training.positions, prepared.dtype, free)
+        account = try_worst_batch(self.objective, batches, config.training.positions, prepared.dtype, free)
         self.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")
 
     def run(self) -> None:
@@ -222,10 +224,11 @@ class Trainer:
         count = self.config.training.batches_per_update
         while True:
             plan = self._plan()
-            updates = [plan[start : start + count] for start in range(self.progress.batch, len(plan), count)]
+            numbers = range(self.progress.batch, len(plan))
+            updates = [numbers[start : start + count] for start in range(0, len(numbers), count)]
             shares = [self.ranks.share(whole) or whole[:1] for whole in updates]
-            own = [batch for share in shares for batch in share]
-            loader = iter(batch_loader(self.prepared.corpus, own, self.prepared.device))
+            own = [number for share in shares for number in share]
+            loader = iter(batch_loader(self.prepared.corpus, plan, self.prepared.device, own, self._augmentation()))
             for whole, share in zip(updates, shares, strict=True):
                 batches = list(itertools.islice(loader, len(share)))
                 is_extra = self.ranks.rank >= len(whole)
@@ -253,6 +256,19 @@ class Trainer:
         settings, corpus, epoch = self.config.training, self.prepared.corpus, self.progress.epoch
         pairs = pairs_of_epoch(corpus.sizes, self.config.data, settings.seed, epoch)
         return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.positions, settings.seed, epoch, pairs)
+
+    def _augmentation(self) -> Augmentation | None:
+        """What is done to the batches of the current epoch."""
+        config = self.config
+        if not config.augmentation.is_on:
+            return None
+        return Augmentation(
+            config.augmentation,
+            self.prepared.tokenizers,
+            config.data.max_length,
+            config.training.seed,
+            self.progress.epoch,
+        )
 
     def _update(self, share: Share) -> None:
         """One change of the weights: the gradient of the mean loss over all target tokens of the update."""

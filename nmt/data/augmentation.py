@@ -1,0 +1,150 @@
+"""What is done to training pairs on their way into a batch, anew each time: subword sampling, word dropout, noise.
+
+Text is not kept for it: the ids of a pair spell its text. Everything random hangs on the seed, the epoch and the
+number of the batch in the epoch's plan, so it is the same after a resume, in any worker and in any process.
+"""
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.config import AugmentationConfig
+from nmt.data.dataset import EncodedCorpus, Ragged
+from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.data.vocabulary import UNK_ID
+
+# Sampled, a sentence has more pieces than the plan of the epoch counted. One that has more than this many times
+# the longest of its batch keeps its own pieces, so that a batch has a largest size.
+STRETCH = 1.5
+JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
+
+_PUNCTUATION = re.compile(r"(?<!\w)[^\w\s]+|[^\w\s]+(?!\w)")  # marks at the edge of a word: not those of "t-shirt"
+
+
+class Augmented(NamedTuple):
+    """The pairs of a batch as they will be seen this time."""
+
+    src: Ragged
+    tgt: Ragged
+    tgt_seen: NDArray[np.integer]
+    """The ids of `tgt` that the decoder reads; `<unk>` stands where word dropout hid one."""
+
+
+class Augmentation:
+    """`AugmentationConfig` at work on the batches of one epoch."""
+
+    def __init__(
+        self, config: AugmentationConfig, tokenizers: Tokenizers, max_length: int, seed: int, epoch: int
+    ) -> None:
+        self._config = config
+        self._tokenizers = tokenizers
+        self._max_length = max_length
+        self._seed = (seed, epoch)
+
+    def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
+        """The pairs of batch `number` of the epoch, changed."""
+        config = self._config
+        random = np.random.default_rng([*self._seed, 2, number])  # not the streams of the plan and of the mixture
+        if config.join and random.random() < config.join:
+            src, tgt = self._joined(src, tgt)
+        if config.changes_text:
+            changes = random.choice(len(_CHANGES), size=len(src[1]), p=self._chances())
+            src = self._rewritten(src, self._tokenizers.src, changes, random)
+            if config.subword_sampling:
+                tgt = self._rewritten(tgt, self._tokenizers.tgt, np.zeros_like(changes), random)
+        return Augmented(
+            (_hidden(src[0], config.src_word_dropout, random), src[1]),
+            tgt,
+            _hidden(tgt[0], config.tgt_word_dropout, random),
+        )
+
+    def _chances(self) -> list[float]:
+        config = self._config
+        noise = [config.upper_case, config.lower_case, config.drop_punctuation]
+        return [1.0 - sum(noise), *noise]
+
+    def _joined(self, src: Ragged, tgt: Ragged) -> tuple[Ragged, Ragged]:
+        """One pair of every two: the batch has half the rows, twice as long.
+
+        SentencePiece's first piece of a sentence stands for the space before it, so its ids are put one after the
+        other. Two that would be too long together stay apart.
+        """
+        sides = [np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in (src, tgt)]
+        rows: list[list[NDArray[np.integer]]] = [[], []]
+        half = len(src[1]) // 2
+        for index in range(half):
+            two = [(side[index], side[index + half]) for side in sides]
+            if max(len(a) + len(b) for a, b in two) <= self._max_length:
+                for row, both in zip(rows, two, strict=True):
+                    row.append(np.concatenate(both))
+            else:
+                for row, both in zip(rows, two, strict=True):
+                    row.extend(both)
+        for row, side in zip(rows, sides, strict=True):
+            row.extend(side[2 * half :])
+        return ragged(rows[0]), ragged(rows[1])
+
+    def _rewritten(
+        self, side: Ragged, tokenizer: Tokenizer, changes: NDArray[np.integer], random: np.random.Generator
+    ) -> Ragged:
+        """A side's sentences with their text changed, in pieces that are sampled."""
+        ids, lengths = side
+        alpha = self._config.subword_sampling
+        limit = min(self._max_length, int(STRETCH * int(lengths.max())))
+        seeds = random.integers(2**31, size=len(lengths))
+        rows = np.split(ids, np.cumsum(lengths)[:-1])
+        for index in range(len(rows)) if alpha else np.flatnonzero(changes):
+            own = rows[index]
+            if UNK_ID in own:  # what the text was is not known
+                continue
+            text = tokenizer.decode(own.tolist())
+            text = _CHANGES[changes[index]](text)
+            new = tokenizer.sample(text, alpha, int(seeds[index])) if alpha else tokenizer.encode(text)
+            if 0 < len(new) <= limit:
+                rows[index] = np.array(new, dtype=ids.dtype)
+        return ragged(rows)
+
+
+def without_punctuation(text: str) -> str:
+    """The text as one types it in haste.
+
+    >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
+    'A man in a t-shirt sings smiles and waves'
+    """
+    return _PUNCTUATION.sub("", text)
+
+
+_CHANGES = (lambda text: text, str.upper, str.lower, without_punctuation)
+
+
+def _hidden(ids: NDArray[np.integer], share: float, random: np.random.Generator) -> NDArray[np.integer]:
+    """Each id replaced by `<unk>` with probability `share`."""
+    return np.where(random.random(len(ids)) < share, UNK_ID, ids) if share else ids
+
+
+def ragged(rows: list[NDArray[np.integer]]) -> Ragged:
+    """Rows one after the other, and the length of each."""
+    return np.concatenate(rows), np.array([len(row) for row in rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How large a batch can become."""
+
+    width: int
+    """Positions of its longest row."""
+    stretch: float = 1.0
+    """Its positions over those that it was planned with."""
+
+
+def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
+    """The reach of batches of `corpus`, whose sentences have at most `max_length` pieces."""
+    width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
+    if config.join:
+        width, stretch = 2 * width, stretch * JOINED
+    if config.changes_text:
+        width, stretch = int(STRETCH * width), stretch * STRETCH
+    return Reach(min(width, max_length + 1), stretch)
