@@ -1,11 +1,14 @@
 """Weights and training state on disk: safetensors and JSON, nothing that is unpickled."""
 
+import contextlib
 import dataclasses
 import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -31,28 +34,51 @@ class Progress:
     """The best validation's metric, and where it was."""
     best_step: int = 0
     validations_since_best: int = 0
+    validations: list[int] = dataclasses.field(default_factory=list)
+    """The steps of the last validations, of whose checkpoints `training.average_last` will need the weights."""
     corpus_key: str = ""
     """The encoded corpus that the plan is made for."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the parameters; one that is shared is written once, under its first name."""
+    write_weights(weights_of(model), path)
+
+
+def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors by name."""
     with replacing(path) as temporary:
-        save_file(_weights(model), temporary, metadata={"format": "pt"})
+        save_file(dict(weights), temporary, metadata={"format": "pt"})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Read what `save_weights` wrote into a model of the same shape; `RunError` if it does not fit."""
-    stored = _read(path)
-    parameters = dict(model.named_parameters())
-    unlike = sorted(stored.keys() ^ parameters.keys()) or [
-        name for name, parameter in parameters.items() if parameter.shape != stored[name].shape
-    ]
-    if unlike:
-        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(stored[name])
+    _read_into(weights_of(model), path)
+
+
+def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The mean of what `save_weights` wrote to several files and, if given, of the `current` weights; on the CPU.
+
+    Vaswani et al. 2017, section 6.1, translate with such a mean of their last checkpoints. It is made one tensor after
+    another, so that no file is ever held whole; summed in fp64, so that it is rounded once. Raises `RunError` for files
+    that do not hold the same weights.
+    """
+    means = {}
+    with contextlib.ExitStack() as stack:
+        opened = {path: stack.enter_context(_open(path)) for path in files}
+        shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
+        for path, file in opened.items():
+            of_file = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            shapes = shapes or of_file
+            _check_alike(path, of_file, shapes)
+        for name, shape in (shapes or {}).items():
+            total = torch.zeros(shape, dtype=torch.float64)
+            for file in opened.values():
+                total += file.get_tensor(name)
+            if current is not None:
+                total += current[name].cpu()
+            means[name] = (total / (len(files) + (current is not None))).float()
+    return means
 
 
 def save_checkpoint(
@@ -61,8 +87,9 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     progress: Progress,
+    average: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write all that a resume needs to `folder`, whole or not at all."""
+    """Write all that a resume needs to `folder`, whole or not at all; `average` is that of the weights by now."""
     state = {
         f"optimizer.{name}.{key}": value
         for name, parameter in model.named_parameters()
@@ -70,8 +97,10 @@ def save_checkpoint(
     }
     with replacing(folder) as temporary:
         temporary.mkdir(parents=True)
-        save_file(_weights(model), temporary / "model.safetensors", metadata={"format": "pt"})
+        save_file(weights_of(model), temporary / "model.safetensors", metadata={"format": "pt"})
         save_file(state, temporary / "state.safetensors")
+        if average is not None:
+            save_file(dict(average), temporary / "average.safetensors", metadata={"format": "pt"})
         write_json(
             temporary / "progress.json",
             {"progress": dataclasses.asdict(progress), "scaler": scaler.state_dict()},
@@ -79,10 +108,16 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    average: Mapping[str, Tensor] | None = None,
 ) -> Progress:
-    """Bring model, optimizer and loss scale back to where `folder` was saved."""
+    """Bring model, optimizer, loss scale and `average`, if there is one, back to where `folder` was saved."""
     load_weights(model, folder / "model.safetensors")
+    if average is not None:
+        _read_into(average, folder / "average.safetensors")
     state = _read(folder / "state.safetensors")
     for name, parameter in model.named_parameters():
         prefix = f"optimizer.{name}."
@@ -105,15 +140,40 @@ def checkpoint_steps(checkpoints: Path) -> list[int]:
     return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
 
 
-def retain(checkpoints: Path, last: int, best_step: int) -> None:
-    """Remove all but the `last` newest checkpoints and the best one."""
+def retain(checkpoints: Path, last: int, others: Collection[int]) -> None:
+    """Remove all but the `last` newest checkpoints and those of the steps `others`."""
     for step in checkpoint_steps(checkpoints)[:-last]:
-        if step != best_step:
+        if step not in others:
             shutil.rmtree(checkpoints / str(step))
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters by name, as the files hold them: one that is shared has its first name alone."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
+    stored = _read(path)
+    _check_alike(path, *({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights)))
+    for name, value in weights.items():
+        value.copy_(stored[name])
+
+
+def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:
+    unlike = sorted(found.keys() ^ wanted.keys()) or [name for name in wanted if wanted[name] != found[name]]
+    if unlike:
+        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit")
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    """A file of tensors, to be read one by one."""
+    try:
+        file = safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
+    with file:
+        yield file
 
 
 def _read(path: Path) -> dict[str, Tensor]:

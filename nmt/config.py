@@ -322,7 +322,12 @@ class TrainingConfig(Section):
     patience: PositiveInt | None = None
     """Stop after this many validations in a row without a better `best_metric`; `null`: never."""
     keep_checkpoints: PositiveInt = 2
-    """How many of the last checkpoints stay on disk, beside the best."""
+    """How many of the last checkpoints stay on disk, beside the best and those that `average_last` needs."""
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Validations score an exponential moving average of the weights over the updates, and the best of these averages
+    is the run's model; 0.999 looks back over about 1,000 updates. The weights themselves are trained as without it."""
+    average_last: Annotated[int, Field(ge=2)] | None = None
+    """Or: validations score the mean of the weights at this validation and at those before it, as many in all."""
 
     @property
     def positions(self) -> int:
@@ -340,6 +345,8 @@ class TrainingConfig(Section):
             )
         if self.batch_tokens == "auto" and self.batches_per_update != 1:
             raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
+        if self.ema_decay is not None and self.average_last is not None:
+            raise ValueError("training.ema_decay and training.average_last exclude each other; leave one of them out")
         if self.schedule in ("cosine", "linear"):
             if self.max_steps is None:
                 raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")

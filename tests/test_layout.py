@@ -22,7 +22,7 @@ _IN_ORDER = """
     decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
     evaluation.metrics evaluation.evaluate
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
-    training.resuming training.preflight training.trainer
+    training.averaging training.resuming training.preflight training.trainer
     __init__ cli __main__
 """
 ORDER = _IN_ORDER.split()

@@ -37,18 +37,23 @@ class MemoryAccount:
     """Held at one time."""
     batch: tuple[int, int]
     """Sentences of the worst batch, and positions of each."""
+    average: int = 0
+    """The moving average of the weights."""
 
     @property
     def total(self) -> int:
         """At the worst moment."""
-        return self.parameters + self.gradients + self.optimizer + round(PASSING * self.activations) + self.logits
+        fixed = self.parameters + self.gradients + self.optimizer + self.average
+        return fixed + round(PASSING * self.activations) + self.logits
 
     def __str__(self) -> str:
         sentences, width = self.batch
+        average = f"moving average {size(self.average)}, " if self.average else ""
         return (
             f"{size(self.total)}: parameters {size(self.parameters)}, gradients {size(self.gradients)}, "
-            f"optimizer {size(self.optimizer)}, and of the worst batch ({sentences:,} pairs of {width:,} pieces) "
-            f"activations {size(self.activations)} and logits {size(self.logits)}"
+            f"optimizer {size(self.optimizer)}, {average}and of the worst batch "
+            f"({sentences:,} pairs of {width:,} pieces) activations {size(self.activations)} "
+            f"and logits {size(self.logits)}"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import Config, Metric
+from nmt.config import Config, Metric, TrainingConfig
 from nmt.data.batches import Plan, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import describe_mixture
@@ -81,16 +81,18 @@ def _remedy(config: Config) -> str:
     return "set tokenizer.byte_fallback: true, or raise tokenizer.character_coverage"
 
 
-def check_disk(run: RunFolder, num_parameters: int, keep_checkpoints: int) -> None:
+def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) -> None:
     """`TrainingError` if the checkpoints that will be kept do not fit beside the run."""
     weights = 4 * num_parameters
+    copies = COPIES_OF_WEIGHTS + (settings.ema_decay is not None)
+    last = max(settings.keep_checkpoints, (settings.average_last or 1) - 1)
     # The last ones, the best, and the one being written; and the best model.
-    needed = weights * COPIES_OF_WEIGHTS * (keep_checkpoints + 2) + weights
+    needed = weights * copies * (last + 2) + weights
     free = shutil.disk_usage(run.path).free
     if free < needed:
         raise TrainingError(
             f"{run.path}: the checkpoints need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
-            f"make room, or lower training.keep_checkpoints"
+            f"make room, or lower training.{'average_last' if last > settings.keep_checkpoints else 'keep_checkpoints'}"
         )
 
 
@@ -118,5 +120,13 @@ def describe(
         *([f"memory      {memory}"] if memory else []),
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
         f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
+        *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
     ]
+
+
+def _average(settings: TrainingConfig) -> str:
+    """Which average of the weights is scored and kept, or ''."""
+    if settings.ema_decay is not None:
+        return f"exponential, decay {settings.ema_decay:g}"
+    return f"of the last {settings.average_last} validations" if settings.average_last is not None else ""

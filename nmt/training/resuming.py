@@ -5,12 +5,12 @@ from nmt.errors import RunError
 from nmt.runs import RunFolder
 from nmt.training.memory import found_before
 
-# What a resumed run may change: nothing that the weights so far hang on.
+# What a resumed run may change: nothing that the weights so far, or the moving average of them, hang on.
 FREE_TO_CHANGE = {
     "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile",
-        "validate_every", "log_every", "patience", "keep_checkpoints",
+        "validate_every", "log_every", "patience", "keep_checkpoints", "average_last",
     },
     "decoding": {"*"},
     "evaluation": {"*"},

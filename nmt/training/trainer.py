@@ -35,6 +35,7 @@ from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder, write_text
+from nmt.training.averaging import Averaging
 from nmt.training.interruption import collected_signals, plain_messages
 from nmt.training.loss import Objective
 from nmt.training.memory import fit_batch_tokens, free_memory, in_numbers, size, try_worst_batch
@@ -147,17 +148,18 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config.training)
         # Only fp16 has a range so small that the loss must be scaled into it.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
+        self.averaging = Averaging(self.model, config.training, run.checkpoints)
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device, ranks)
         self.saved_step = -1
         self.stopped_by = 0  # a signal's number
         self.memory = ""  # what it takes, for people
         self._began = time.perf_counter()
-        check_disk(run, sum(self.model.parameter_counts().values()), config.training.keep_checkpoints)
+        check_disk(run, sum(self.model.parameter_counts().values()), config.training)
 
     def resume(self, checkpoint: Path) -> None:
         """Go back to where a checkpoint was saved."""
-        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler)
+        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaging.state)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
                 f"{self.folder.path}: the training corpus has changed since this run began, or it was begun with an "
@@ -180,6 +182,8 @@ class Trainer:
             settings = in_numbers(config.training, largest, self.ranks.size)
             self.config = config = config.model_copy(update={"training": settings})
         account = try_worst_batch(self.objective, batches, config.training.positions, prepared.dtype, free)
+        if self.averaging.state is not None:
+            account = dataclasses.replace(account, average=account.parameters)
         self.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")
 
     def run(self) -> None:
@@ -290,6 +294,7 @@ class Trainer:
         rate = learning_rate(self.progress.step + 1, settings)
         norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
         self.progress.step += 1
+        self.averaging.update(self.progress.step)
         self.progress.tgt_tokens += share.num_tokens
         self.progress.seconds = time.perf_counter() - self._began
         self.interval.add(smoothed, cross_entropy, norm, share.num_tokens)
@@ -326,28 +331,34 @@ class Trainer:
         self.monitor.interval(record, duration(left))
 
     def _validate(self) -> None:
-        """Loss and translation of the validation set; then save, as the best model too if it is."""
+        """Score the weights, or their average; then save, and as the best model too if it is."""
         start = time.perf_counter()
-        config, prepared, settings = self.config, self.prepared, self.config.training
-        search = config.decoding.model_copy(update={"beam_size": config.evaluation.validation_beam_size})
-        translator = Translator(prepared.tokenizers, TorchEngine(self.model), search, config.data.max_length)
-        result = evaluate(translator, prepared.validation, prepared.metrics, self.ranks)
-        values = {"loss": self._validation_loss()}
-        values |= {name: result.value for name, result in result.scores.items()}
-        value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
-        is_best = is_better(settings.best_metric, value, self.progress.best_value)
+        settings = self.config.training
+        with self.averaging.scored(self.progress.validations):
+            values = self._scores()
+            value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
+            is_best = is_better(settings.best_metric, value, self.progress.best_value)
+            if is_best and self.ranks.is_main:
+                save_weights(self.model, self.folder.model_file)
         if is_best:
             self.progress.best_value, self.progress.best_step = value, self.progress.step
             self.progress.validations_since_best = 0
-            if self.ranks.is_main:
-                save_weights(self.model, self.folder.model_file)
         else:
             self.progress.validations_since_best += 1
+        self.progress.validations = self.averaging.remembered(self.progress.validations, self.progress.step)
         self.progress.seconds = time.perf_counter() - self._began
         record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
         self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best)
         self._save()
         self.interval.exclude(time.perf_counter() - start)
+
+    def _scores(self) -> dict[str, float]:
+        """Loss and translation of the validation set, with the model as it is."""
+        config, prepared = self.config, self.prepared
+        search = config.decoding.model_copy(update={"beam_size": config.evaluation.validation_beam_size})
+        translator = Translator(prepared.tokenizers, TorchEngine(self.model), search, config.data.max_length)
+        result = evaluate(translator, prepared.validation, prepared.metrics, self.ranks)
+        return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
@@ -370,8 +381,9 @@ class Trainer:
             return
         if self.ranks.is_main:
             folder = self.folder.checkpoints / str(self.progress.step)
-            save_checkpoint(folder, self.model, self.optimizer, self.scaler, self.progress)
-            retain(self.folder.checkpoints, self.config.training.keep_checkpoints, self.progress.best_step)
+            progress, keep = self.progress, self.config.training.keep_checkpoints
+            save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaging.state)
+            retain(self.folder.checkpoints, keep, {progress.best_step, *progress.validations})
         self.saved_step = self.progress.step
         self.ranks.wait()
 
