@@ -174,7 +174,7 @@ class TokenizerConfig(Section):
     """One vocabulary for both sides, which lets the embeddings be tied, or one a side."""
     byte_fallback: bool = True
     """Write characters that are not in the vocabulary as bytes instead of `<unk>` (not for `word`)."""
-    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 1.0
+    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
     """Share of the training text's characters that `bpe`, `unigram` and `char` must cover."""
     min_frequency: PositiveInt = 1
     """`word` only: rarer words are `<unk>`."""
@@ -198,8 +198,9 @@ class AugmentationConfig(Section):
     tgt_word_dropout: Rate = 0.0
     """The same of what the decoder reads; what it should say stays."""
     upper_case: Rate = 0.0
-    """Share of the sources that are put in capitals, like those that follow for inputs as people type them;
-    what they should be translated into stays."""
+    """Share of the batches whose sources are put in capitals, like what follows for inputs as people type them; what
+    they should be translated into stays. Few capitals are in a vocabulary: such batches have some three times the
+    source pieces."""
     lower_case: Rate = 0.0
     """Share of the sources that are put in small letters."""
     drop_punctuation: Rate = 0.0
@@ -219,9 +220,10 @@ class AugmentationConfig(Section):
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
-        if self.upper_case + self.lower_case + self.drop_punctuation > 1:
-            raise ValueError("augmentation.upper_case, lower_case and drop_punctuation exclude each other: they may "
-                             "sum to 1 at most")  # fmt: skip
+        if self.lower_case + self.drop_punctuation > 1:
+            raise ValueError(
+                "augmentation.lower_case and drop_punctuation exclude each other: they may sum to 1 at most"
+            )
         return self
 
 

@@ -34,8 +34,8 @@ def cross_entropy_sums(
 ) -> LossSums:
     """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
 
-    (N, D), (V, D), (N,) int64 -> two sums. With `r_drop` > 0, R-Drop's alpha, the states are those of two passes, (2N, D),
-    and their divergence is minimised too. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
+    (N, D), (V, D), (N,) int64 -> two sums. With `r_drop` > 0, R-Drop's alpha, the states are those of two
+    passes, (2N, D), and their divergence is minimised too. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
     the matrix products are made in its type, the softmax in fp32.
     """
     device = states.device.type

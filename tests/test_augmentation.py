@@ -1,0 +1,261 @@
+"""What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from test_training import newest_weights, trained
+
+import nmt.training.trainer
+from nmt.config import AugmentationConfig, CorpusFiles, TokenizerConfig
+from nmt.config_file import load_config
+from nmt.data.augmentation import Augmentation, Augmented, reach
+from nmt.data.batches import batch_loader, plan_epoch
+from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.vocabulary import EOS_ID, UNK_ID
+from nmt.errors import ConfigError
+
+TINY = Path(__file__).parent.parent / "data" / "tiny"
+FILES = CorpusFiles(src=TINY / "val.en", tgt=TINY / "val.zh")
+CPU = torch.device("cpu")
+Corpus = tuple[Tokenizers, EncodedCorpus]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The validation set of the tiny corpus, its sentences with a capital, as BPE of 700 pieces."""
+    folder = tmp_path_factory.mktemp("augmentation")
+    for name in ("val.en", "val.zh"):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines(name, list(range(200)))), encoding="utf-8")
+    files = CorpusFiles(src=folder / "val.en", tgt=folder / "val.zh")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        tokenizers = ensure_tokenizers([files], TokenizerConfig(vocab_size=700), Path("tokenizer"))
+        return tokenizers, EncodedCorpus(encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve())
+
+
+def augmented(corpus: Corpus, pairs: list[int], number: int = 0, epoch: int = 0, **settings: float) -> Augmented:
+    """The pairs with such settings, as one batch."""
+    tokenizers, encoded = corpus
+    chosen = np.array(pairs)
+    change = Augmentation(AugmentationConfig(**settings), tokenizers, 400, seed=1, epoch=epoch)
+    return change(number, encoded.src.gather(chosen), encoded.tgt.gather(chosen))
+
+
+def rows(side: Ragged) -> list[list[int]]:
+    ids, lengths = side
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def texts(side: Ragged, corpus: Corpus) -> list[str]:
+    return [corpus[0].src.decode(row) for row in rows(side)]
+
+
+def lines(name: str, pairs: list[int]) -> list[str]:
+    every = (TINY / name).read_text(encoding="utf-8").splitlines()
+    return [every[pair][0].upper() + every[pair][1:] for pair in pairs]
+
+
+MANY = list(range(40))
+
+
+def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> None:
+    """Also when epochs go by; and in every epoch many sentences are cut in a way of their own."""
+    seen = []
+    for epoch in range(4):
+        sampled = augmented(corpus, MANY, epoch=epoch, subword_sampling=0.2)
+        assert texts(sampled.src, corpus) == lines("val.en", MANY)
+        assert texts(sampled.tgt, corpus) == lines("val.zh", MANY)
+        assert sampled.tgt_seen.tolist() == sampled.tgt[0].tolist()
+        seen.append(rows(sampled.src) + rows(sampled.tgt))
+    for one, other in itertools.combinations(seen, 2):
+        assert sum(a != b for a, b in zip(one, other, strict=True)) > len(MANY)
+
+
+def test_bpe_dropout_leaves_a_merge_out_as_often_as_it_says(corpus: Corpus) -> None:
+    """One merge makes "▁a", so it falls in two with just that probability: 0.3 of 4,000, give or take four sigma."""
+    tokenizer = corpus[0].src
+    assert tokenizer.pieces(tokenizer.encode("a")) == ["▁a"]
+    split = sum(len(tokenizer.sample("a", 0.3, seed)) == 2 for seed in range(4000))
+    assert split / 4000 == pytest.approx(0.3, abs=4 * (0.3 * 0.7 / 4000) ** 0.5)
+
+
+def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -> None:
+    """Kudo 2018: P(cut) in proportion to p(cut) ** alpha, over all cuts of the word, enumerated here."""
+    text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
+    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
+    processor = tokenizer._processor
+    alpha, word = 0.4, "▁man"
+    chances = {}
+    for places in itertools.chain.from_iterable(itertools.combinations(range(1, 4), n) for n in range(4)):
+        pieces = [word[begin:end] for begin, end in itertools.pairwise((0, *places, 4))]
+        ids = [processor.piece_to_id(piece) for piece in pieces]
+        if UNK_ID not in ids:
+            chances[tuple(ids)] = np.exp(alpha * sum(processor.get_score(index) for index in ids))
+    assert len(chances) > 1
+    counts = dict.fromkeys(chances, 0)
+    for seed in range(6000):
+        counts[tuple(tokenizer.sample("man", alpha, seed))] += 1
+    for cut, chance in chances.items():
+        expected = chance / sum(chances.values())
+        assert counts[cut] / 6000 == pytest.approx(expected, abs=4 * (expected / 6000) ** 0.5 + 1e-3)
+
+
+def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
+    def drawn(**where: int) -> list[list[int]]:
+        change = augmented(corpus, MANY, **where, subword_sampling=0.1, src_word_dropout=0.1)  # type: ignore[arg-type]
+        return rows(change.src) + rows(change.tgt)
+
+    first = drawn(number=3, epoch=2)
+    corpus[0].src.sample("something else in between", 0.5, 7)
+    np.random.default_rng().random()
+    assert drawn(number=3, epoch=2) == first
+    assert drawn(number=4, epoch=2) != first != drawn(number=3, epoch=1)
+
+
+def test_word_dropout_hides_its_share_and_never_what_is_to_be_said(corpus: Corpus) -> None:
+    plain = augmented(corpus, MANY)
+    for side in ("src", "tgt"):
+        hidden = augmented(corpus, MANY, **{f"{side}_word_dropout": 0.3})
+        before, after = (plain.src[0], hidden.src[0]) if side == "src" else (plain.tgt_seen, hidden.tgt_seen)
+        changed = before != after
+        assert (after[changed] == UNK_ID).all()
+        assert changed.mean() == pytest.approx(0.3, abs=4 * (0.21 / len(before)) ** 0.5)
+        assert hidden.tgt[0].tolist() == plain.tgt[0].tolist()
+        assert (hidden.src[0].tolist() == plain.src[0].tolist()) == (side == "tgt")
+
+
+def test_hidden_words_reach_the_batch_at_the_decoders_input_alone(corpus: Corpus) -> None:
+    tokenizers, encoded = corpus
+    change = Augmentation(AugmentationConfig(tgt_word_dropout=0.5, src_word_dropout=0.5), tokenizers, 60, 1, 0)
+    plan = [np.array(MANY)]
+    plain, hidden = (next(iter(batch_loader(encoded, plan, CPU, augmentation=use))) for use in (None, change))
+    assert torch.equal(hidden.tgt_out, plain.tgt_out)
+    assert torch.equal(hidden.tgt_positions, plain.tgt_positions)
+    assert torch.equal(hidden.src_mask, plain.src_mask)
+    for ours, theirs in ((hidden.tgt_in, plain.tgt_in), (hidden.src_ids, plain.src_ids)):
+        assert 0.3 < (ours == UNK_ID).sum() / theirs.bool().sum() < 0.7
+        assert torch.equal(ours[ours != UNK_ID], theirs[ours != UNK_ID])
+    assert torch.equal((hidden.src_ids == EOS_ID).sum(1), torch.ones(len(MANY)))
+    assert (hidden.tgt_in[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "change"),
+    [
+        ("upper_case", str.upper),
+        ("lower_case", str.lower),
+        ("drop_punctuation", lambda text: text.replace(".", "").replace(",", "").replace("?", "").replace("!", "")),
+    ],
+)
+def test_noise_is_on_the_source_alone(corpus: Corpus, setting: str, change: Callable[[str], str]) -> None:
+    pairs = list(range(200))
+    wanted = lines("val.en", pairs)
+    every = augmented(corpus, pairs, **{setting: 0.99})
+    assert texts(every.tgt, corpus) == lines("val.zh", pairs)
+    changed = [change(line) == text for line, text in zip(wanted, texts(every.src, corpus), strict=True)]
+    assert sum(changed) / 200 > 0.9
+    if setting == "upper_case":  # goes by batches
+        return
+    some = texts(augmented(corpus, pairs, **{setting: 0.2}).src, corpus)
+    assert {True, False} == {text == line for line, text in zip(wanted, some, strict=True)}
+    assert all(text in (line, change(line)) for line, text in zip(wanted, some, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int) -> None:
+    pairs = list(range(count))
+    joined = augmented(corpus, pairs, join=0.999)
+    half = count // 2
+    for name, side in (("val.en", joined.src), ("val.zh", joined.tgt)):
+        own = lines(name, pairs)
+        alone = own[2 * half :]
+        assert texts(side, corpus) == [f"{own[index]} {own[index + half]}" for index in range(half)] + alone
+    apart = augmented(corpus, pairs, join=0.0)
+    assert sorted(joined.tgt[0]) == sorted(apart.tgt[0])
+
+
+def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
+    tokenizers, encoded = corpus
+    longest = np.argsort(encoded.tgt.lengths)[-2:]
+    limit = max(int(side.lengths[longest].sum()) for side in (encoded.src, encoded.tgt)) - 1
+    change = Augmentation(AugmentationConfig(join=0.999), tokenizers, limit, 1, 0)
+    assert len(change(0, encoded.src.gather(longest), encoded.tgt.gather(longest)).tgt[1]) == 2
+    change = Augmentation(AugmentationConfig(join=0.999), tokenizers, limit + 1, 1, 0)
+    assert len(change(0, encoded.src.gather(longest), encoded.tgt.gather(longest)).tgt[1]) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"join": 0.5}, {"subword_sampling": 0.5}, {"upper_case": 0.5}, {"join": 0.9, "subword_sampling": 0.9}],
+)
+@pytest.mark.parametrize("room", [0, 30])
+def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float], room: int) -> None:
+    tokenizers, encoded = corpus
+    max_length = room + int(max(encoded.src.lengths.max(), encoded.tgt.lengths.max()))
+    config = AugmentationConfig(**settings)
+    limits = reach(encoded, config, max_length)
+    for batch_tokens in (64, 300):
+        plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, batch_tokens, 1, 0)
+        change = Augmentation(config, tokenizers, max_length, 1, 0) if config.is_on else None
+        for batch in batch_loader(encoded, plan, CPU, augmentation=change):
+            for side in (batch.src_ids, batch.tgt_out):
+                assert side.shape[1] <= limits.width <= max_length + 1
+                assert side.numel() <= limits.stretch * batch_tokens
+
+
+def test_sentences_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding would lose them, and with them what the sentence says."""
+    monkeypatch.chdir(tmp_path)
+    config = TokenizerConfig(vocab_size=600, byte_fallback=False, character_coverage=0.98)
+    tokenizers = ensure_tokenizers([FILES], config, Path("tokenizer"))
+    ids = tokenizers.src.encode("a man 漢 in a hat")
+    assert UNK_ID in ids
+    change = Augmentation(AugmentationConfig(subword_sampling=0.9), tokenizers, 60, 1, 0)
+    side: tuple[NDArray[np.integer], NDArray[np.integer]] = (np.array(ids), np.array([len(ids)]))
+    assert change(0, side, side).src[0].tolist() == ids
+
+
+ALL_ON = [
+    "tokenizer.type=bpe", "tokenizer.vocab_size=275", "augmentation.subword_sampling=0.2", "augmentation.join=0.2",
+    "augmentation.src_word_dropout=0.1", "augmentation.tgt_word_dropout=0.1", "augmentation.drop_punctuation=0.1",
+]  # fmt: skip
+
+
+def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
+    straight = trained(copy_task, "straight", *ALL_ON)
+    trained(copy_task, "stopped", *ALL_ON, "training.max_steps=5")  # in the middle of an epoch
+    again = trained(copy_task, "stopped", *ALL_ON)
+    assert newest_weights(again) == newest_weights(straight)
+    without = trained(copy_task, "without", *ALL_ON, "augmentation.subword_sampling=0")
+    assert newest_weights(without) != newest_weights(straight)
+
+
+def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    validations: list[Any] = []
+    plain = nmt.training.trainer.batch_loader
+
+    def watched(*arguments: Any) -> Any:
+        if len(arguments) == 3:
+            validations.append(arguments)
+        else:
+            assert arguments[4] is not None
+        return plain(*arguments)
+
+    monkeypatch.setattr(nmt.training.trainer, "batch_loader", watched)
+    trained(copy_task, "run", *ALL_ON)
+    assert len(validations) == 2
+
+
+def test_sampling_needs_a_tokenizer_that_has_ways_to_choose_from(copy_task: Path) -> None:
+    with pytest.raises(ConfigError, match=r"subword_sampling needs tokenizer\.type bpe or unigram: a word tokenizer"):
+        load_config(copy_task, ["augmentation.subword_sampling=0.1"])
+    with pytest.raises(ValidationError, match="exclude each other"):
+        AugmentationConfig(lower_case=0.6, drop_punctuation=0.6)
