@@ -153,24 +153,22 @@ class _RDrop(torch.autograd.Function):
         for start in range(0, len(first), size):
             chunk = slice(start, start + size)
             ids = targets[chunk, None]  # (C, 1)
-            log_p, log_q = (torch.mm(rows[chunk], weight.t()).float() for rows in (first, second))  # (C, V)
-            for logits in (log_p, log_q):
-                lse = logits.logsumexp(1, keepdim=True)  # (C, 1)
-                sum_lse += lse.sum()
-                sum_target += logits.gather(1, ids).sum()
-                logits -= lse
-            p, q = log_p.exp(), log_q.exp()  # (C, V)
-            d = log_p.sub_(log_q)  # (C, V)
-            kl_pq = torch.einsum("cv,cv->c", p, d)[:, None]  # (C, 1)
-            kl_qp = -torch.einsum("cv,cv->c", q, d)[:, None]
+            z, y = (torch.mm(rows[chunk], weight.t()).float() for rows in (first, second))  # (C, V)
+            p, lse_p = _softmax(z)
+            q, lse_q = _softmax(y)
+            sum_lse += (lse_p + lse_q).sum()
+            sum_target += z.gather(1, ids).sum() + y.gather(1, ids).sum()
+            d = z.sub_(y)  # (C, V), but for the lse
+            kl_pq = torch.einsum("cv,cv->c", p, d)[:, None] + (lse_q - lse_p)  # (C, 1)
+            kl_qp = torch.einsum("cv,cv->c", q, d)[:, None].neg_() + (lse_p - lse_q)
             sum_kl += (kl_pq + kl_qp).sum()
             if wanted:
-                # Of z: p / 2 + alpha / 4 (p (d - KL(p||q)) + p - q), and of the other with d turned round.
-                d *= alpha / 4
-                both = (alpha / 4) * (p - q)  # (C, V)
-                d_p = p.mul_(d + (0.5 - alpha / 4 * kl_pq)).add_(both)
-                d_q = q.mul_(d.neg_().add_(0.5 - alpha / 4 * kl_qp)).sub_(both)
-                for d_logits, rows, d_rows in ((d_p, first, d_first), (d_q, second, d_second)):
+                # Of z: p / 2 + a (p (log p - log q - KL(p || q)) + p - q), and of y the same with p and q exchanged.
+                a = alpha / 4
+                constant = 0.5 + a
+                d_z = torch.add(constant - a * (kl_pq + lse_p - lse_q), d, alpha=a).mul_(p).sub_(q, alpha=a)
+                d_y = torch.add(constant - a * (kl_qp + lse_q - lse_p), d, alpha=-a, out=d).mul_(q).sub_(p, alpha=a)
+                for d_logits, rows, d_rows in ((d_z, first, d_first), (d_y, second, d_second)):
                     d_logits.scatter_add_(1, ids, torch.full_like(ids, -share / 2, dtype=d_logits.dtype))
                     d_logits = d_logits.to(weight.dtype)
                     torch.mm(d_logits, weight, out=d_rows[chunk])
@@ -190,6 +188,14 @@ class _RDrop(torch.autograd.Function):
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_states, d_weight = ctx.saved_tensors
         return d_states * d_smoothed, d_weight * d_smoothed, None, None, None
+
+
+def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The softmax of (C, V) logits, and the logarithm of its denominator, (C, 1)."""
+    highest = logits.amax(1, keepdim=True)
+    exps = (logits - highest).exp_()
+    total = exps.sum(1, keepdim=True)
+    return exps.div_(total), highest + total.log()
 
 
 _r_drop: Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]] = _RDrop.apply
