@@ -1,23 +1,33 @@
 """What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from test_training import newest_weights, trained
 
 import nmt.training.trainer
-from nmt.config import AugmentationConfig, CorpusFiles, TokenizerConfig
+from nmt.config import (
+    AugmentationConfig,
+    Config,
+    CorpusFiles,
+    DataConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TrainingFiles,
+)
 from nmt.config_file import load_config
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, ensure_tokenizers
 from nmt.data.vocabulary import EOS_ID, UNK_ID
 from nmt.errors import ConfigError
@@ -41,11 +51,19 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         return tokenizers, EncodedCorpus(encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve())
 
 
+def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settings: float) -> Augmentation:
+    config = Config(
+        data=DataConfig(train=(TrainingFiles(**FILES.model_dump()),), validation=FILES, max_length=max_length),
+        training=TrainingConfig(max_steps=1),
+        augmentation=AugmentationConfig(**settings),
+    )
+    return Augmentation(config, corpus[0], epoch)
+
+
 def augmented(corpus: Corpus, pairs: list[int], number: int = 0, epoch: int = 0, **settings: float) -> Augmented:
     """The pairs with such settings, as one batch."""
-    tokenizers, encoded = corpus
-    chosen = np.array(pairs)
-    change = Augmentation(AugmentationConfig(**settings), tokenizers, 400, seed=1, epoch=epoch)
+    encoded, chosen = corpus[1], np.array(pairs)
+    change = augmentation(corpus, epoch=epoch, **settings)
     return change(number, encoded.src.gather(chosen), encoded.tgt.gather(chosen))
 
 
@@ -66,6 +84,11 @@ def lines(name: str, pairs: list[int]) -> list[str]:
 MANY = list(range(40))
 
 
+def bpe_sampler(corpus: Corpus, alpha: float) -> SubwordSampler:
+    assert isinstance(corpus[0].src, SentencePieceTokenizer)
+    return SubwordSampler(corpus[0].src, "bpe", alpha)
+
+
 def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> None:
     """Also when epochs go by; and in every epoch many sentences are cut in a way of their own."""
     seen = []
@@ -81,31 +104,40 @@ def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> Non
 
 def test_bpe_dropout_leaves_a_merge_out_as_often_as_it_says(corpus: Corpus) -> None:
     """One merge makes "▁a", so it falls in two with just that probability: 0.3 of 4,000, give or take four sigma."""
-    tokenizer = corpus[0].src
-    assert tokenizer.pieces(tokenizer.encode("a")) == ["▁a"]
-    split = sum(len(tokenizer.sample("a", 0.3, seed)) == 2 for seed in range(4000))
+    tokenizer, sampler, random = corpus[0].src, bpe_sampler(corpus, 0.3), Random(1)
+    ids = tokenizer.encode("a")
+    assert tokenizer.pieces(ids) == ["▁a"]
+    split = sum(len(sampler(ids, random)) == 2 for _ in range(4000))
     assert split / 4000 == pytest.approx(0.3, abs=4 * (0.3 * 0.7 / 4000) ** 0.5)
+
+
+def test_without_dropout_the_merges_are_sentencepieces(corpus: Corpus) -> None:
+    tokenizer, sampler = corpus[0].src, bpe_sampler(corpus, 0.0)
+    for line in [*lines("val.en", list(range(200))), *lines("val.zh", list(range(200))), "UNSEEN Wörds, 漢字!", "a  b"]:
+        assert sampler(tokenizer.encode(line), Random(1)) == tokenizer.encode(line)
+    letters = bpe_sampler(corpus, 0.999999)(tokenizer.encode("the market"), Random(1))
+    assert tokenizer.pieces(letters) == [*"▁the▁market"]
 
 
 def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -> None:
     """Kudo 2018: P(cut) in proportion to p(cut) ** alpha, over all cuts of the word, enumerated here."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
-    processor = tokenizer._processor
     alpha, word = 0.4, "▁man"
+    _, scores = tokenizer.normal_pieces()
     chances = {}
     for places in itertools.chain.from_iterable(itertools.combinations(range(1, 4), n) for n in range(4)):
-        pieces = [word[begin:end] for begin, end in itertools.pairwise((0, *places, 4))]
-        ids = [processor.piece_to_id(piece) for piece in pieces]
-        if UNK_ID not in ids:
-            chances[tuple(ids)] = np.exp(alpha * sum(processor.get_score(index) for index in ids))
+        cut = tuple(word[begin:end] for begin, end in itertools.pairwise((0, *places, 4)))
+        if all(piece in scores for piece in cut):
+            chances[cut] = np.exp(alpha * sum(scores[piece] for piece in cut))
     assert len(chances) > 1
-    counts = dict.fromkeys(chances, 0)
-    for seed in range(6000):
-        counts[tuple(tokenizer.sample("man", alpha, seed))] += 1
+    sampler, random = SubwordSampler(tokenizer, "unigram", alpha), Random(1)
+    ids = tokenizer.encode("man")
+    drawn = Counter(tuple(tokenizer.pieces(sampler(ids, random))) for _ in range(6000))
+    assert drawn.keys() <= chances.keys()
     for cut, chance in chances.items():
         expected = chance / sum(chances.values())
-        assert counts[cut] / 6000 == pytest.approx(expected, abs=4 * (expected / 6000) ** 0.5 + 1e-3)
+        assert drawn[cut] / 6000 == pytest.approx(expected, abs=4 * (expected / 6000) ** 0.5 + 1e-3)
 
 
 def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
@@ -114,7 +146,6 @@ def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> No
         return rows(change.src) + rows(change.tgt)
 
     first = drawn(number=3, epoch=2)
-    corpus[0].src.sample("something else in between", 0.5, 7)
     np.random.default_rng().random()
     assert drawn(number=3, epoch=2) == first
     assert drawn(number=4, epoch=2) != first != drawn(number=3, epoch=1)
@@ -133,8 +164,7 @@ def test_word_dropout_hides_its_share_and_never_what_is_to_be_said(corpus: Corpu
 
 
 def test_hidden_words_reach_the_batch_at_the_decoders_input_alone(corpus: Corpus) -> None:
-    tokenizers, encoded = corpus
-    change = Augmentation(AugmentationConfig(tgt_word_dropout=0.5, src_word_dropout=0.5), tokenizers, 60, 1, 0)
+    encoded, change = corpus[1], augmentation(corpus, tgt_word_dropout=0.5, src_word_dropout=0.5)
     plan = [np.array(MANY)]
     plain, hidden = (next(iter(batch_loader(encoded, plan, CPU, augmentation=use))) for use in (None, change))
     assert torch.equal(hidden.tgt_out, plain.tgt_out)
@@ -183,12 +213,12 @@ def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int)
 
 
 def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
-    tokenizers, encoded = corpus
+    encoded = corpus[1]
     longest = np.argsort(encoded.tgt.lengths)[-2:]
     limit = max(int(side.lengths[longest].sum()) for side in (encoded.src, encoded.tgt)) - 1
-    change = Augmentation(AugmentationConfig(join=0.999), tokenizers, limit, 1, 0)
+    change = augmentation(corpus, limit, join=0.999)
     assert len(change(0, encoded.src.gather(longest), encoded.tgt.gather(longest)).tgt[1]) == 2
-    change = Augmentation(AugmentationConfig(join=0.999), tokenizers, limit + 1, 1, 0)
+    change = augmentation(corpus, limit + 1, join=0.999)
     assert len(change(0, encoded.src.gather(longest), encoded.tgt.gather(longest)).tgt[1]) == 1
 
 
@@ -198,29 +228,30 @@ def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
 )
 @pytest.mark.parametrize("room", [0, 30])
 def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float], room: int) -> None:
-    tokenizers, encoded = corpus
+    encoded = corpus[1]
     max_length = room + int(max(encoded.src.lengths.max(), encoded.tgt.lengths.max()))
     config = AugmentationConfig(**settings)
     limits = reach(encoded, config, max_length)
     for batch_tokens in (64, 300):
         plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, batch_tokens, 1, 0)
-        change = Augmentation(config, tokenizers, max_length, 1, 0) if config.is_on else None
+        change = augmentation(corpus, max_length, **settings) if config.is_on else None
         for batch in batch_loader(encoded, plan, CPU, augmentation=change):
             for side in (batch.src_ids, batch.tgt_out):
                 assert side.shape[1] <= limits.width <= max_length + 1
                 assert side.numel() <= limits.stretch * batch_tokens
 
 
-def test_sentences_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoding would lose them, and with them what the sentence says."""
+def test_words_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = TokenizerConfig(vocab_size=600, byte_fallback=False, character_coverage=0.98)
     tokenizers = ensure_tokenizers([FILES], config, Path("tokenizer"))
     ids = tokenizers.src.encode("a man 漢 in a hat")
     assert UNK_ID in ids
-    change = Augmentation(AugmentationConfig(subword_sampling=0.9), tokenizers, 60, 1, 0)
-    side: tuple[NDArray[np.integer], NDArray[np.integer]] = (np.array(ids), np.array([len(ids)]))
-    assert change(0, side, side).src[0].tolist() == ids
+    assert isinstance(tokenizers.src, SentencePieceTokenizer)
+    sampled = SubwordSampler(tokenizers.src, "bpe", 0.9)(ids, Random(1))
+    pieces = tokenizers.src.pieces(sampled)
+    assert pieces.count("<unk>") == 1
+    assert len(sampled) > len(ids)
 
 
 ALL_ON = [

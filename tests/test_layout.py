@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 _IN_ORDER = """
     errors config config_file runs device distributed masks
     data.corpus data.hashes data.cleaning data.duplicates data.vocabulary data.tokenizer data.statistics
-    data.encoding data.dataset data.mixture data.augmentation data.batches
+    data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator

@@ -6,15 +6,17 @@ number of the batch in the epoch's plan, so it is the same after a resume, in an
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config import AugmentationConfig
+from nmt.config import AugmentationConfig, Config
 from nmt.data.dataset import EncodedCorpus, Ragged
-from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.data.subwords import SubwordSampler
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.vocabulary import UNK_ID
 
 # Cut anew, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.4 times as
@@ -38,15 +40,14 @@ class Augmented(NamedTuple):
 
 
 class Augmentation:
-    """`AugmentationConfig` at work on the batches of one epoch."""
+    """A run's `augmentation` at work on the batches of one epoch."""
 
-    def __init__(
-        self, config: AugmentationConfig, tokenizers: Tokenizers, max_length: int, seed: int, epoch: int
-    ) -> None:
-        self._config = config
-        self._tokenizers = tokenizers
-        self._max_length = max_length
-        self._seed = (seed, epoch)
+    def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int) -> None:
+        self._config = config.augmentation
+        self._max_length = config.data.max_length
+        self._seed = (config.training.seed, epoch)
+        self._tokenizer = tokenizers.src
+        self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
         """The pairs of batch `number` of the epoch, changed."""
@@ -55,12 +56,12 @@ class Augmentation:
         if config.join and random.random() < config.join:
             src, tgt = self._joined(src, tgt)
         if config.changes_text:
-            if random.random() < config.upper_case:
-                src = self._rewritten(src, self._tokenizers.src, [str.upper] * len(src[1]), random, STRETCH_OF_CAPITALS)
-            else:
-                src = self._rewritten(src, self._tokenizers.src, self._changes(len(src[1]), random), random)
-            if config.subword_sampling:
-                tgt = self._rewritten(tgt, self._tokenizers.tgt, [None] * len(tgt[1]), random)
+            in_capitals = random.random() < config.upper_case
+            changes = [str.upper] * len(src[1]) if in_capitals else self._changes(len(src[1]), random)
+            draws = Random(int(random.integers(2**62)))
+            stretch = STRETCH_OF_CAPITALS if in_capitals else STRETCH
+            src = self._rewritten(src, changes, self._samplers[0], draws, stretch)
+            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, STRETCH)
         return Augmented(
             (_hidden(src[0], config.src_word_dropout, random), src[1]),
             tgt,
@@ -95,28 +96,30 @@ class Augmentation:
         return ragged(rows[0]), ragged(rows[1])
 
     def _rewritten(
-        self,
-        side: Ragged,
-        tokenizer: Tokenizer,
-        changes: list[Change],
-        random: np.random.Generator,
-        stretch: float = STRETCH,
+        self, side: Ragged, changes: Sequence[Change], sampler: SubwordSampler | None, draws: Random, stretch: float
     ) -> Ragged:
         """A side's sentences, their texts changed, in pieces that are sampled."""
         ids, lengths = side
-        alpha = self._config.subword_sampling
         limit = min(self._max_length, int(stretch * int(lengths.max())))
-        seeds = random.integers(2**31, size=len(lengths))
         rows = np.split(ids, np.cumsum(lengths)[:-1])
-        for index, (own, change) in enumerate(zip(rows, changes, strict=True)):
-            if UNK_ID in own or not (change or alpha):  # with <unk>, what the text was is not known
-                continue
-            text = tokenizer.decode(own.tolist())
-            text = change(text) if change else text
-            new = tokenizer.sample(text, alpha, int(seeds[index])) if alpha else tokenizer.encode(text)
-            if 0 < len(new) <= limit:
+        for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
+            new = own = row.tolist()
+            if change and UNK_ID not in own:  # with <unk>, what the text was is not known
+                new = self._tokenizer.encode(change(self._tokenizer.decode(own)))
+            if sampler:
+                new = sampler(new, draws)
+            if new is not own and 0 < len(new) <= limit:
                 rows[index] = np.array(new, dtype=ids.dtype)
         return ragged(rows)
+
+
+def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
+    alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
+    if not alpha:
+        return None
+    assert isinstance(tokenizer, SentencePieceTokenizer), "checked by Config"
+    assert kind in ("bpe", "unigram")
+    return SubwordSampler(tokenizer, kind, alpha)
 
 
 def without_punctuation(text: str) -> str:

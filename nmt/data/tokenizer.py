@@ -43,9 +43,6 @@ class Tokenizer(Protocol):
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         """`encode` of each, in less time."""
 
-    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
-        """One of the ways to write the line in pieces, decided by the seed; see `augmentation.subword_sampling`."""
-
     def decode(self, ids: Sequence[int]) -> str:
         """The line that the ids spell; special ids are passed over."""
 
@@ -108,18 +105,27 @@ class SentencePieceTokenizer:
         ids: list[list[int]] = self._processor.encode([normalize(line) for line in lines], num_threads=threads)
         return ids
 
-    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
-        # SentencePiece has one generator for all; seeded for each line, what it draws hangs on nothing else.
-        sentencepiece.set_random_generator_seed(seed)
-        ids: list[int] = self._processor.encode(normalize(line), enable_sampling=True, alpha=alpha, nbest_size=-1)
-        return ids
-
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._processor.decode([int(index) for index in ids if index > UNK_ID])
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._processor.id_to_piece(int(index))) for index in ids]
+
+    def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
+        """The text of each id, None for special pieces and bytes; and the score of each text.
+
+        `bpe` merges the two pieces first that together have the highest score; of `unigram` it is the logarithm of a
+        probability.
+        """
+        processor = self._processor
+        special = (processor.is_unknown, processor.is_control, processor.is_byte, processor.is_unused)
+        pieces = [
+            None if any(test(index) for test in special) else str(processor.id_to_piece(index))
+            for index in range(self.vocab_size)
+        ]
+        scores = {piece: float(processor.get_score(index)) for index, piece in enumerate(pieces) if piece is not None}
+        return pieces, scores
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".model")
@@ -161,9 +167,6 @@ class WordTokenizer:
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         return [self.encode(line) for line in lines]  # no time is lost between the lines, nor has Python threads for it
-
-    def sample(self, line: str, alpha: float, seed: int) -> list[int]:
-        return self.encode(line)  # there is one way
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._vocabulary.words[index] for index in ids if index > UNK_ID)

@@ -34,9 +34,9 @@ def cross_entropy_sums(
 ) -> LossSums:
     """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
 
-    (N, D), (V, D), (N,) int64 -> two sums. With `r_drop` > 0, R-Drop's alpha, the states are those of two
-    passes, (2N, D), and their divergence is minimised too. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
-    the matrix products are made in its type, the softmax in fp32.
+    (N, D), (V, D), (N,) int64 -> two sums. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
+    the matrix products are made in its type, the softmax in fp32. With `r_drop` > 0, R-Drop's alpha, the states are
+    those of two passes, (2N, D), and their divergence is minimised too.
     """
     device = states.device.type
     if torch.is_autocast_enabled(device):
@@ -190,10 +190,10 @@ class _RDrop(torch.autograd.Function):
         return d_states * d_smoothed, d_weight * d_smoothed, None, None, None
 
 
-def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
     """The softmax of (C, V) logits, and the logarithm of its denominator, (C, 1)."""
-    highest = logits.amax(1, keepdim=True)
-    exps = (logits - highest).exp_()
+    highest = z.amax(1, keepdim=True)
+    exps = (z - highest).exp_()
     total = exps.sum(1, keepdim=True)
     return exps.div_(total), highest + total.log()
 

@@ -263,16 +263,9 @@ class Trainer:
 
     def _augmentation(self) -> Augmentation | None:
         """What is done to the batches of the current epoch."""
-        config = self.config
-        if not config.augmentation.is_on:
+        if not self.config.augmentation.is_on:
             return None
-        return Augmentation(
-            config.augmentation,
-            self.prepared.tokenizers,
-            config.data.max_length,
-            config.training.seed,
-            self.progress.epoch,
-        )
+        return Augmentation(self.config, self.prepared.tokenizers, self.progress.epoch)
 
     def _update(self, share: Share) -> None:
         """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
