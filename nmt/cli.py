@@ -26,6 +26,7 @@ from nmt.errors import ConfigError, NmtError
 from nmt.runs import RunFolder, open_run, replacing, run_named
 
 if TYPE_CHECKING:
+    from nmt.evaluation.averaged_run import AveragedRun
     from nmt.evaluation.evaluate import Evaluation
 
 app = typer.Typer(
@@ -187,6 +188,25 @@ def evaluate(
         _print_evaluation(name, evaluation, as_json)
 
 
+@app.command()
+def average(
+    model: ModelOption = None,
+    last: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="The newest checkpoints. Default: training.keep_checkpoints.")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Those whose validations were best, of the ones kept.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a run of the mean of a run's checkpoints, and score both on the validation set."""
+    from nmt.evaluation.averaged_run import average_run
+
+    _print_average(average_run(open_run(model), last, best, name, device), as_json)
+
+
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
@@ -246,3 +266,14 @@ def _print_evaluation(name: str, evaluation: "Evaluation", as_json: bool) -> Non
         rate = len(evaluation.hypotheses) / evaluation.seconds
         print(f"  {len(evaluation.hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): "
               f"{evaluation.file}")  # fmt: skip
+
+
+def _print_average(result: "AveragedRun", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+        return
+    print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {result.run}, steps "
+          f"{', '.join(map(str, result.steps))}")  # fmt: skip
+    print("validation set: the run's model, and the average")
+    for metric, score in result.run_scores.items():
+        print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")

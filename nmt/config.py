@@ -329,7 +329,8 @@ class TrainingConfig(Section):
     """Validations score an exponential moving average of the weights over the updates, and the best of these averages
     is the run's model; 0.999 looks back over about 1,000 updates. The weights themselves are trained as without it."""
     average_last: Annotated[int, Field(ge=2)] | None = None
-    """Or: validations score the mean of the weights at this validation and at those before it, as many in all."""
+    """Or: validations score the mean of the weights at this validation and at those before it, so many in all; of all
+    that there are at first."""
 
     @property
     def positions(self) -> int:

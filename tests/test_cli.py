@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
@@ -301,8 +302,97 @@ def test_a_mistake_in_a_run_that_exists_loses_nothing(in_solved: Path, cli: Cli)
     assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
 
 
+@pytest.fixture
+def with_checkpoints(copy_task: Path, cli: Cli) -> Path:
+    """The copy task after 24 steps, with checkpoints at 4, 8, ... 24."""
+    settings = ["max_steps=24", "validate_every=4", "keep_checkpoints=6", "best_metric=loss"]
+    code, _, err = cli("train", "copy.yaml", *(part for key in settings for part in ("--set", f"training.{key}")))
+    assert code == 0, err
+    return copy_task
+
+
+def assert_mean_of(run: str, steps: list[int]) -> None:
+    parts = [load_file(f"runs/copy/checkpoints/{step}/model.safetensors") for step in steps]
+    for name, value in load_file(f"runs/{run}/model.safetensors").items():
+        expected = np.mean([part[name].double().numpy() for part in parts], axis=0).astype(np.float32)
+        np.testing.assert_array_equal(value.numpy(), expected)
+
+
+def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkpoints: Path, cli: Cli) -> None:
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    code, out, err = cli("average", "--last", "3", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert (result["run"], result["average"], result["steps"]) == ("runs/copy", "runs/copy-average", [16, 20, 24])
+    assert_mean_of("copy-average", [16, 20, 24])
+    files = {str(path.relative_to("runs/copy-average")) for path in Path("runs/copy-average").rglob("*")}
+    assert files == {"config.yaml", "tokenizer", "tokenizer/joint.words", "tokenizer/tokenizer.json",
+                     "model.safetensors", "average.json"}  # fmt: skip
+    assert json.loads(Path("runs/copy-average/average.json").read_text()) == result
+    for run, scores in (("copy", result["run_scores"]), ("copy-average", result["average_scores"])):
+        _, out, _ = cli("eval", "--model", run, "--src", "val.en", "--ref", "val.de", "--json")
+        assert json.loads(out)["scores"] == scores
+    shutil.rmtree("runs/copy/evaluation")
+
+    # The best by what the log says of them: here the worst, in an order of their own.
+    metrics = Path("runs/copy/metrics.jsonl")
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    losses = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, whose line was cut in half
+    written = [{**r, "loss": losses[r["step"]]} for r in records if r["kind"] == "validation" and r["step"] in losses]
+    metrics.write_text("".join(f"{json.dumps(record)}\n" for record in written) + '{"kind": "valid')
+    code, out, err = cli("average", "--model", "copy", "--best", "2", "--name", "best")
+    assert (code, err) == (0, "")
+    assert out.startswith("runs/best: the mean of 2 checkpoints of runs/copy, steps 8, 20\n")
+    assert re.search(r"^  BLEU +\d+\.\d\d +\d+\.\d\d  nrefs:1", out, re.M)
+    assert_mean_of("best", [8, 20])
+    code, out, err = cli("average", "--best", "5", "--name", "more")
+    assert (code, out) == (2, "")
+    assert "runs/copy: there are 4 checkpoints with a validation, not 5; a training keeps the last" in err
+
+    # What the run keeps, without being asked; and nothing of it has changed.
+    assert cli("average", "--name", "default")[0] == 0
+    assert_mean_of("default", [4, 8, 12, 16, 20, 24])
+    metrics.write_bytes(before[metrics])
+    after = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    assert before.items() <= after.items()
+    assert not list(Path("runs").glob(".*"))
+
+
+def test_an_average_is_never_replaced_in_silence(with_checkpoints: Path, cli: Cli) -> None:
+    assert cli("average")[0] == 0
+    before = {path: path.read_bytes() for path in Path("runs/copy-average").rglob("*") if path.is_file()}
+    for arguments, message in [
+        (["average"], "runs/copy-average exists already; give the average another --name"),
+        (["average", "--name", "copy"], "runs/copy exists already"),
+        (["average", "--last", "2", "--best", "2"], "runs/copy-average exists already"),
+        (["average", "--last", "2", "--best", "2", "--name", "x"], "--last and --best exclude each other"),
+        (["average", "--last", "7", "--name", "x"], r"runs/copy: there are 6 checkpoints, not 7; .*keep_checkpoints"),
+        (["average", "--last", "1", "--name", "x"], "--last"),
+        (["average", "--model", "copy-average"], "runs/copy-average: there are 0 checkpoints"),
+        (["train", "copy.yaml", "--name", "copy-average"], "holds a model and no training to go on with.* --fresh"),
+    ]:
+        code, out, err = cli(*arguments)
+        assert (code, out) == (2, ""), err
+        assert re.search(message, err), err
+        assert not Path("runs/x").exists()
+    assert {path: path.read_bytes() for path in Path("runs/copy-average").rglob("*") if path.is_file()} == before
+    assert cli("train", "copy.yaml", "--name", "copy-average", "--fresh")[0] == 0
+    assert (
+        Path("runs/copy-average.old1/model.safetensors").read_bytes()
+        == before[Path("runs/copy-average/model.safetensors")]
+    )
+
+
+def test_an_average_that_is_not_scored_leaves_nothing(with_checkpoints: Path, cli: Cli) -> None:
+    Path("val.de").write_text("1 2\n")
+    code, out, err = cli("average")
+    assert (code, out) == (2, "")
+    assert "every line needs its reference" in err
+    assert not list(Path("runs").glob("*average*"))
+
+
 def test_help_and_version(cli: Cli) -> None:
     code, out, _ = cli("--help")
     assert code == 0
-    assert all(command in out for command in ("train", "translate", "eval", "vocab"))
+    assert all(command in out for command in ("train", "translate", "eval", "vocab", "average"))
     assert cli("--version") == (0, f"nmt {nmt.__version__}\n", "")

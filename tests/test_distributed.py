@@ -44,12 +44,13 @@ for rank in range(2):
 print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
 """
 
-# Every process keeps its own weights as it ends.
+# Every process keeps its own weights, and their moving average, as it ends.
 KEEP_WEIGHTS = """
 run = t.Trainer.run
 def run_and_keep(self):
     run(self)
-    torch.save([parameter.detach() for parameter in self.model.parameters()], f"weights{rank}.pt")
+    averages = (self.averaging.state or {}).values()
+    torch.save([*(parameter.detach() for parameter in self.model.parameters()), *averages], f"weights{rank}.pt")
 t.Trainer.run = run_and_keep
 """
 
@@ -125,9 +126,10 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
 
 
 # An epoch has 21 batches, so its last update has one, and rank 1 none. With 5, rank 0 has one more in each update.
-@pytest.mark.parametrize(("batches", "dropout"), [(2, 0.0), (5, 0.3)])
-def test_two_processes_follow_the_curve_of_one(copy_task: Path, batches: int, dropout: float) -> None:
+@pytest.mark.parametrize(("batches", "dropout", "average"), [(2, 0.0, "ema_decay=0.9"), (5, 0.3, "average_last=2")])
+def test_two_processes_follow_the_curve_of_one(copy_task: Path, batches: int, dropout: float, average: str) -> None:
     settings = [f"training.batches_per_update={batches}", f"model.dropout={dropout}", "training.max_steps=24"]
+    settings += [f"training.{average}"]
     settings += ["training.validate_every=8", "training.log_every=1"]
     one = trained_by_one(copy_task, "one", *settings)
     two = trained_by_two("two", *settings, patch=KEEP_WEIGHTS)

@@ -20,7 +20,7 @@ _IN_ORDER = """
     models.interface models.dropout models.attention models.transformer models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
-    evaluation.metrics evaluation.evaluate
+    evaluation.metrics evaluation.evaluate evaluation.averaged_run
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
     training.averaging training.resuming training.preflight training.trainer
     __init__ cli __main__

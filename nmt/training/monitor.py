@@ -31,11 +31,11 @@ class Monitor:
         """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are cut off."""
         if self._silent:
             return
-        if self._metrics_file.exists():
-            lines = self._metrics_file.read_text(encoding="utf-8").splitlines()
-            kept = [line for line in lines if _step_of(line) <= step]
-            if len(kept) != len(lines):
-                write_text(self._metrics_file, "".join(line + "\n" for line in kept))
+        self._metrics_file.touch()  # also says that a training has begun here
+        lines = self._metrics_file.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if _step_of(line) <= step]
+        if len(kept) != len(lines):
+            write_text(self._metrics_file, "".join(line + "\n" for line in kept))
         if sys.stderr.isatty():
             self._bar = tqdm(initial=step, total=total_steps, unit="step", dynamic_ncols=True)
 

@@ -97,6 +97,11 @@ def _step_to_begin_at(config: Config, run: RunFolder, mode: str, monitor: Monito
     steps = checkpoint_steps(run.checkpoints)
     if mode == "resume" and not steps:
         raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
+    if not steps and run.model_file.exists() and not run.metrics_file.exists():  # an average, or a copy
+        raise RunError(
+            f"{run.path}: holds a model and no training to go on with, and a new one would replace the model; "
+            f"take another --name, or set it aside with --fresh"
+        )
     if steps:
         check_same(run.config(), as_begun(config, run), run)
         reason = stop_reason(read_progress(run.checkpoints / str(steps[-1])), config.training)

@@ -1,0 +1,94 @@
+"""The mean of a run's checkpoints as a run of its own, scored beside the one that it comes from."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
+from nmt.config import Metric
+from nmt.decoding.translator import load
+from nmt.errors import ConfigError, RunError
+from nmt.evaluation.evaluate import evaluate, read_test_set
+from nmt.evaluation.metrics import HIGHER_IS_BETTER, Score, make_metrics
+from nmt.runs import RunFolder, replacing, run_named, write_json
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragedRun:
+    """What was averaged, and what came of it; average.json in the new run holds the same."""
+
+    run: str
+    """The folder of the run."""
+    average: str
+    """The new folder."""
+    steps: list[int]
+    """Of the checkpoints that were averaged."""
+    run_scores: dict[Metric, Score]
+    """Of the run's own model on its validation set."""
+    average_scores: dict[Metric, Score]
+
+
+def average_run(
+    run: RunFolder, last: int | None, best: int | None, name: str | None = None, device: str = "auto"
+) -> AveragedRun:
+    """Write the mean of the weights of some of a run's checkpoints as the new run `name` (RUN-average).
+
+    The `last` ones, the `best` ones, or without either as many of the last as the run keeps. Raises `RunError` if
+    there are fewer, or the new run exists; nothing is written then.
+    """
+    config = run.config()
+    target = run_named(name or f"{run.name}-average")
+    if target.path.exists():
+        raise RunError(f"{target.path} exists already; give the average another --name")
+    steps = _steps(run, last, best)
+    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang)
+    validation = read_test_set(config.data.validation.src, [config.data.validation.tgt])
+    with replacing(target.path) as temporary:
+        temporary.mkdir()
+        new = RunFolder(temporary)
+        shutil.copyfile(run.config_file, new.config_file)
+        shutil.copytree(run.tokenizer, new.tokenizer)
+        files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
+        write_weights(mean_of_weights(files), new.model_file)
+        of_run, of_average = (
+            evaluate(load(folder.path, device=device), validation, metrics).scores for folder in (run, new)
+        )
+        result = AveragedRun(str(run.path), str(target.path), steps, of_run, of_average)
+        write_json(temporary / "average.json", dataclasses.asdict(result))
+    return result
+
+
+def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
+    """The checkpoints to average, in the order of training."""
+    if last is not None and best is not None:
+        raise ConfigError("--last and --best exclude each other")
+    settings = run.config().training
+    steps = checkpoint_steps(run.checkpoints)
+    wanted, which = best or last or max(2, settings.keep_checkpoints), "checkpoints"
+    if best is not None:
+        values = _validations(run, settings.best_metric)
+        sign = -1 if HIGHER_IS_BETTER[settings.best_metric] else 1
+        steps = sorted((step for step in steps if step in values), key=lambda step: sign * values[step])
+        which = "checkpoints with a validation"
+    if len(steps) < wanted:
+        raise RunError(
+            f"{run.path}: there are {len(steps)} {which}, not {wanted}; a training keeps the last "
+            f"training.keep_checkpoints ({settings.keep_checkpoints}) and the best"
+        )
+    return sorted(steps[:wanted]) if best is not None else steps[-wanted:]
+
+
+def _validations(run: RunFolder, metric: str) -> dict[int, float]:
+    """The metric of each validation, by step, from metrics.jsonl; those that are not numbers are left out."""
+    if not run.metrics_file.is_file():
+        return {}
+    values = {}
+    for line in run.metrics_file.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:  # cut in half by a kill
+            continue
+        if record["kind"] == "validation" and not math.isnan(record[metric]):
+            values[record["step"]] = record[metric]
+    return values
