@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import TrainableModel
 
 # Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
 # some hundred positions make slow matrix products; a GPU wants few large ones.
@@ -121,7 +121,7 @@ _smoothed_cross_entropy: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor,
 class Objective(nn.Module):
     """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
 
-    def __init__(self, model: Seq2SeqModel, label_smoothing: float) -> None:
+    def __init__(self, model: TrainableModel, label_smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
