@@ -23,7 +23,7 @@ from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
 from nmt.errors import ConfigError, NmtError
-from nmt.runs import RunFolder, open_run, replacing, run_named
+from nmt.runs import RunFolder, open_runs, replacing, run_named
 
 if TYPE_CHECKING:
     from nmt.evaluation.averaged_run import AveragedRun
@@ -44,8 +44,9 @@ SetOption = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated."),
 ]
 NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
-ModelOption = Annotated[
-    str | None, typer.Option(metavar="RUN", help="A run's folder or name; default: the newest run.")
+ModelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="RUN", help="A run's folder or name, or several; default: the newest run."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 BeamOption = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: the run's.")]
@@ -115,7 +116,7 @@ def vocab(
 @app.command()
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="What to translate; default: standard input.")] = None,
-    model: ModelOption = None,
+    models: ModelsOption = None,
     input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Read lines from here.")] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
@@ -124,11 +125,15 @@ def translate(
     length_penalty: PenaltyOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate an argument, a file, or standard input line by line."""
+    """Translate an argument, a file, or standard input line by line.
+
+    With several models, each --model RUN, their probabilities are averaged.
+    """
     if text and input_file:
         raise ConfigError("give a text or --input FILE, not both")
-    run = open_run(model)
-    translator = nmt.load(run.path, device=device, decoding=_search(run.config().decoding, beam_size, length_penalty))
+    runs = open_runs(models)
+    decoding = _search(runs[0].config().decoding, beam_size, length_penalty)
+    translator = nmt.load([run.path for run in runs], device=device, decoding=decoding)
     from nmt.data.corpus import decode_lines, read_lines
 
     if text:
@@ -150,7 +155,7 @@ def translate(
 
 @app.command(name="eval")
 def evaluate(
-    model: ModelOption = None,
+    models: ModelsOption = None,
     src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
     ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
     hyp: Annotated[
@@ -162,29 +167,32 @@ def evaluate(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Score a model on its test sets or on other files, or score translations that exist."""
-    from nmt.evaluation.evaluate import evaluate_file, evaluate_run, reference_language
+    """Score a model on its test sets or on other files, or score translations that exist.
+
+    With several models, each --model RUN, their probabilities are averaged; the test sets are the first one's.
+    """
+    from nmt.evaluation.evaluate import evaluate_file, evaluate_runs, reference_language
     from nmt.evaluation.metrics import make_metrics
 
     if hyp is not None:
-        if not ref or src or model:
+        if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
         metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, language_suffix(ref[0])))
         _print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
     if bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
-    run = open_run(model)
-    config = run.config()
+    runs = open_runs(models)
+    config = runs[0].config()
     if src and ref:
         test_sets = {src.name: (src, ref)}
     else:
         test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
     if not test_sets:
-        raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
+        raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
     metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
     decoding = _search(config.decoding, beam_size, length_penalty)
-    for name, evaluation in evaluate_run(run, test_sets, metrics, decoding, device):
+    for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device):
         _print_evaluation(name, evaluation, as_json)
 
 

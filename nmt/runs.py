@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +150,12 @@ def open_run(model: str | None) -> RunFolder:
     if not run.model_file.is_file():
         raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
     return run
+
+
+def open_runs(models: Sequence[str | Path] | None) -> list[RunFolder]:
+    """The trained runs whose models translate together, as `open_run` finds them; without any, the newest alone."""
+    if models is None:
+        return [open_run(None)]
+    if not models:
+        raise RunError("no run is named")
+    return [open_run(str(model)) for model in models]

@@ -228,6 +228,51 @@ def test_a_run_folder_alone_translates_elsewhere(in_solved: Path, tmp_path: Path
     assert cli("translate", "--model", "moved", "2 4 6") == (0, "2 4 6\n", "")
 
 
+@pytest.fixture
+def two_runs(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Path:
+    """A copy of the folder in which a second, smaller model was trained for a moment."""
+    folder = shutil.copytree(solved, tmp_path / "two")
+    monkeypatch.chdir(folder)
+    code, _, err = cli("train", "copy.yaml", "--name", "other", "--set", "training.seed=2")
+    assert code == 0, err
+    return folder
+
+
+def test_several_models_translate_together(two_runs: Path, cli: Cli) -> None:
+    Path("lines.txt").write_text("3 1 4 1 5\n\n2 7 1 8\n")
+    together = cli("translate", "--model", "other", "--model", "runs/copy", "--input", "lines.txt")
+    assert together == (0, "3 1 4 1 5\n\n2 7 1 8\n", "")  # the trained one is sure, the other is not
+    assert together == cli("translate", "--model", "copy", "--model", "other", "--input", "lines.txt")
+    other = cli("translate", "--model", "other", "--input", "lines.txt")
+    assert other != together
+    assert other == cli("translate", "--model", "other", "--model", "other", "--input", "lines.txt")
+    assert other == cli("translate", "--input", "lines.txt")  # the newest
+    assert nmt.load(["other", "copy"]).translate(["3 1 4 1 5", ""]) == ["3 1 4 1 5", ""]
+
+
+def test_eval_of_several_models_leaves_the_first_ones_files(two_runs: Path, cli: Cli) -> None:
+    alone = json.loads(cli("eval", "--model", "other", "--json")[1])
+    before = Path("runs/other/evaluation/test.hyp").read_bytes()
+    code, out, _ = cli("eval", "--model", "other", "--model", "copy", "--json")
+    together = json.loads(out)
+    assert code == 0
+    assert together["scores"]["bleu"]["value"] > alone["scores"]["bleu"]["value"] + 50
+    assert together["hypotheses"] == "runs/other/evaluation/test.ensemble-copy.hyp"
+    assert Path("runs/other/evaluation/test.hyp").read_bytes() == before
+    description = json.loads(Path("runs/other/evaluation/test.ensemble-copy.json").read_text())
+    assert description["models"] == ["runs/other", "runs/copy"]
+    assert description["scores"] == together["scores"]
+
+
+@pytest.mark.parametrize("command", [["translate", "1 2"], ["eval"]])
+def test_models_with_unlike_vocabularies_are_one_message(two_runs: Path, cli: Cli, command: list[str]) -> None:
+    assert cli("train", "copy.yaml", "--name", "fewer", "--set", "tokenizer.vocab_size=9")[0] == 0
+    code, out, err = cli(*command, "--model", "copy", "--model", "fewer")
+    assert (code, out) == (2, "")
+    assert err.startswith("nmt: runs/copy and runs/fewer have different vocabularies; "), err
+    assert err.count("\n") == 1
+
+
 def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -> None:
     code, out, _ = cli("vocab", "--config", "copy.yaml", "--json", "--set", "tokenizer.joint=false",
                        "--set", "model.tie_embeddings=none")  # fmt: skip

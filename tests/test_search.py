@@ -63,9 +63,6 @@ class TableModel(Seq2SeqModel):
             logits[token] = math.log(probability) if probability else -torch.inf
         return logits
 
-    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        raise NotImplementedError("its logits are written down")
-
     def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
         rows = zip(src_ids[:, 0].tolist(), tgt_in.tolist(), strict=True)
         return torch.stack(
@@ -93,9 +90,6 @@ class TableModel(Seq2SeqModel):
                 for key, row in zip(state.keys, state.prefixes, strict=True)
             ]
         )  # (B, K, V)
-
-    def parameter_counts(self) -> dict[str, int]:
-        return {}
 
 
 def source(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

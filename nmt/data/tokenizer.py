@@ -261,13 +261,27 @@ def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> Non
 
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read what `save_tokenizers` wrote; `RunError` if it cannot be read."""
+    src_file, tgt_file = _files(folder)
+    src = _load(src_file)
+    return Tokenizers(src, src if src_file == tgt_file else _load(tgt_file))
+
+
+def same_tokenizers(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same tokenizers, to the byte, on both sides; `RunError` if one cannot be read."""
+    try:
+        one, two = ([path.read_bytes() for path in _files(of_run)] for of_run in (folder, other))
+    except OSError as error:
+        raise RunError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    return one == two
+
+
+def _files(folder: Path) -> tuple[Path, Path]:
+    """The files of src and tgt; one file twice where the vocabulary is joint."""
     names = read_json(folder / "tokenizer.json")
     try:
-        src_name, tgt_name = str(names["src"]), str(names["tgt"])
+        return folder / str(names["src"]), folder / str(names["tgt"])
     except (TypeError, KeyError):
         raise RunError(f"{folder / 'tokenizer.json'}: does not name the tokenizers of src and tgt") from None
-    src = _load(folder / src_name)
-    return Tokenizers(src, src if src_name == tgt_name else _load(folder / tgt_name))
 
 
 def _load(path: Path) -> Tokenizer:

@@ -15,6 +15,7 @@ from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.device import choose_device
 from nmt.masks import padding_mask
+from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder
@@ -54,8 +55,14 @@ class TorchEngine:
             self._model.train(was_training)
 
 
-def load_torch_engine(run: RunFolder, tokenizers: Tokenizers, device: str) -> TorchEngine:
-    """The run's best model on a device."""
+def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
+    """The run's best model, or the ensemble of several runs', on a device."""
+    models = [_load_model(run, tokenizers) for run in runs]
+    model = models[0] if len(models) == 1 else Ensemble(models)
+    return TorchEngine(model.to(choose_device(device)).eval())
+
+
+def _load_model(run: RunFolder, tokenizers: Tokenizers) -> Seq2SeqModel:
     model = build_model(run.config().model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     load_weights(model, run.model_file)
-    return TorchEngine(model.to(choose_device(device)).eval())
+    return model

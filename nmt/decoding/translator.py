@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nmt.config import DecodingConfig
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.errors import ConfigError, TrainingError
-from nmt.runs import open_run
+from nmt.errors import ConfigError, RunError, TrainingError
+from nmt.runs import open_runs
 
 log = logging.getLogger("nmt")
 
@@ -88,24 +88,35 @@ def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> It
 
 
 def load(
-    model: str | Path | None = None, *, device: str = "auto", decoding: DecodingConfig | None = None
+    model: str | Path | Sequence[str | Path] | None = None,
+    *,
+    device: str = "auto",
+    decoding: DecodingConfig | None = None,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
-    `model` is a run's folder or name, by default the newest under ./runs; `decoding` replaces the run's
-    own search settings. Raises `nmt.errors.RunError` if it is not a trained run, and `ConfigError`
-    if its model cannot hold outputs of `decoding.max_length`.
+    `model` is a run's folder or name, by default the newest under ./runs; several, `load(["runs/a", "runs/b"])`,
+    translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
+    `data.max_length`. `decoding` replaces the search settings. Raises `nmt.errors.RunError` if one is not a trained
+    run or their vocabularies differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
 
-    run = open_run(None if model is None else str(model))
-    config = run.config()
-    decoding = decoding or config.decoding
-    if decoding.max_length >= config.model.max_positions:
-        raise ConfigError(
-            f"decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
-            f"({config.model.max_positions})"
-        )
-    tokenizers = load_tokenizers(run.tokenizer)
-    engine = load_torch_engine(run, tokenizers, device)
-    return Translator(tokenizers, engine, decoding, config.data.max_length)
+    runs = open_runs([model] if isinstance(model, str | Path) else model)
+    configs = [run.config() for run in runs]
+    decoding = decoding or configs[0].decoding
+    for run, config in zip(runs, configs, strict=True):
+        if decoding.max_length >= config.model.max_positions:
+            raise ConfigError(
+                f"{run.path}: decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
+                f"({config.model.max_positions})"
+            )
+    tokenizers = load_tokenizers(runs[0].tokenizer)
+    for run in runs[1:]:
+        if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
+            raise RunError(
+                f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
+                "train them on the same text with the same tokenizer settings"
+            )
+    engine = load_torch_engine(runs, tokenizers, device)
+    return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs))

@@ -1,6 +1,8 @@
 """Translate test sets and score them; validation during training takes the same path."""
 
 import dataclasses
+import hashlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,8 +72,8 @@ def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Me
     return Evaluation(test_set.src, score(metrics, test_set.src, test_set.references))
 
 
-def evaluate_run(
-    run: RunFolder,
+def evaluate_runs(
+    runs: Sequence[RunFolder],
     test_sets: Mapping[str, tuple[Path, Sequence[Path]]],
     metrics: dict[Metric, SacreMetric],
     decoding: DecodingConfig,
@@ -79,17 +81,29 @@ def evaluate_run(
 ) -> Iterator[tuple[str, Evaluation]]:
     """Translate and score `name: (sources, references)`, all of them read before the first is translated.
 
-    Hypotheses and scores are kept in the run as evaluation/NAME.hyp and NAME.json.
+    Hypotheses and scores are kept in the run as evaluation/NAME.hyp and NAME.json; those of an ensemble in the
+    first of its runs, as NAME.ensemble-OTHERS.hyp and .json.
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
-    translator = load(run.path, device=device, decoding=decoding)
+    models = [str(run.path) for run in runs]
+    translator = load(models, device=device, decoding=decoding)
+    suffix = _ensemble_suffix(runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)
-        path = run.evaluation / f"{name}.hyp"
+        path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(of) for metric, of in result.scores.items()}
-        write_json(path.with_name(f"{name}.json"), {"decoding": decoding.model_dump(), "scores": scores})
+        description = {"models": models, "decoding": decoding.model_dump(), "scores": scores}
+        write_json(path.with_suffix(".json"), description)
         yield name, dataclasses.replace(result, file=path)
+
+
+def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
+    """What tells the files of an ensemble from those of its first model: `.ensemble-B+C` for A, B and C."""
+    others = "+".join(re.sub(r"[^\w.-]", "_", run.name) for run in runs[1:])
+    if len(others.encode()) > 100:  # a file's name has at most 255 bytes
+        others = hashlib.sha256(others.encode()).hexdigest()[:16]
+    return f".ensemble-{others}" if others else ""
 
 
 def reference_language(given: str | None, otherwise: str) -> str:

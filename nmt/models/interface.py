@@ -1,4 +1,4 @@
-"""All that training and decoding may know of a model.
+"""All that decoding and training may know of a model: the searches Seq2SeqModel, training TrainableModel.
 
 Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, D width, V vocabulary.
 """
@@ -22,21 +22,13 @@ class DecoderState(Protocol):
 class Seq2SeqModel(nn.Module, ABC):
     """A model of P(target | source) over ids."""
 
-    output: nn.Linear
-    """(..., D) -> logits (..., V), without a bias."""
-
     @abstractmethod
-    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """What `output` makes logits of, for all prefixes at once.
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """Logits of every next token, for all prefixes at once.
 
-        (B, S) int64, (B, S) bool with True = may attend, (B, T) int64 -> (B, T, D).
+        (B, S) int64, (B, S) bool with True = may attend, (B, T) int64 -> (B, T, V).
         Targets are padded on the right; what stands at padded positions of the result is undefined.
         """
-
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits of every next token: `states`' arguments -> (B, T, V)."""
-        logits: Tensor = self.output(self.states(src_ids, src_mask, tgt_in))
-        return logits
 
     @abstractmethod
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
@@ -48,6 +40,22 @@ class Seq2SeqModel(nn.Module, ABC):
 
         Changes `state`. The logits equal those of `forward` on the whole prefix.
         """
+
+
+class TrainableModel(Seq2SeqModel):
+    """A model whose logits are one matrix product, so that the loss can make them, and their gradient, in chunks."""
+
+    output: nn.Linear
+    """(..., D) -> logits (..., V), without a bias."""
+
+    @abstractmethod
+    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """What `output` makes logits of: `forward`'s arguments -> (B, T, D)."""
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """(B, S), (B, S) bool, (B, T) -> logits (B, T, V)"""
+        logits: Tensor = self.output(self.states(src_ids, src_mask, tgt_in))
+        return logits
 
     @abstractmethod
     def parameter_counts(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ from nmt.config import ModelConfig
 from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, MultiHeadAttention
 from nmt.models.dropout import Dropout
-from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.interface import DecoderState, TrainableModel
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -207,7 +207,7 @@ class TransformerState:
             layer.cache.select(rows)
 
 
-class Transformer(Seq2SeqModel):
+class Transformer(TrainableModel):
     """Embeddings, encoder, decoder and output projection.
 
     Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010), biases zero, embeddings normal with

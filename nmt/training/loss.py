@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import TrainableModel
 
 # Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
 # some hundred positions make slow matrix products; a GPU wants few large ones.
@@ -204,7 +204,7 @@ _r_drop: Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]]
 class Objective(nn.Module):
     """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
 
-    def __init__(self, model: Seq2SeqModel, label_smoothing: float, r_drop: float = 0.0) -> None:
+    def __init__(self, model: TrainableModel, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing

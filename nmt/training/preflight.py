@@ -18,7 +18,7 @@ from nmt.distributed import ALONE, Ranks
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, read_test_set
 from nmt.evaluation.metrics import make_metrics
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 
 UNKNOWN_SHARE_LIMIT = 0.001
@@ -97,7 +97,7 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
 
 
 def describe(
-    config: Config, run: RunFolder, prepared: Prepared, model: Seq2SeqModel, plan: Plan, memory: str
+    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel, plan: Plan, memory: str
 ) -> list[str]:
     """What will be done, in lines for people; `plan` is the current epoch's, `memory` what was found about it."""
     data, settings, corpus = config.data, config.training, prepared.corpus

@@ -33,7 +33,7 @@ from nmt.errors import ConfigError, InterruptedTrainingError, RunError, Training
 from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder, write_text
 from nmt.training.averaging import Averaging
 from nmt.training.interruption import collected_signals, plain_messages
@@ -134,7 +134,7 @@ class Trainer:
         run: RunFolder,
         prepared: Prepared,
         monitor: Monitor,
-        model: Seq2SeqModel | None = None,
+        model: TrainableModel | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.config = config

@@ -1,0 +1,66 @@
+"""Several models as one: at each step the mean of their probabilities.
+
+    P(next token | prefix, source) = (P_1 + ... + P_N) / N
+
+Ensembles of translation models: Sutskever, Vinyals and Le 2014, "Sequence to Sequence Learning with Neural Networks".
+The mean is the arithmetic one, as in fairseq's EnsembleModel: what one model finds impossible may still be chosen.
+
+Shapes: N models, B batch (sentences), K beams, S source length, T target length, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nmt.models.interface import DecoderState, Seq2SeqModel
+
+
+class EnsembleState:
+    """What each of the models remembers."""
+
+    def __init__(self, members: Sequence[DecoderState]) -> None:
+        self.members = members
+
+    def select_beams(self, beams: Tensor) -> None:
+        """(B, K): hypothesis k of sentence b goes on from hypothesis `beams[b, k]`, in every model."""
+        for member in self.members:
+            member.select_beams(beams)
+
+    def select_sentences(self, sentences: Tensor) -> None:
+        """(B',): keep these sentences, in every model."""
+        for member in self.members:
+            member.select_sentences(sentences)
+
+
+class Ensemble(Seq2SeqModel):
+    """Models of any kind and size over the same ids.
+
+    Its logits are log-probabilities: the softmax of these is the probabilities themselves.
+    """
+
+    def __init__(self, members: Sequence[Seq2SeqModel]) -> None:
+        super().__init__()
+        self.members = tuple(members)
+        self._modules_of_members = nn.ModuleList(members)  # moves them to a device and into a mode with the ensemble
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """(B, S), (B, S) bool, (B, T) -> log-probabilities (B, T, V)"""
+        return _log_mean([member(src_ids, src_mask, tgt_in) for member in self.members])
+
+    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> EnsembleState:
+        """Every model reads the sources."""
+        return EnsembleState([member.start(src_ids, src_mask, beam_size, max_length) for member in self.members])
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """(B, K) -> log-probabilities (B, K, V)"""
+        assert isinstance(state, EnsembleState)
+        pairs = zip(self.members, state.members, strict=True)
+        return _log_mean([member.step(tokens, of_member) for member, of_member in pairs])
+
+
+def _log_mean(logits: Sequence[Tensor]) -> Tensor:
+    """N logits (..., V) -> log of the mean of their softmax (..., V), without leaving the logarithms."""
+    log_probs = torch.stack([of_one.float().log_softmax(dim=-1) for of_one in logits])  # (N, ..., V)
+    return log_probs.logsumexp(dim=0) - math.log(len(logits))
