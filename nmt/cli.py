@@ -23,7 +23,7 @@ from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
 from nmt.errors import ConfigError, NmtError
-from nmt.runs import RunFolder, open_runs, replacing, run_named
+from nmt.runs import RunFolder, open_run, open_runs, replacing, run_named
 
 if TYPE_CHECKING:
     from nmt.evaluation.averaged_run import AveragedRun
@@ -198,7 +198,9 @@ def evaluate(
 
 @app.command()
 def average(
-    model: ModelOption = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="RUN", help="A run's folder or name; default: the newest run.")
+    ] = None,
     last: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="The newest checkpoints. Default: training.keep_checkpoints.")
     ] = None,
