@@ -219,9 +219,10 @@ class Objective(nn.Module):
         """The sums over a batch that is on the model's device; R-Drop's while the model is being trained."""
         passes = 2 if self.r_drop and self.model.training else 1
         src_ids, src_mask, tgt_in = (side.repeat(passes, 1) for side in (batch.src_ids, batch.src_mask, batch.tgt_in))
-        states = self.states(src_ids, src_mask, tgt_in).unflatten(0, (passes, -1))  # (passes, B, T, D)
+        states = self.states(src_ids, src_mask, tgt_in)  # (passes * B, T, D)
+        rows = states.view(passes, -1, states.shape[-1])  # (passes, B * T, D)
         return cross_entropy_sums(
-            states.flatten(1, 2)[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)
+            rows[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)
             self.model.output.weight,
             batch.tgt_out.flatten()[batch.tgt_positions],
             self.label_smoothing,

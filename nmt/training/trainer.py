@@ -233,7 +233,7 @@ class Trainer:
         count = self.config.training.batches_per_update
         while True:
             plan = self._plan()
-            numbers = range(self.progress.batch, len(plan))
+            numbers = list(range(self.progress.batch, len(plan)))
             updates = [numbers[start : start + count] for start in range(0, len(numbers), count)]
             shares = [self.ranks.share(whole) or whole[:1] for whole in updates]
             own = [number for share in shares for number in share]
