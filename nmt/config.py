@@ -197,12 +197,9 @@ class AugmentationConfig(Section):
     """Each source piece is hidden behind `<unk>` with this probability (Sennrich et al. 2016)."""
     tgt_word_dropout: Rate = 0.0
     """The same of what the decoder reads; what it should say stays."""
-    upper_case: Rate = 0.0
-    """Share of the batches whose sources are put in capitals, like what follows for inputs as people type them; what
-    they should be translated into stays. Few capitals are in a vocabulary: such batches have some three times the
-    source pieces."""
     lower_case: Rate = 0.0
-    """Share of the sources that are put in small letters."""
+    """Share of the sources that are put in small letters, like what follows for inputs as people type them; what
+    they should be translated into stays. For capitals there is `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
     """Share of the sources that lose their punctuation marks."""
     join: Rate = 0.0
@@ -211,7 +208,7 @@ class AugmentationConfig(Section):
     @property
     def changes_text(self) -> bool:
         """Whether sentences are cut into pieces anew."""
-        return any((self.subword_sampling, self.upper_case, self.lower_case, self.drop_punctuation))
+        return any((self.subword_sampling, self.lower_case, self.drop_punctuation))
 
     @property
     def is_on(self) -> bool:
@@ -379,6 +376,9 @@ class DecodingConfig(Section):
     """Most pieces of a translation."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times the source's pieces, and ten more."""
+    lower_capitals: bool = False
+    """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
+    vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
     batch_tokens: PositiveInt = 2048
     """Padded source positions that are translated at once; changes speed and memory alone."""
 

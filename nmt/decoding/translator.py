@@ -63,6 +63,8 @@ class Translator:
         return outputs
 
     def _encode(self, number: int, line: str) -> list[int]:
+        if self._decoding.lower_capitals and line.isupper() and len(line.split()) > 1:
+            line = line.lower()
         ids = self._tokenizers.src.encode(line)
         if len(ids) > self._max_src_length:
             log.warning(
