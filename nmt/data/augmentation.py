@@ -19,9 +19,9 @@ from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.vocabulary import UNK_ID
 
-# Cut anew, a sentence has more pieces than the plan of the epoch counted: 1.2 times as many with a BPE of 4,000 on captions
-# at a dropout of 0.1. One that has more than so many times the pieces of the longest in its batch keeps its own, so that
-# a batch has a largest size.
+# Cut anew, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2 times as
+# many at a dropout of 0.1. One that has more than so many times the pieces of the longest in its batch keeps its own,
+# so that a batch has a largest size.
 STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
 
