@@ -113,6 +113,18 @@ def test_the_engine_is_given_the_decoding_settings() -> None:
     assert translator.translate(["w1"]) == ["w7"]
 
 
+@pytest.mark.parametrize(
+    ("line", "translation"),
+    [("W1 W2.", "w2. w1"), ("W1 w2", "w2 W1"), ("W1", "W1"), ("w1 w2", "w2 w1"), ("1 2", "2 1")],
+)
+def test_lines_in_capitals_are_translated_in_small_letters_if_asked_to(line: str, translation: str) -> None:
+    tokenizers = word_tokenizers(["w1", "w2", "w2.", "W1", "W2.", "1", "2"])
+    for lower_capitals, expected in ((True, translation), (False, backwards(line))):
+        decoding = DecodingConfig(lower_capitals=lower_capitals)
+        translator = Translator(tokenizers, ReversingEngine(), decoding, 100)
+        assert translator.translate([line]) == [expected]
+
+
 def test_source_and_target_have_their_own_tokenizer() -> None:
     src = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "ein", "Hund"]))
     tgt = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "dog"]))
