@@ -379,17 +379,19 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
         assert json.loads(out)["scores"] == scores
     shutil.rmtree("runs/copy/evaluation")
 
-    # The best by what the log says of them: here the worst, in an order of their own.
-    metrics = Path("runs/copy/metrics.jsonl")
-    records = [json.loads(line) for line in metrics.read_text().splitlines()]
-    losses = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, whose line was cut in half
-    written = [{**r, "loss": losses[r["step"]]} for r in records if r["kind"] == "validation" and r["step"] in losses]
-    metrics.write_text("".join(f"{json.dumps(record)}\n" for record in written) + '{"kind": "valid')
+    # The best by what the log says of them, here in an order of their own.
+    metrics, config = Path("runs/copy/metrics.jsonl"), Path("runs/copy/config.yaml")
+    values = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, whose line was cut in half
+    log = [{"kind": "train", "step": 3, "loss": 0.1}]
+    log += [{"kind": "validation", "step": step, "loss": value, "bleu": value} for step, value in values.items()]
+    metrics.write_text("".join(f"{json.dumps(record)}\n" for record in log) + '{"kind": "valid')
     code, out, err = cli("average", "--model", "copy", "--best", "2", "--name", "best")
     assert (code, err) == (0, "")
     assert out.startswith("runs/best: the mean of 2 checkpoints of runs/copy, steps 8, 20\n")
     assert re.search(r"^  BLEU +\d+\.\d\d +\d+\.\d\d  nrefs:1", out, re.M)
     assert_mean_of("best", [8, 20])
+    config.write_text(config.read_text().replace("best_metric: loss", "best_metric: bleu"))
+    assert json.loads(cli("average", "--best", "2", "--name", "by_bleu", "--json")[1])["steps"] == [4, 12]
     code, out, err = cli("average", "--best", "5", "--name", "more")
     assert (code, out) == (2, "")
     assert "runs/copy: there are 4 checkpoints with a validation, not 5; a training keeps the last" in err
@@ -397,7 +399,8 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     # What the run keeps, without being asked; and nothing of it has changed.
     assert cli("average", "--name", "default")[0] == 0
     assert_mean_of("default", [4, 8, 12, 16, 20, 24])
-    metrics.write_bytes(before[metrics])
+    for path in (metrics, config):
+        path.write_bytes(before[path])
     after = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
     assert before.items() <= after.items()
     assert not list(Path("runs").glob(".*"))
