@@ -1,9 +1,10 @@
 """Cutting words into pieces at random, so that a model sees more than one way to write a word.
 
-SentencePiece samples too, but since its version 0.2.1 it salts its generator in every process: the same seed gives
-other pieces after a restart, and no training could be resumed exactly.
+SentencePiece samples too, but (version 0.2.3) it salts its generator in every process: the same seed gives other pieces
+after a restart, and no training could be resumed exactly.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,8 @@ from random import Random
 from typing import Literal
 
 from nmt.data.tokenizer import SentencePieceTokenizer
+
+WORDS_REMEMBERED = 1 << 14  # in scripts without spaces a word is a sentence, and none comes twice
 
 Draw = Callable[[], float]
 """Evenly distributed numbers from 0 to 1, 1 left out."""
@@ -24,7 +27,8 @@ class SubwordSampler:
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if piece is not None}
         self._cut = self._drop_merges if kind == "bpe" else self._draw_path
         self._alpha = alpha
-        self._paths: dict[str, list[list[tuple[int, float]]]] = {}
+        self._longest = max(map(len, self._scores))
+        self._ways_of = functools.lru_cache(WORDS_REMEMBERED)(self._ways)
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
         """Other ids for the same text, as likely as `augmentation.subword_sampling` says."""
@@ -65,9 +69,7 @@ class SubwordSampler:
 
         Forward filtering, backward sampling: from the word's end, by the sums over all ways to reach each place.
         """
-        if word not in self._paths:
-            self._paths[word] = self._ways(word)
-        ways = self._paths[word]
+        ways = self._ways_of(word)
         pieces, end = [], len(word)
         while end:
             left = draw() * ways[end][-1][1]
@@ -81,7 +83,7 @@ class SubwordSampler:
         ways: list[list[tuple[int, float]]] = [[(0, 1.0)]]
         for end in range(1, len(word) + 1):
             total, here = 0.0, []
-            for begin in range(end):
+            for begin in range(max(0, end - self._longest), end):
                 score = self._scores.get(word[begin:end])
                 if score is not None and ways[begin]:
                     total += ways[begin][-1][1] * math.exp(self._alpha * score)
