@@ -126,10 +126,17 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
 
 
 # An epoch has 21 batches, so its last update has one, and rank 1 none. With 5, rank 0 has one more in each update.
-@pytest.mark.parametrize(("batches", "dropout", "average"), [(2, 0.0, "ema_decay=0.9"), (5, 0.3, "average_last=2")])
-def test_two_processes_follow_the_curve_of_one(copy_task: Path, batches: int, dropout: float, average: str) -> None:
-    settings = [f"training.batches_per_update={batches}", f"model.dropout={dropout}", "training.max_steps=24"]
-    settings += [f"training.{average}"]
+@pytest.mark.parametrize(
+    ("batches", "dropout", "others"),
+    [
+        (2, 0.0, ["training.ema_decay=0.9", "augmentation.src_word_dropout=0.2", "augmentation.join=0.3"]),
+        (5, 0.3, ["training.average_last=2", "training.r_drop=1"]),
+    ],
+)
+def test_two_processes_follow_the_curve_of_one(
+    copy_task: Path, batches: int, dropout: float, others: list[str]
+) -> None:
+    settings = [f"training.batches_per_update={batches}", f"model.dropout={dropout}", "training.max_steps=24", *others]
     settings += ["training.validate_every=8", "training.log_every=1"]
     one = trained_by_one(copy_task, "one", *settings)
     two = trained_by_two("two", *settings, patch=KEEP_WEIGHTS)
