@@ -6,11 +6,15 @@ from random import Random
 
 import pytest
 import torch
+from hypothesis import settings
 
 from nmt.config import ModelConfig
 from nmt.models.transformer import Transformer
 
 VOCAB_SIZE = 11
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes hangs on who else computes
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
