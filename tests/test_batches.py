@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -121,7 +121,6 @@ def test_a_batch_is_its_pairs_written_out(pairs: list[tuple[list[int], list[int]
 # -------------------------------------------------------------------------------------- the plan of an epoch
 
 
-@settings(deadline=None)
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), seed=st.integers(0, 3), epoch=st.integers(0, 3))
 def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
     pairs: list[tuple[int, int]], batch_tokens: int, seed: int, epoch: int
@@ -134,7 +133,6 @@ def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
         assert max(batch.src_ids.numel(), batch.tgt_in.numel(), batch.tgt_out.numel()) <= batch_tokens
 
 
-@settings(deadline=None)
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400))
 def test_a_batch_that_is_less_than_half_full_had_no_room_for_the_next_pair(
     pairs: list[tuple[int, int]], batch_tokens: int
@@ -205,7 +203,6 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
     return Counter(tuple(pairs[begin:end]) for begin, end in itertools.pairwise([*cuts, len(pairs)]))
 
 
-@settings(deadline=None)
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]))
 def test_a_plan_is_what_a_loop_over_all_pairs_makes(
     pairs: list[tuple[int, int]], batch_tokens: int, piece: int

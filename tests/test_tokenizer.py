@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import CorpusFiles, TokenizerConfig
@@ -156,7 +156,6 @@ def test_unseen_characters_come_back_through_their_bytes(kind: Kind, line: str) 
 
 
 @pytest.mark.parametrize("kind", SUBWORD)
-@settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁ "), min_size=1, max_size=30))
 def test_any_text_comes_back_through_its_bytes(kind: Kind, text: str) -> None:
     ids = WITH_BYTES[kind].encode(text)
