@@ -68,7 +68,7 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
         opened = {path: stack.enter_context(_open(path)) for path in files}
         shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
         for path, file in opened.items():
-            of_file = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            of_file = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
             shapes = shapes or of_file
             _check_alike(path, of_file, shapes)
         for name, shape in (shapes or {}).items():

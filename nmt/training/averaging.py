@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nmt.checkpoint import mean_of_weights, weights_of
 from nmt.config import TrainingConfig
@@ -30,8 +30,8 @@ class MovingAverage:
     def update(self, model: nn.Module, step: int) -> None:
         """Take in the weights after update number `step`, counted from 1; nothing here waits for the device."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-        average(list(self.values.values()), list(weights_of(model).values()), None)
+        # All tensors in one call, as torch.optim.swa_utils does it.
+        torch._foreach_lerp_(list(self.values.values()), list(weights_of(model).values()), 1 - decay)
 
 
 class Averaging:
