@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,7 @@ from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
 from nmt.errors import ConfigError, NmtError
-from nmt.runs import RunFolder, open_run, open_runs, replacing, run_named
+from nmt.runs import RunFolder, open_run, open_runs, run_named
 
 if TYPE_CHECKING:
     from nmt.evaluation.averaged_run import AveragedRun
@@ -121,36 +120,55 @@ def translate(
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with an --output that was broken off, or begin it.")
+    ] = False,
+    alignments: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write here which words come from which, as 0-0 2-1: source-target."),
+    ] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
     device: DeviceOption = "auto",
+    devices: Annotated[
+        str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
+    ] = None,
 ) -> None:
-    """Translate an argument, a file, or standard input line by line.
+    """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
 
     With several models, each --model RUN, their probabilities are averaged.
     """
-    if text and input_file:
-        raise ConfigError("give a text or --input FILE, not both")
+    from nmt.decoding.files import Files, made_from, translate_files
+
+    if text and (input_file or output_file or alignments):
+        raise ConfigError("give a text, or files (--input, --output, --alignments), not both")
+    if go_on and not (input_file and output_file):
+        raise ConfigError("--continue needs --input FILE and --output FILE")
+    if devices and (text or (not input_file and sys.stdin.isatty())):
+        raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
+    files = Files(input_file, output_file, alignments)
+    if go_on and files.are_finished():
+        print(f"nmt: {output_file} is finished: it is there, and no part of it", file=sys.stderr)
+        return
     runs = open_runs(models)
     decoding = _search(runs[0].config().decoding, beam_size, length_penalty)
-    translator = nmt.load([run.path for run in runs], device=device, decoding=decoding)
-    from nmt.data.corpus import decode_lines, read_lines
+    paths = [str(run.path) for run in runs]
+    if devices:
+        from nmt.decoding.devices import ParallelTranslator
 
-    if text:
-        lines: Iterable[str] = [" ".join(text)]
-    elif input_file:
-        lines = read_lines(input_file)
-    elif sys.stdin.isatty():
-        _converse(translator)
-        return
+        with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None) as workers:
+            totals = translate_files(workers, files, made_from(files, runs, decoding), go_on)
     else:
-        lines = decode_lines(sys.stdin.buffer, "standard input")
-    outputs = (f"{line}\n".encode() for line in translator.stream(lines))
-    if output_file is None:
-        sys.stdout.buffer.writelines(outputs)
-    else:
-        with replacing(output_file) as temporary, temporary.open("wb") as file:
-            file.writelines(outputs)
+        translator = nmt.load(paths, device=device, decoding=decoding, alignments=alignments is not None)
+        if text:
+            sys.stdout.buffer.write(f"{translator.translate([' '.join(text)])[0]}\n".encode())
+            return
+        if input_file is None and sys.stdin.isatty():
+            _converse(translator)
+            return
+        totals = translate_files(translator, files, made_from(files, runs, decoding), go_on)
+    if input_file:
+        print(totals, file=sys.stderr)
 
 
 @app.command(name="eval")

@@ -34,7 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary, old = holder / path.name, holder / "old"
     try:
         yield temporary
-        _flush(temporary)
+        flush(temporary)
         if temporary.is_dir() and path.exists():  # a folder cannot be renamed onto another
             path.rename(old)
         temporary.replace(path)
@@ -64,7 +64,8 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path}: cannot be read: {error}") from None
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """See to it that a file, or a folder with all in it, is on the disk."""
     for inner in path.rglob("*") if path.is_dir() else ():
         _flush_one(inner)
     _flush_one(path)

@@ -42,8 +42,8 @@ import numpy as np
 import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.encoding import available_cores
 from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
+from nmt.processes import available_cores
 from nmt.runs import write_json
 
 NUM_WORDS = 200_000

@@ -1,5 +1,7 @@
-"""What several tests share: a small model, a small corpus, and one CPU thread."""
+"""What several tests share: a small model, a small corpus, a run that copies digits, and the command line."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -8,10 +10,17 @@ import pytest
 import torch
 from hypothesis import settings
 
+from nmt.cli import main
 from nmt.config import ModelConfig
 from nmt.models.transformer import Transformer
 
 VOCAB_SIZE = 11
+Cli = Callable[..., tuple[int, str, str]]
+SOLVED = [
+    "--set", "training.max_steps=500", "--set", "training.validate_every=250", "--set", "training.batch_tokens=800",
+    "--set", "training.schedule=linear", "--set", "training.label_smoothing=0", "--set", "model.dropout=0",
+    "--set", "model.d_model=64",
+]  # fmt: skip
 
 settings.register_profile("any machine", deadline=None)  # how long an example takes hangs on who else computes
 settings.load_profile("any machine")
@@ -93,3 +102,40 @@ training:
   threads: 1
 decoding: {beam_size: 3, max_length: 30}
 """
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`cli("eval", "--json")` -> exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        captured = capsys.readouterr()
+        return int(str(code or 0)), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the copy task has been trained through the command line."""
+    folder = tmp_path_factory.mktemp("solved")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        write_copy_task(folder, monkeypatch)
+        command = [sys.executable, "-m", "nmt", "train", "--config", "copy.yaml", *SOLVED]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == ""
+        assert "finished" in result.stderr
+    return folder
+
+
+@pytest.fixture
+def in_solved(solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(solved)
+    return solved

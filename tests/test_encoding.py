@@ -28,6 +28,7 @@ from nmt.data.dataset import CACHE, encode_corpus
 from nmt.data.encoding import Encoded, Job, encode_block, encode_blocks, num_processes_for
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.errors import DataError, TrainingError
+from nmt.processes import receive, send
 
 WriteLines = Callable[[str, list[str]], Path]
 JOB = Job(max_length=10, dtype="uint16", hashes=True)
@@ -345,10 +346,10 @@ def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) ->
         "assert 'sentencepiece' in sys.modules; sys.exit('torch' in sys.modules)"
     )
     request = io.BytesIO()
-    nmt.data.encoding._send(request, [b'["s", "t", 1]', b"the\n", b"on\n"])
+    send(request, [b'["s", "t", 1]', b"the\n", b"on\n"])
     result = subprocess.run([sys.executable, "-c", program, settings], input=request.getvalue(), capture_output=True)
     assert result.returncode == 0, result.stderr
-    answer = nmt.data.encoding._receive(io.BytesIO(result.stdout))
+    answer = receive(io.BytesIO(result.stdout))
     assert answer is not None
     loaded = load_tokenizers(tmp_path / "tokenizer")
     assert np.frombuffer(answer[4], dtype=np.uint16).tolist() == loaded.src.encode("the")
@@ -356,8 +357,8 @@ def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) ->
 
 def test_a_message_that_breaks_off_is_none() -> None:
     whole = io.BytesIO()
-    nmt.data.encoding._send(whole, [b"abc", b"", b"defg"])
+    send(whole, [b"abc", b"", b"defg"])
     data = whole.getvalue()
-    assert nmt.data.encoding._receive(io.BytesIO(data)) == [b"abc", b"", b"defg"]
+    assert receive(io.BytesIO(data)) == [b"abc", b"", b"defg"]
     for end in range(len(data)):
-        assert nmt.data.encoding._receive(io.BytesIO(data[:end])) is None
+        assert receive(io.BytesIO(data[:end])) is None

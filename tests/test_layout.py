@@ -14,12 +14,13 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # As data flows. A new file takes its place here.
 _IN_ORDER = """
-    errors config config_file runs device distributed masks
+    errors config config_file runs processes device distributed masks
     data.corpus data.hashes data.cleaning data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
+    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine
+    decoding.alignment decoding.translator decoding.devices decoding.files
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
     training.averaging training.resuming training.preflight training.trainer

@@ -69,6 +69,9 @@ class TableModel(Seq2SeqModel):
             [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
         )  # (B, T, V)
 
+    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        raise AssertionError("a search has nothing to do with it")
+
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TableState:
         return TableState(src_ids[:, 0].tolist(), beam_size, max_length)
 

@@ -150,20 +150,30 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
     assert translation.split() == ["the", "dog", "the", "dog"]
 
 
-def test_a_stream_holds_one_chunk_at_a_time() -> None:
+def test_a_stream_holds_one_block_at_a_time_and_numbers_its_lines(caplog: pytest.LogCaptureFixture) -> None:
     taken = 0
 
-    def lines() -> Iterator[str]:
+    def blocks() -> Iterator[list[str]]:
         nonlocal taken
-        for number in range(10 * LINES_AT_ONCE):
+        for number in range(5):
             taken += 1
-            yield f"w{number % 500} w7"
+            yield [f"w{number} w7", "", "w1 w2 w3 w4" if number == 3 else "w9"]
 
-    stream = make_translator(ReversingEngine()).stream(lines())
+    stream = make_translator(ReversingEngine(), max_src_length=3).stream(blocks(), first=101)
     assert taken == 0
-    for number in range(2 * LINES_AT_ONCE + 1):
-        assert next(stream) == f"w7 w{number % 500}"
-        assert taken == (number // LINES_AT_ONCE + 1) * LINES_AT_ONCE
+    for number in range(3):
+        assert [next(stream).text for _ in range(3)] == [f"w7 w{number}", "", "w9"]
+        assert taken == number + 1
+    assert [translation.num_tokens for translation in stream] == [2, 0, 3, 2, 0, 1]
+    assert "line 112: 4 pieces" in caplog.text
+
+
+def test_a_translation_comes_out_once_it_and_all_before_it_are_done() -> None:
+    """Batches of one line each, longest first: the second and third line wait for the first, which is shorter."""
+    engine = ReversingEngine()
+    stream = make_translator(engine, batch_tokens=1).stream([["w1 w2", "w1 w2 w3 w4", "w1 w2 w3", "w1"]])
+    seen = [(translation.num_tokens, len(engine.batches)) for translation in stream]
+    assert seen == [(2, 3), (4, 3), (3, 3), (1, 4)]
 
 
 # --- Batches ---------------------------------------------------------------------------------------------

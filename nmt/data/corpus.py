@@ -10,6 +10,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -20,13 +21,14 @@ from nmt.errors import DataError
 # Of a block. Small enough that several are held at once, large enough that handing one over costs nothing.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
+LINES_BYTES = 1 << 17  # of lines to be translated: about 2,000, enough to sort by length
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """The file's bytes, through gzip if its name says so; whatever fails inside the block is a `DataError`."""
     try:
-        with cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
+        with cast(BufferedReader, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
@@ -35,7 +37,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    with _opened(path) as file:
+    with opened(path) as file:
         yield from file
 
 
@@ -44,17 +46,35 @@ def read_lines(path: Path) -> Iterator[str]:
 
     Raises `DataError` if the file is missing or a line is not UTF-8.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         yield from decode_lines(file, str(path))
 
 
 def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
-    """`read_lines` of a file that is open, standard input for example.
-
-    `name`, and the number of its first line, are for messages.
-    """
+    """`read_lines` of a file that is open; `name`, and the number of its first line, are for messages."""
     for number, line in enumerate(file, start=first):
         yield _decode(line, name, number)
+
+
+def line_blocks(file: BufferedReader, name: str) -> Iterator[list[str]]:
+    """The lines of an open file or a pipe in blocks: those that are there, without waiting for more.
+
+    The first blocks are small, so that something comes out soon; no block has much more than `LINES_BYTES`, except
+    where one line has. Raises `DataError` if a line is not UTF-8.
+    """
+    size, first, rest = LINES_BYTES // 64, 1, b""
+    while data := file.read1(size):
+        whole, end, rest_of_data = data.rpartition(b"\n")
+        if not end:
+            rest += data
+            continue
+        lines = _split(rest + whole + end, name, first)
+        rest = rest_of_data
+        yield lines
+        first += len(lines)
+        size = min(2 * size, LINES_BYTES)
+    if rest:
+        yield _split(rest, name, first)
 
 
 def _decode(line: bytes, name: str, number: int) -> str:
@@ -156,15 +176,16 @@ def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
 
 def pairs_in(files: CorpusFiles) -> int:
     """The number of pairs in two files, which may be none; `DataError` as `count_pairs`."""
-    src_count, tgt_count = _count_lines(files.src), _count_lines(files.tgt)
+    src_count, tgt_count = count_lines(files.src), count_lines(files.tgt)
     if src_count != tgt_count:
         raise _differing(files, src_count, tgt_count)
     return src_count
 
 
-def _count_lines(path: Path) -> int:
+def count_lines(path: Path) -> int:
+    """The number of lines that `read_lines` gives, without decoding them; `DataError` if the file cannot be read."""
     count, last = 0, b"\n"
-    with _opened(path) as file:
+    with opened(path) as file:
         while chunk := file.read(1 << 20):
             count += chunk.count(b"\n")
             last = chunk[-1:]

@@ -1,25 +1,15 @@
 """From blocks of text to ids, in several processes at once, in order.
 
-A worker is a fresh interpreter that imports this file and no torch. It reads blocks from its standard input and
-answers on its standard output; it goes when its input ends, however the parent ended. So there is no `__main__` to
-import again, nothing to be pickled, and nobody who outlives the training. A session of its own keeps Ctrl-C from it.
+The processes import this file and no torch.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
-import os
-import queue
-import signal
-import struct
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +18,7 @@ from nmt.data.cleaning import CleaningCounts, clean
 from nmt.data.corpus import Block
 from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
-from nmt.errors import DataError, NmtError, TrainingError
+from nmt.processes import Answer, Workers, answer_requests, available_cores
 
 # A process takes about 45 MB of its own, and the one that trains 240 MB with torch: together at most 500 MB.
 # Where there are more cores, SentencePiece uses them in threads.
@@ -103,11 +93,6 @@ def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threa
     return ids
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def encode_blocks(
     blocks: Iterable[Block], tokenizers: Tokenizers, tokenizer_folder: Path, job: Job, num_processes: int
 ) -> Iterator[Encoded]:
@@ -121,135 +106,58 @@ def encode_blocks(
             yield encode_block(block, tokenizers, job)
         return
     threads = -(-available_cores() // num_processes)
-    with _Workers(num_processes, tokenizer_folder, job, threads) as workers:
-        under_way: deque[tuple[Future[Encoded], int]] = deque()
+    settings = [str(tokenizer_folder.resolve()), dataclasses.asdict(job), threads]
+    # numpy's matrix products are not needed, and their threads cost memory.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with Workers("nmt.data.encoding", [settings] * num_processes, environment) as workers:
+        under_way: deque[tuple[Future[Sequence[bytes]], int]] = deque()
         total = 0
         for block in blocks:
             size = len(block.src) + len(block.tgt)
             while under_way and (len(under_way) >= 2 * num_processes or total + size > BYTES_UNDER_WAY):
                 done, done_size = under_way.popleft()
                 total -= done_size
-                yield done.result()
-            under_way.append((workers.submit(block), size))
+                yield _from_bytes(done.result(), job)
+            about = json.dumps([block.src_name, block.tgt_name, block.first]).encode()
+            request = [about, block.src, block.tgt]
+            under_way.append((workers.submit(request, f"encoded {block.src_name}"), size))
             total += size
         for future, _ in under_way:
-            yield future.result()
-
-
-class _Workers:
-    """The processes, each with a thread here that hands it a block and waits for what comes of it."""
-
-    def __init__(self, number: int, tokenizer_folder: Path, job: Job, threads: int) -> None:
-        self._job = job
-        settings = json.dumps([str(tokenizer_folder.resolve()), dataclasses.asdict(job), threads])
-        program = "import sys; sys.path[:] = sys.argv[2:]; from nmt.data.encoding import serve; serve(sys.argv[1])"
-        command = [sys.executable, "-c", program, settings, *sys.path]
-        # numpy's matrix products are not needed, and their threads cost memory.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._processes = [
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-            )
-            for _ in range(number)
-        ]
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-        for process in self._processes:
-            self._idle.put(process)
-        self._pool = ThreadPoolExecutor(number)
-
-    def __enter__(self) -> "_Workers":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for process in self._processes:
-            process.kill()  # it holds nothing that could be lost
-        self._pool.shutdown(cancel_futures=True)
-        for process in self._processes:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                assert stream is not None
-                with contextlib.suppress(OSError):  # what the dead one did not read
-                    stream.close()
-
-    def submit(self, block: Block) -> "Future[Encoded]":
-        return self._pool.submit(self._encode, block)
-
-    def _encode(self, block: Block) -> Encoded:
-        process = self._idle.get()  # there are as many threads as processes
-        assert process.stdin is not None
-        assert process.stdout is not None
-        names = json.dumps([block.src_name, block.tgt_name, block.first])
-        answer = None
-        try:
-            with contextlib.suppress(OSError):
-                _send(process.stdin, [names.encode(), block.src, block.tgt])
-                answer = _receive(process.stdout)
-        finally:
-            self._idle.put(process)  # dead or alive, or the thread of another block would wait for it for ever
-        if answer is None:
-            raise TrainingError(
-                f"a process that encoded {block.src_name} {_end_of(process.wait())}; if memory ran out, close other "
-                f"programs or raise the limit; the same command begins the encoding again"
-            )
-        error, counts, src_lengths, tgt_lengths, src_ids, tgt_ids, hashes = answer
-        if error:
-            raise DataError(error.decode())
-        return Encoded(
-            counts=CleaningCounts(*json.loads(counts)),
-            src_lengths=np.frombuffer(src_lengths, dtype=np.int32),
-            tgt_lengths=np.frombuffer(tgt_lengths, dtype=np.int32),
-            src_ids=np.frombuffer(src_ids, dtype=self._job.dtype),
-            tgt_ids=np.frombuffer(tgt_ids, dtype=self._job.dtype),
-            hashes=np.frombuffer(hashes, dtype=np.uint8),
-        )
-
-
-def _end_of(code: int) -> str:
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+            yield _from_bytes(future.result(), job)
 
 
 def serve(settings: str) -> None:
-    """What a worker does: answer each block of standard input until there are no more."""
+    """What a process does: encode each block that it is sent."""
     folder, fields, threads = json.loads(settings)
     job = Job(**fields)
-    tokenizers = load_tokenizers(Path(folder))
-    while (request := _receive(sys.stdin.buffer)) is not None:
-        src_name, tgt_name, first = json.loads(request[0])
-        try:
-            encoded = encode_block(Block(src_name, tgt_name, first, *request[1:]), tokenizers, job, threads)
-        except NmtError as error:
-            answer = [str(error).encode(), *[b""] * 6]
-        else:
-            arrays = (encoded.src_lengths, encoded.tgt_lengths, encoded.src_ids, encoded.tgt_ids, encoded.hashes)
-            counts = json.dumps(dataclasses.astuple(encoded.counts)).encode()
-            answer = [b"", counts, *(array.tobytes() for array in arrays)]
-        try:
-            _send(sys.stdout.buffer, answer)
-        except BrokenPipeError:  # nobody listens any more
-            os._exit(0)
+
+    def prepare() -> Answer:
+        tokenizers = load_tokenizers(Path(folder))
+
+        def answer(request: Sequence[bytes]) -> Sequence[bytes]:
+            src_name, tgt_name, first = json.loads(request[0])
+            return _to_bytes(encode_block(Block(src_name, tgt_name, first, *request[1:]), tokenizers, job, threads))
+
+        return answer
+
+    answer_requests(prepare)
 
 
-def _send(stream: IO[bytes], parts: Sequence[bytes]) -> None:
-    """A message: the number of its parts, their sizes, the parts."""
-    stream.write(struct.pack(f"<{len(parts) + 1}q", len(parts), *map(len, parts)))
-    stream.writelines(parts)
-    stream.flush()
+def _to_bytes(encoded: Encoded) -> list[bytes]:
+    arrays = (encoded.src_lengths, encoded.tgt_lengths, encoded.src_ids, encoded.tgt_ids, encoded.hashes)
+    return [json.dumps(dataclasses.astuple(encoded.counts)).encode(), *(array.tobytes() for array in arrays)]
 
 
-def _receive(stream: IO[bytes] | BinaryIO) -> list[bytes] | None:
-    """The parts of the next message; None if the other side has gone."""
-    head = stream.read(8)
-    if len(head) < 8:
-        return None
-    (number,) = struct.unpack("<q", head)
-    sizes = stream.read(8 * number)
-    if len(sizes) < 8 * number:
-        return None
-    parts = [stream.read(size) for size in struct.unpack(f"<{number}q", sizes)]
-    return parts if sum(map(len, parts)) == sum(struct.unpack(f"<{number}q", sizes)) else None
+def _from_bytes(parts: Sequence[bytes], job: Job) -> Encoded:
+    counts, src_lengths, tgt_lengths, src_ids, tgt_ids, hashes = parts
+    return Encoded(
+        counts=CleaningCounts(*json.loads(counts)),
+        src_lengths=np.frombuffer(src_lengths, dtype=np.int32),
+        tgt_lengths=np.frombuffer(tgt_lengths, dtype=np.int32),
+        src_ids=np.frombuffer(src_ids, dtype=job.dtype),
+        tgt_ids=np.frombuffer(tgt_ids, dtype=job.dtype),
+        hashes=np.frombuffer(hashes, dtype=np.uint8),
+    )
 
 
 def num_processes_for(num_pairs: int) -> int:

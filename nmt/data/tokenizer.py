@@ -13,6 +13,7 @@ imports torch, so that a translator that does not need torch need not load it.
 import dataclasses
 import hashlib
 import io
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,6 +49,9 @@ class Tokenizer(Protocol):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The written form of each id."""
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """For each id, which of the words that white space separates it belongs to, counted from 0."""
 
     def save(self, stem: Path) -> Path:
         """Write the tokenizer to `stem` with its own suffix; returns the file."""
@@ -112,6 +116,10 @@ class SentencePieceTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._processor.id_to_piece(int(index))) for index in ids]
 
+    def words(self, ids: Sequence[int]) -> list[int]:
+        begins = (piece.startswith("▁") for piece in self.pieces(ids))
+        return [max(0, count - 1) for count in itertools.accumulate(begins)]
+
     def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
         """The text of each id, None for special pieces and bytes; and the score of each text.
 
@@ -173,6 +181,9 @@ class WordTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._vocabulary.words[index] for index in ids]
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        return list(range(len(ids)))
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".words")

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nmt.checkpoint import load_weights
 from nmt.config import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vocabulary import EOS_ID, PAD_ID
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
@@ -53,6 +55,17 @@ class TorchEngine:
             )
         finally:
             self._model.train(was_training)
+
+    @torch.inference_mode()
+    def attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float32]]:
+        """How much each id of a target looked at each of its source, `</s>` left out: (T, S) for each pair."""
+        device = next(self._model.parameters()).device
+        src_ids = pad(sources, last=[EOS_ID]).to(device)
+        tgt_in = pad(targets, first=[BOS_ID]).to(device)  # row t is what id t was chosen by
+        weights = self._model.attention(src_ids, padding_mask(src_ids, PAD_ID), tgt_in).float().cpu().numpy()
+        return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
 
 
 def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:

@@ -1,5 +1,6 @@
 """Text in, text out: batches by length, the order kept."""
 
+import dataclasses
 import itertools
 import logging
 import math
@@ -9,13 +10,14 @@ from typing import Protocol
 
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
+from nmt.decoding.alignment import WordAligner
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs import open_runs
 
 log = logging.getLogger("nmt")
 
-LINES_AT_ONCE = 2000  # of a stream: enough to sort by length, few enough to hold
+LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
 
 
 class Engine(Protocol):
@@ -25,14 +27,33 @@ class Engine(Protocol):
         """Hypotheses of each source (ids without `</s>`), best first."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """What came of one line."""
+
+    text: str
+    num_tokens: int
+    """Pieces of the text."""
+    alignment: str = ""
+    """Which words come from which, "0-0 2-1", where that was asked for."""
+
+
 class Translator:
     """Translates lines of text with an engine and the tokenizers that its model was trained with."""
 
-    def __init__(self, tokenizers: Tokenizers, engine: Engine, decoding: DecodingConfig, max_src_length: int) -> None:
+    def __init__(
+        self,
+        tokenizers: Tokenizers,
+        engine: Engine,
+        decoding: DecodingConfig,
+        max_src_length: int,
+        word_aligner: WordAligner | None = None,
+    ) -> None:
         self._tokenizers = tokenizers
         self._engine = engine
         self._decoding = decoding
         self._max_src_length = max_src_length
+        self._word_aligner = word_aligner
 
     def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
         """One translation a line, in order; an empty line gives an empty line.
@@ -42,25 +63,47 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        return list(self.stream(lines, numbers))
-
-    def stream(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> Iterator[str]:
-        """`translate` for any number of lines, of which a few thousand are held at a time."""
         numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
-        while chunk := list(itertools.islice(numbered, LINES_AT_ONCE)):
-            yield from self._translate(chunk)
+        texts = []
+        while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
+            texts += [translation.text for translation in self._translate(block)]
+        return texts
 
-    def _translate(self, numbered: list[tuple[int, str]]) -> list[str]:
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+        """Translations of any number of lines, in order, each as soon as it and all before it are done.
+
+        Batches are made within a block, one of which is held at a time. Lines are numbered from `first`.
+        """
+        for block in blocks:
+            yield from self._translate(list(enumerate(block, start=first)))
+            first += len(block)
+
+    def _translate(self, numbered: list[tuple[int, str]]) -> Iterator[Translation]:
         sources = [self._encode(number, line) for number, line in numbered]
-        outputs = [""] * len(sources)
-        for batch in batches_by_length(sources, self._decoding.batch_tokens):
-            found = self._engine.search([sources[index] for index in batch], self._decoding)
-            for index, hypotheses in zip(batch, found, strict=True):
-                if not hypotheses or math.isnan(hypotheses[0].score):
-                    raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
-                text = self._tokenizers.tgt.decode(hypotheses[0].tokens)
-                outputs[index] = " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
-        return outputs
+        done: list[Translation | None] = [None if ids else Translation("", 0) for ids in sources]
+        next_out = 0
+        for batch in [*batches_by_length(sources, self._decoding.batch_tokens), []]:
+            if batch:
+                for index, translation in zip(batch, self._search([sources[index] for index in batch]), strict=True):
+                    done[index] = translation
+            while next_out < len(done) and (ready := done[next_out]) is not None:
+                yield ready
+                next_out += 1
+
+    def _search(self, sources: Sequence[Sequence[int]]) -> list[Translation]:
+        found = self._engine.search(sources, self._decoding)
+        if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):
+            raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
+        outputs = [hypotheses[0].tokens for hypotheses in found]
+        alignments = self._word_aligner.align(sources, outputs) if self._word_aligner else [""] * len(outputs)
+        return [
+            Translation(self._decode(tokens), len(tokens), alignment)
+            for tokens, alignment in zip(outputs, alignments, strict=True)
+        ]
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text = self._tokenizers.tgt.decode(tokens)
+        return " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
 
     def _encode(self, number: int, line: str) -> list[int]:
         if self._decoding.lower_capitals and line.isupper() and len(line.split()) > 1:
@@ -94,12 +137,14 @@ def load(
     *,
     device: str = "auto",
     decoding: DecodingConfig | None = None,
+    alignments: bool = False,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is a run's folder or name, by default the newest under ./runs; several, `load(["runs/a", "runs/b"])`,
     translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
-    `data.max_length`. `decoding` replaces the search settings. Raises `nmt.errors.RunError` if one is not a trained
+    `data.max_length`. `decoding` replaces the search settings; with `alignments`, translations tell which words come
+    from which. Raises `nmt.errors.RunError` if one is not a trained
     run or their vocabularies differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
@@ -121,4 +166,6 @@ def load(
                 "train them on the same text with the same tokenizer settings"
             )
     engine = load_torch_engine(runs, tokenizers, device)
-    return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs))
+    languages = configs[0].data.src_lang, configs[0].data.tgt_lang
+    word_aligner = WordAligner(engine, tokenizers, *languages) if alignments else None
+    return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs), word_aligner)

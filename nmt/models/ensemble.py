@@ -59,6 +59,10 @@ class Ensemble(Seq2SeqModel):
         pairs = zip(self.members, state.members, strict=True)
         return _log_mean([member.step(tokens, of_member) for member, of_member in pairs])
 
+    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """The mean of the models': (B, S), (B, S) bool, (B, T) -> (B, T, S)"""
+        return torch.stack([member.attention(src_ids, src_mask, tgt_in) for member in self.members]).mean(dim=0)
+
 
 def _log_mean(logits: Sequence[Tensor]) -> Tensor:
     """N logits (..., V) -> log of the mean of their softmax (..., V), without leaving the logarithms."""

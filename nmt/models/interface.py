@@ -41,6 +41,13 @@ class Seq2SeqModel(nn.Module, ABC):
         Changes `state`. The logits equal those of `forward` on the whole prefix.
         """
 
+    @abstractmethod
+    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """How much each target position looks at each source position: `forward`'s arguments -> (B, T, S).
+
+        Rows sum to 1 over the source positions that may be attended to.
+        """
+
 
 class TrainableModel(Seq2SeqModel):
     """A model whose logits are one matrix product, so that the loss can make them, and their gradient, in chunks."""

@@ -158,6 +158,12 @@ class DecoderLayer(nn.Module):
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
 
+    def memory_weights(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """What `forward` attends to in the memory: its arguments -> (B, H, T, S)"""
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
+        queries = self.cross_residual.norm(x) if self.cross_residual.pre_norm else x
+        return self.cross_attention.weights(queries, memory, src_mask)
+
     def step(self, x: Tensor, src_mask: Tensor, state: LayerState) -> Tensor:
         """One new position of every hypothesis: (B, K, D), mask (B, 1, 1, S) -> (B, K, D)"""
         sentences, beams, d_model = x.shape
@@ -267,12 +273,32 @@ class Transformer(TrainableModel):
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """(B, T), memory (B, S, D), (B, S) bool -> (B, T, D)"""
-        x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
+        x = self._embed_targets(tgt_in)
         mask = for_heads(src_mask)
         for layer in self.decoder:
             x = layer(x, memory, mask)
         states: Tensor = self.decoder_norm(x)
         return states
+
+    def _embed_targets(self, tgt_in: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D)"""
+        embedded: Tensor = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
+        return embedded
+
+    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        """(B, S), (B, S) bool, (B, T) -> (B, T, S), the mean of all layers' and heads' attention to the memory.
+
+        No single layer is more often right about which word comes from which (scripts/README.md).
+        """
+        memory = self.encode(src_ids, src_mask)
+        x = self._embed_targets(tgt_in)
+        mask = for_heads(src_mask)
+        of_layers = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            of_layers.append(layer.memory_weights(x, memory, mask).mean(dim=1))  # (B, T, S)
+            x = layer(x, memory, mask)
+        return torch.stack(of_layers).mean(dim=0)
 
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TransformerState:
         """Encode the sources and project them once for each layer's cross-attention."""

@@ -1,0 +1,224 @@
+"""From a file or a pipe to files or a pipe: in order, in constant memory, and gone on with where it was broken off."""
+
+import contextlib
+import dataclasses
+import gzip
+import itertools
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+from nmt.config import DecodingConfig
+from nmt.data.corpus import count_lines, line_blocks, opened
+from nmt.decoding.translator import Translation
+from nmt.errors import ConfigError, DataError, RunError, TrainingError
+from nmt.runs import RunFolder, flush, read_json, write_json
+
+
+class LineTranslator(Protocol):
+    """A `Translator`, or several of them on as many devices."""
+
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+        """As `Translator.stream`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """What is read and what is written; None stands for standard input and output."""
+
+    input: Path | None
+    output: Path | None
+    alignments: Path | None = None
+    """None: no alignments."""
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` if a file has two parts to play."""
+        paths = [path for path in (self.input, self.output, self.alignments) if path]
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise ConfigError("--input, --output and --alignments must be different files")
+
+    def outputs(self) -> list[Path]:
+        """The files that get a line each for every line of the input."""
+        return [path for path in (self.output, self.alignments) if path]
+
+    def are_finished(self) -> bool:
+        """Whether the outputs are there and no parts of them."""
+        return all(path.exists() for path in self.outputs()) and not _made_from_file(self.outputs()[0]).exists()
+
+
+@dataclasses.dataclass
+class Totals:
+    """What was translated, and in how long."""
+
+    lines: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        rates = f"{self.lines / self.seconds:,.0f} lines/s, {self.tokens / self.seconds:,.0f} tokens/s"
+        return f"{self.lines:,} lines, {self.tokens:,} tokens in {self.seconds:.1f} s: {rates}"
+
+
+def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], go_on: bool) -> Totals:
+    """Translate line by line; each comes out as soon as it and all before it are done.
+
+    With `go_on`, output files that were broken off are kept and gone on with; see `OutputFiles` for what it raises.
+    """
+    totals = Totals()
+    start = time.perf_counter()
+    paths = files.outputs()
+    with OutputFiles(paths, made_from, go_on) if paths else contextlib.nullcontext() as outputs:
+        done = outputs.done if outputs else 0
+        for translation in translator.stream(_input_blocks(files.input, done), done + 1):
+            totals.lines += 1
+            totals.tokens += translation.num_tokens
+            columns = [translation.text]
+            if files.output is None:
+                sys.stdout.buffer.write(f"{columns.pop()}\n".encode())
+                sys.stdout.buffer.flush()
+            if files.alignments:
+                columns.append(translation.alignment)
+            if outputs:
+                outputs.write(*columns)
+    totals.seconds = time.perf_counter() - start
+    return totals
+
+
+def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig) -> dict[str, Any]:
+    """What decides the output of a translation, for `OutputFiles`: the name of each thing, and its value as JSON."""
+    models = [[str(run.path.resolve()), run.model_file.stat().st_mtime] for run in runs]
+    alignments = str(files.alignments and files.alignments.resolve())
+    return {
+        "--input": str(files.input and files.input.resolve()),
+        "--alignments": alignments,
+        "--model, or a model that has been trained since,": models,
+        "search": decoding.model_dump(mode="json"),
+    }
+
+
+def _input_blocks(path: Path | None, skip: int) -> Iterator[list[str]]:
+    """The lines after the first `skip`, in blocks; of a file, with a progress bar if standard error is a terminal."""
+    if path is None:
+        yield from line_blocks(cast(BufferedReader, sys.stdin.buffer), "standard input")
+        return
+    bar = None
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=count_lines(path), initial=skip, unit=" lines", dynamic_ncols=True)
+    with opened(path) as file:
+        for block in line_blocks(file, str(path)):
+            if skip < len(block):
+                yield block[skip:]
+                if bar is not None:  # the next block is asked for: this one is done
+                    bar.update(len(block) - skip)
+            skip = max(0, skip - len(block))
+    if bar is not None:
+        bar.close()
+    if skip:
+        raise DataError(f"{path} has {skip:,} lines fewer than were translated before: it is not the same text")
+
+
+class OutputFiles:
+    """Files that get a line each for every line of an input, and their names once all are there.
+
+    Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from. With
+    `go_on`, what a translation that was broken off has left there is kept: `done` lines, those that are whole in all
+    of the files. A name that ends in .gz is written through gzip.
+
+    Raises `RunError` if there are such parts and `go_on` is not set, or they were made from something else.
+    """
+
+    def __init__(self, paths: Sequence[Path], made_from: dict[str, Any], go_on: bool) -> None:
+        self.done = 0
+        self._paths = paths
+        self._parts = [path.with_name(f"{path.name}.part") for path in paths]
+        self._made_from_file = _made_from_file(paths[0])
+        if self._made_from_file.exists():
+            self._check(made_from, go_on)
+            self.done = min(sum(1 for _ in _whole_lines(part)) for part in self._parts)
+        with _writing(self._made_from_file):
+            write_json(self._made_from_file, made_from)
+            self._files = [_reopened(part, self.done) for part in self._parts]
+
+    def _check(self, made_from: dict[str, Any], go_on: bool) -> None:
+        part = self._parts[0]
+        if not go_on:
+            raise RunError(
+                f"{part} holds what a translation that was broken off had done: go on with --continue, or remove "
+                f"{self._made_from_file} to start over"
+            )
+        before = read_json(self._made_from_file)
+        for key, value in made_from.items():
+            if not isinstance(before, dict) or before.get(key) != value:
+                raise RunError(
+                    f"{part} was begun with another {key}; go on with what it was begun with, or remove "
+                    f"{self._made_from_file} to start over"
+                )
+
+    def write(self, *lines: str) -> None:
+        """A line for each of the files."""
+        with _writing(self._parts[0]):
+            for file, line in zip(self._files, lines, strict=True):
+                file.write(f"{line}\n".encode())
+        self.done += 1
+
+    def __enter__(self) -> "OutputFiles":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is None:
+            with _writing(self._parts[0]):
+                for file, part, path in zip(self._files, self._parts, self._paths, strict=True):
+                    file.close()
+                    flush(part)
+                    part.replace(path)
+                self._made_from_file.unlink()
+            return
+        for file in self._files:
+            with contextlib.suppress(OSError):  # what is being told already
+                file.close()
+        if self.done:
+            message = f"{self.done:,} lines are in {self._parts[0]}; the same command with --continue goes on"
+            print(f"nmt: {message}", file=sys.stderr)
+        else:
+            for path in (*self._parts, self._made_from_file):
+                path.unlink(missing_ok=True)
+
+
+def _made_from_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part.json")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _opened_part(path: Path, mode: str) -> BinaryIO:
+    is_gzip = path.name.removesuffix(".new").endswith(".gz.part")
+    return cast(BinaryIO, gzip.open(path, mode) if is_gzip else path.open(mode))
+
+
+def _whole_lines(part: Path) -> Iterator[bytes]:
+    """The lines of a file that may have been broken off anywhere, but for one that is."""
+    if part.exists():
+        with _opened_part(part, "rb") as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _reopened(part: Path, keep: int) -> BinaryIO:
+    """The file, open for writing behind its first `keep` lines; until these are safe the old one stays."""
+    new = part.with_name(f"{part.name}.new")
+    file = _opened_part(new, "wb")
+    file.writelines(itertools.islice(_whole_lines(part), keep))
+    file.flush()
+    new.replace(part)
+    return file

@@ -1,0 +1,350 @@
+"""Texts translated as streams and files: what comes out when, what an interruption leaves, and several devices."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.data.corpus import LINES_BYTES, line_blocks, read_lines
+from nmt.decoding.files import Files, OutputFiles, translate_files
+from nmt.decoding.translator import Translation
+from nmt.errors import ConfigError, DataError, RunError
+
+NMT = [sys.executable, "-m", "nmt", "translate"]
+MADE_FROM = {"model": "one", "search": {"beam_size": 5}}
+
+
+class Shouting:
+    """Translates into capitals, and stops after some lines."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after = stop_after
+        self.seen: list[str] = []
+
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+        for block in blocks:
+            for line in block:
+                if len(self.seen) == self.stop_after:
+                    raise KeyboardInterrupt
+                self.seen.append(line)
+                yield Translation(line.upper(), len(line.split()), f"{first}-{first}")
+                first += 1
+
+
+# --- Lines in blocks -------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text(st.sampled_from("aé漢\r\u2028 "), max_size=6)), st.booleans(), st.integers(1, 12))
+def test_blocks_are_the_lines_of_the_file_however_the_bytes_arrive(lines: list[str], ends: bool, at_once: int) -> None:
+    data = "\n".join(lines).encode() + (b"\n" if ends else b"")
+
+    class Slow:
+        at = 0
+
+        def read1(self, size: int) -> bytes:
+            self.at += at_once
+            return data[self.at - at_once : self.at]
+
+    found = [line for block in line_blocks(Slow(), "x") for line in block]  # type: ignore[arg-type]
+    expected = data.decode().split("\n")
+    expected = [line.removesuffix("\r") for line in (expected[:-1] if expected[-1] == "" else expected)]
+    assert found == expected
+
+
+def test_blocks_begin_small_and_grow_and_none_is_large(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"0123456789abcde\n" * 100_000)
+    with (tmp_path / "a.txt").open("rb") as file:
+        sizes = [16 * len(block) for block in line_blocks(file, "a.txt")]
+    assert sum(sizes) == 1_600_000
+    assert sizes[:3] == [LINES_BYTES // 64, LINES_BYTES // 32, LINES_BYTES // 16]
+    assert max(sizes) == LINES_BYTES
+
+
+def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"abc\n" * 5000 + b"K\xf6ln\n" + b"abc\n" * 5000)
+    with (tmp_path / "a.txt").open("rb") as file, pytest.raises(DataError, match=r"a\.txt:5001: not UTF-8"):
+        list(line_blocks(file, "a.txt"))
+
+
+def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path) -> None:
+    process = subprocess.Popen(NMT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line in (b"3 1 4\n", b"\n", b"1 5 9 2\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == line
+    process.stdin.close()
+    assert process.wait() == 0
+    process.stdout.close()
+
+
+# --- Output files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("stops", [[1], [400], [1, 2, 3, 500, 999, 1000], [0, 0, 7]])
+def test_what_was_broken_off_and_gone_on_with_is_as_if_it_had_not_been(
+    tmp_path: Path, stops: list[int], suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"a line {number} {'x' * (number % 50)}" for number in range(1000)]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    files = Files(tmp_path / "in.txt", tmp_path / f"out.txt{suffix}", tmp_path / f"out.al{suffix}")
+    done = 0
+    for stop in stops:
+        translator = Shouting(stop_after=stop - done if stop < 1000 else None)
+        if stop < 1000:
+            with pytest.raises(KeyboardInterrupt):
+                translate_files(translator, files, MADE_FROM, go_on=True)
+            assert not files.are_finished()
+            assert (f"{stop:,} lines are in" in capsys.readouterr().err) == (stop > 0)
+        else:
+            translate_files(translator, files, MADE_FROM, go_on=True)
+        assert translator.seen == lines[done:stop]
+        done = stop
+    if done < 1000:
+        totals = translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        assert totals.lines == 1000 - done
+    assert files.are_finished()
+    assert files.output and files.alignments
+    assert list(read_lines(files.output)) == [line.upper() for line in lines]
+    assert list(read_lines(files.alignments)) == [f"{number}-{number}" for number in range(1, 1001)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", f"out.al{suffix}", f"out.txt{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, suffix: str) -> None:
+    paths = [tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"]
+    parts = [tmp_path / f"a{suffix}.part", tmp_path / f"b{suffix}.part"]
+    rows = [(f"first {number} é", f"{number}-{number}") for number in range(40)]
+    with pytest.raises(KeyboardInterrupt), OutputFiles(paths, MADE_FROM, go_on=False) as outputs:
+        for row in rows:
+            outputs.write(*row)
+        raise KeyboardInterrupt
+    whole = [part.read_bytes() for part in parts]
+    kept = set()
+    for cut in random.Random(1).sample(range(len(whole[0])), 60):
+        parts[0].write_bytes(whole[0][:cut])
+        parts[1].write_bytes(whole[1])
+        outputs = OutputFiles(paths, MADE_FROM, go_on=True)
+        kept.add(outputs.done)
+        if not suffix:
+            assert outputs.done == whole[0][:cut].count(b"\n")
+        with outputs:
+            for row in rows[outputs.done :]:
+                outputs.write(*row)
+        assert [list(read_lines(path)) for path in paths] == [list(column) for column in zip(*rows, strict=True)]
+        (tmp_path / f"a{suffix}.part.json").write_text(json.dumps(MADE_FROM))
+    assert len(kept) > 5 or suffix  # gzip holds back what it can still compress
+
+
+def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.txt"
+    with pytest.raises(KeyboardInterrupt), OutputFiles([path], MADE_FROM, go_on=False) as outputs:
+        outputs.write("one")
+        raise KeyboardInterrupt
+    with pytest.raises(
+        RunError, match=r"out\.txt\.part holds .* go on with --continue, or remove .*out\.txt\.part\.json"
+    ):
+        OutputFiles([path], MADE_FROM, go_on=False)
+    with pytest.raises(RunError, match="was begun with another search"):
+        OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, go_on=True)
+    (tmp_path / "out.txt.part.json").write_text("[]")
+    with pytest.raises(RunError, match="was begun with another model"):
+        OutputFiles([path], MADE_FROM, go_on=True)
+    assert (tmp_path / "out.txt.part").read_text() == "one\n"
+    (tmp_path / "out.txt.part.json").unlink()
+    with OutputFiles([path], MADE_FROM, go_on=False) as outputs:
+        outputs.write("two")
+    assert path.read_text() == "two\n"
+
+
+def test_an_input_that_has_become_shorter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    with pytest.raises(KeyboardInterrupt):
+        translate_files(Shouting(stop_after=2), files, MADE_FROM, go_on=False)
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"in\.txt has 1 lines fewer than were translated before"):
+        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+
+
+def test_files_must_differ(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be different files"):
+        Files(tmp_path / "a", tmp_path / "b" / ".." / "a")
+    with pytest.raises(ConfigError, match="must be different files"):
+        Files(None, tmp_path / "a", tmp_path / "a")
+
+
+def test_a_full_disk_is_one_message_and_what_is_done_stays(tmp_path: Path) -> None:
+    program = f"""
+import resource, signal
+from pathlib import Path
+from nmt.decoding.files import OutputFiles
+from nmt.errors import TrainingError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    with OutputFiles([Path({str(tmp_path / "out.txt")!r})], {{}}, go_on=False) as outputs:
+        for number in range(10_000):
+            outputs.write(f"line {{number}}")
+except TrainingError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "out.txt.part: cannot be written: File too large" in result.stdout
+    assert "Traceback" not in result.stderr
+    kept = (tmp_path / "out.txt.part").read_text().splitlines()
+    with OutputFiles([tmp_path / "out.txt"], {}, go_on=True) as outputs:
+        assert outputs.done >= len(kept) - 1 > 1000
+        outputs.write("last")
+    assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n}" for n in range(outputs.done - 1)] + ["last"]
+
+
+# --- The command -----------------------------------------------------------------------------------------
+
+
+def random_digits(count: int) -> list[str]:
+    draw = random.Random(3)
+    return [" ".join(draw.choices("0123456789", k=draw.randint(1, 8))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_translation_goes_on(in_solved: Path, tmp_path: Path, cli: Cli, number: int) -> None:
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in random_digits(3000)))
+    assert cli("translate", "--beam-size", "1", "--input", str(source), "--output", str(output))[0] == 0
+    straight = output.read_bytes()
+    output.write_text("as it was\n")
+    command = [*NMT, "--beam-size", "1", "--input", str(source), "--output", str(output)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    part = tmp_path / "out.txt.part"
+    while process.poll() is None and not (part.exists() and part.stat().st_size):
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, stderr = process.communicate()
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
+    assert number == signal.SIGKILL or b"out.txt.part; the same command with --continue goes on" in stderr
+    assert b"Traceback" not in stderr
+    assert output.read_text() == "as it was\n"
+    code, _, err = cli(*command[3:])
+    assert (code, "go on with --continue" in err) == (2, True)
+    code, _, err = cli(*command[3:], "--continue")
+    assert code == 0, err
+    assert output.read_bytes() == straight
+    assert cli(*command[3:], "--continue")[0] == 0
+    assert "is finished" in cli(*command[3:], "--continue")[2]
+
+
+def test_the_end_tells_how_much_and_how_fast(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "in.txt").write_text("1 2 3\n\n4 5\n")
+    code, out, err = cli("translate", "--input", str(tmp_path / "in.txt"))
+    assert (code, out) == (0, "1 2 3\n\n4 5\n")
+    assert err.startswith("3 lines, 5 tokens in ")
+    assert err.rstrip().endswith("tokens/s")
+    code, out, _ = cli("translate", "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt.gz"))
+    assert (code, out) == (0, "")
+    assert gzip.decompress((tmp_path / "out.txt.gz").read_bytes()) == b"1 2 3\n\n4 5\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--continue"], "--continue needs --input FILE and --output FILE"),
+        (["--continue", "--input", "val.en"], "--continue needs --input FILE and --output FILE"),
+        (["1 2", "--output", "x.txt"], "a text, or files"),
+        (["1 2", "--alignments", "x.txt"], "a text, or files"),
+        (["1 2", "--devices", "cpu,cpu"], "--devices shares the lines of a file or a pipe"),
+        (["--input", "val.en", "--output", "./val.en"], "must be different files"),
+        (["--input", "val.en", "--devices", "cpu,tpu"], "tpu"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, arguments: list[str], message: str) -> None:
+    code, out, err = cli("translate", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+# --- Several devices -------------------------------------------------------------------------------------
+
+
+def test_two_devices_give_what_one_gives(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    lines = random_digits(1500)
+    lines[10] = "5 " * 30
+    lines[1400] = "6 " * 25
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    command = [*NMT, "--beam-size", "1", "--input", str(tmp_path / "in.txt")]
+    alone = subprocess.run([*command, "--alignments", str(tmp_path / "one.al")], capture_output=True, text=True)
+    shared = subprocess.run(
+        [*command, "--devices", "cpu,cpu", "--alignments", str(tmp_path / "two.al")], capture_output=True, text=True
+    )
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout == alone.stdout
+    assert shared.stdout.count("\n") == 1500
+    assert (tmp_path / "one.al").read_text() == (tmp_path / "two.al").read_text()
+    for line in (11, 1401):
+        assert f"line {line}: " in alone.stderr
+        assert f"nmt: line {line}: " in shared.stderr
+
+
+def test_a_device_that_dies_is_one_message(in_solved: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1 2 3 4 5 6\n" * 50_000)
+    command = [*NMT, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "o"), "--devices", "cpu,cpu"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not ((part := tmp_path / "o.part").exists() and part.stat().st_size):
+        time.sleep(0.01)
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    _, stderr = process.communicate()
+    assert process.returncode == 3, stderr
+    assert "was ended by SIGKILL" in stderr
+    assert "the same command with --continue goes on" in stderr
+    assert not any(Path("/proc", child).exists() for child in children)
+
+
+# --- Memory ----------------------------------------------------------------------------------------------
+
+
+PEAK = r"""
+import re, sys
+from pathlib import Path
+from nmt.config import DecodingConfig
+from nmt.data.tokenizer import Tokenizers, WordTokenizer
+from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
+from nmt.decoding.files import Files, translate_files
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.translator import Translator
+
+class Copying:
+    def search(self, sources, decoding):
+        return [[Hypothesis(tuple(ids), -1.0, -1.0)] for ids in sources]
+
+tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"0123456789"]))
+translator = Translator(Tokenizers(tokenizer, tokenizer), Copying(), DecodingConfig(), 100)
+source = Path(sys.argv[1])
+translate_files(translator, Files(source, source.with_suffix(source.suffix + ".gz")), {}, False)
+print(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])  # ru_maxrss counts the parent's too
+"""
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    peaks = []
+    for count in (20_000, 200_000):
+        path = tmp_path / f"{count}.txt"
+        path.write_bytes(b"3 1 4 1 5 9 2 6 5 3 5 8 9 7 9 3\n" * count)
+        result = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
+        peaks.append(int(result.stdout))  # KB
+        assert sum(1 for _ in read_lines(path.with_suffix(".txt.gz"))) == count
+    assert peaks[1] < peaks[0] + 2_000, peaks
