@@ -6,14 +6,16 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.alignment import WordAligner
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs import open_runs
+
+if TYPE_CHECKING:
+    from nmt.decoding.alignment import WordAligner
 
 log = logging.getLogger("nmt")
 
@@ -47,7 +49,7 @@ class Translator:
         engine: Engine,
         decoding: DecodingConfig,
         max_src_length: int,
-        word_aligner: WordAligner | None = None,
+        word_aligner: "WordAligner | None" = None,
     ) -> None:
         self._tokenizers = tokenizers
         self._engine = engine
@@ -167,5 +169,9 @@ def load(
             )
     engine = load_torch_engine(runs, tokenizers, device)
     languages = configs[0].data.src_lang, configs[0].data.tgt_lang
-    word_aligner = WordAligner(engine, tokenizers, *languages) if alignments else None
+    word_aligner = None
+    if alignments:
+        from nmt.decoding.alignment import WordAligner  # numpy, too, is loaded when it is first needed
+
+        word_aligner = WordAligner(engine, tokenizers, *languages)
     return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs), word_aligner)
