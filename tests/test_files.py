@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -69,6 +70,24 @@ def test_blocks_begin_small_and_grow_and_none_is_large(tmp_path: Path) -> None:
     assert sum(sizes) == 1_600_000
     assert sizes[:3] == [LINES_BYTES // 64, LINES_BYTES // 32, LINES_BYTES // 16]
     assert max(sizes) == LINES_BYTES
+
+
+def test_a_block_does_not_wait_for_more_than_is_there() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\nthr")
+    closing = threading.Timer(10, os.close, [writer])
+    closing.start()
+    with os.fdopen(reader, "rb") as file:
+        blocks = line_blocks(file, "pipe")
+        assert next(blocks) == ["one", "two"]
+        assert closing.is_alive()
+        os.write(writer, b"ee\n")
+        assert next(blocks) == ["three"]
+        assert closing.is_alive()
+        closing.cancel()
+        closing.join()
+        os.close(writer)
+        assert list(blocks) == []
 
 
 def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> None:
@@ -215,9 +234,9 @@ except TrainingError as error:
 # --- The command -----------------------------------------------------------------------------------------
 
 
-def random_digits(count: int) -> list[str]:
+def random_digits(count: int, longest: int = 8) -> list[str]:
     draw = random.Random(3)
-    return [" ".join(draw.choices("0123456789", k=draw.randint(1, 8))) for _ in range(count)]
+    return [" ".join(draw.choices("0123456789", k=draw.randint(1, longest))) for _ in range(count)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -281,7 +300,7 @@ def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, argumen
 
 
 def test_two_devices_give_what_one_gives(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
-    lines = random_digits(1500)
+    lines = random_digits(1500, longest=20)  # in six blocks, of which four are under way
     lines[10] = "5 " * 30
     lines[1400] = "6 " * 25
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
