@@ -38,10 +38,15 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     return weights if mask is None else weights * may_attend
 
 
-class KeyValueCache:
-    """The keys and values of the target positions decoded so far: (B, H, length, d) of (B, H, capacity, d).
+def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
+    """What a mask adds to the scores: 0 where it is True, a low finite number elsewhere; its shape, the type of `like`."""
+    return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
-    Allocated once; a step writes one position, so its cost does not grow with copying.
+
+class KeyValueCache:
+    """The keys and values of what was decoded so far: (B, H, length, d) of (B, H, capacity, d).
+
+    Allocated once; a step writes only what it adds, so its cost does not grow with copying.
     """
 
     def __init__(self, like: Tensor, rows: int, num_heads: int, capacity: int, head_dim: int) -> None:
@@ -50,10 +55,10 @@ class KeyValueCache:
         self._length = 0
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one position (B, H, 1, d); returns all keys and values so far, (B, H, length, d)."""
-        self._keys[:, :, self._length] = key[:, :, 0]
-        self._values[:, :, self._length] = value[:, :, 0]
-        self._length += 1
+        """Add (B, H, K, d), one place for each of K hypotheses; returns all so far, (B, H, length, d)."""
+        start, self._length = self._length, self._length + key.shape[2]
+        self._keys[:, :, start : self._length] = key
+        self._values[:, :, start : self._length] = value
         return self._keys[:, :, : self._length], self._values[:, :, : self._length]
 
     def select(self, rows: Tensor) -> None:
@@ -112,6 +117,15 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout.p if self.training else 0.0
         heads = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)  # (B, H, Q, d)
         return self._merge(heads)
+
+    def attend_step(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        """`attend` for a step of a search, in the fewest operations: (B, H, K, d), two of (B, H, S, d) -> (B, K, D).
+
+        `bias` is an `attention_bias`, broadcastable to (B, H, K, S).
+        """
+        scores = query @ key.transpose(-2, -1)  # (B, H, K, S)
+        weights = torch.add(bias, scores, alpha=query.shape[-1] ** -0.5).softmax(dim=-1)
+        return self._merge(weights @ value)
 
     def weights(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """What `forward` attends to: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""
