@@ -127,12 +127,10 @@ class EncoderLayer(nn.Module):
 class LayerState:
     """What one decoder layer keeps while decoding B sentences with K hypotheses each."""
 
-    cache: KeyValueCache
-    """Keys and values of all that the hypotheses of a sentence have been, (B, H, length * K, d)."""
-    memory_keys: Tensor
-    """(B, H, S, d): computed once, and shared by the K hypotheses."""
-    memory_values: Tensor
-    """(B, H, S, d)"""
+    prefixes: KeyValueCache
+    """Of all that the hypotheses of a sentence have been: K places for each step."""
+    memory: KeyValueCache
+    """Of the source: computed once, and shared by the K hypotheses."""
 
 
 class DecoderLayer(nn.Module):
@@ -163,12 +161,11 @@ class DecoderLayer(nn.Module):
 
         # The hypotheses of a sentence are K queries to the one memory, and to the one cache, that they share.
         def self_attention(y: Tensor) -> Tensor:
-            keys, values = state.cache.append(*self.self_attention.keys_values(y))
-            return self.self_attention.attend_step(self.self_attention.queries(y), keys, values, prefix_bias)
+            state.prefixes.append(*self.self_attention.keys_values(y))
+            return self.self_attention.attend_cached(y, state.prefixes, prefix_bias)
 
         def cross_attention(y: Tensor) -> Tensor:
-            queries = self.cross_attention.queries(y)  # (B, H, K, d)
-            return self.cross_attention.attend_step(queries, state.memory_keys, state.memory_values, src_bias)
+            return self.cross_attention.attend_cached(y, state.memory, src_bias)
 
         x = self.self_residual(x, self_attention)
         x = self.cross_residual(x, cross_attention)
@@ -212,9 +209,8 @@ class TransformerState:
         """(B',): keep these sentences."""
         self.src_bias, self.prefix_bias = self.src_bias[sentences], self.prefix_bias[sentences]
         for layer in self.layers:
-            layer.cache.select(sentences)
-            layer.memory_keys = layer.memory_keys[sentences]
-            layer.memory_values = layer.memory_values[sentences]
+            layer.prefixes.select(sentences)
+            layer.memory.select(sentences)
 
 
 class Transformer(TrainableModel):
@@ -290,10 +286,11 @@ class Transformer(TrainableModel):
         layers = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
-            keys, values = layer.cross_attention.keys_values(memory)
-            batch, heads, _, head_dim = keys.shape
-            cache = KeyValueCache(keys, batch, heads, max_length * beam_size, head_dim)
-            layers.append(LayerState(cache, keys, values))
+            attention = layer.cross_attention
+            prefixes = KeyValueCache(memory, attention.num_heads, max_length * beam_size)
+            of_source = KeyValueCache(memory, attention.num_heads, memory.shape[1])
+            of_source.append(*attention.keys_values(memory))
+            layers.append(LayerState(prefixes, of_source))
         return TransformerState(layers, attention_bias(for_heads(src_mask), memory), beam_size)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
