@@ -34,12 +34,14 @@ class TableState:
 
     def __init__(self, keys: list[int], beam_size: int, max_length: int) -> None:
         self.keys = keys
-        self.prefixes: list[list[Prefix]] = [[()] * beam_size for _ in keys]
+        self.prefixes: list[list[Prefix]] = [[()] for _ in keys]
+        self.beam_size = beam_size
         self.max_length = max_length
         self.steps = 0
 
     def select_beams(self, beams: Tensor) -> None:
-        assert beams.shape == (len(self.prefixes), len(self.prefixes[0]))
+        assert len(beams) == len(self.prefixes)
+        assert beams.shape[1] <= self.beam_size
         self.prefixes = [
             [row[beam] for beam in chosen] for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
         ]

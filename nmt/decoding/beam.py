@@ -14,13 +14,10 @@ from nmt.decoding.constraints import forbid
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
 
-# Sentences that have stopped leave once they are this share of the batch: what stays must be copied.
-LEAVING_SHARE = 1 / 8
-
 
 @dataclasses.dataclass
 class _Prefixes:
-    """The K unfinished hypotheses of each sentence in the batch."""
+    """The unfinished hypotheses of each sentence in the batch: K of them, fewer at first."""
 
     sentences: Tensor
     """(B,) which sentence each row is"""
@@ -34,12 +31,16 @@ class _Prefixes:
     """(B, K), -inf where there is no hypothesis"""
 
     @classmethod
-    def start(cls, max_lengths: Tensor, beam_size: int) -> "_Prefixes":
+    def start(cls, max_lengths: Tensor) -> "_Prefixes":
+        """One empty prefix of each sentence: K is 1."""
         sentences = torch.arange(len(max_lengths), device=max_lengths.device)
-        tokens = sentences.new_empty(len(sentences), beam_size, 0)
-        log_probs = torch.full((len(sentences), beam_size), -torch.inf, device=max_lengths.device)
-        log_probs[:, 0] = 0.0  # all prefixes are the same at first; one of them stands for all
-        return cls(sentences, max_lengths, torch.zeros_like(sentences), tokens, log_probs)
+        return cls(
+            sentences=sentences,
+            max_lengths=max_lengths,
+            finished=torch.zeros_like(sentences),
+            tokens=sentences.new_empty(len(sentences), 1, 0),
+            log_probs=torch.zeros(len(sentences), 1, device=max_lengths.device),
+        )
 
     def select(self, rows: Tensor) -> "_Prefixes":
         """Only these rows of every tensor."""
@@ -76,31 +77,29 @@ def beam_search(
     """
     longest = int(max_lengths.max())
     state = model.start(src_ids, src_mask, beam_size, longest)
-    prefixes = _Prefixes.start(max_lengths, beam_size)
-    latest = torch.full((len(src_ids), beam_size), BOS_ID, device=src_ids.device)  # (B, K)
+    prefixes = _Prefixes.start(max_lengths)
+    latest = torch.full((len(src_ids), 1), BOS_ID, device=src_ids.device)  # (B, K)
     found: list[list[Hypothesis]] = [[] for _ in src_ids]
     for length in range(longest):
         log_probs = model.step(latest, state).float().log_softmax(dim=-1)  # (B, K, V)
         forbid(log_probs, length, min_length)
-        candidates = _best_candidates(prefixes.log_probs, log_probs)
-        some_finish = _finish(prefixes, candidates, found, length_penalty)
-        origins, latest = _go_on(prefixes, candidates)  # (B, K), (B, K)
+        candidates = _best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
+        some_finish = _finish(prefixes, candidates, beam_size, found, length_penalty)
+        origins, latest = _go_on(prefixes, candidates, beam_size)  # (B, K), (B, K)
         state.select_beams(origins)
         if not some_finish:
             continue
         stopped = (prefixes.finished >= beam_size) | (length + 1 >= prefixes.max_lengths)  # (B,)
-        prefixes.log_probs = prefixes.log_probs.masked_fill(stopped[:, None], -torch.inf)
-        if int(stopped.sum()) >= len(stopped) * LEAVING_SHARE:
-            going = _those_that_stay(stopped)
-            if not len(going):
-                break
-            state.select_sentences(going)
-            prefixes, latest = prefixes.select(going), latest[going]
+        staying = _staying(stopped)
+        if not len(staying):
+            break
+        state.select_sentences(staying)
+        prefixes, latest = prefixes.select(staying), latest[staying]
     return [sorted(of_one, key=lambda hypothesis: -hypothesis.score)[:beam_size] for of_one in found]
 
 
-def _best_candidates(so_far: Tensor, log_probs: Tensor) -> _Candidates:
-    """(B, K) of the prefixes, (B, K, V) of each next token.
+def _best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> _Candidates:
+    """The C = `count` best of (B, K) so far plus (B, K, V) of each next token; fewer where K * V is less.
 
     The tokens of a prefix are taken as a table of R rows and N columns. The C best of all stand in the C columns whose
     best are best, so only these are sorted: on a CPU, `topk` over all K * V takes several times as long.
@@ -110,20 +109,25 @@ def _best_candidates(so_far: Tensor, log_probs: Tensor) -> _Candidates:
     table = log_probs.view(batch, beam_size, rows, -1)  # (B, K, R, N)
     num_columns = table.shape[3]
     best = (table.amax(dim=2) + so_far[:, :, None]).flatten(1)  # (B, K * N)
-    columns = best.topk(min(2 * beam_size, best.shape[1]), dim=1, sorted=False).indices  # (B, C)
+    columns = best.topk(min(count, best.shape[1]), dim=1, sorted=False).indices  # (B, C)
     beams, columns = columns // num_columns, columns % num_columns  # (B, C)
     sentences = torch.arange(batch, device=columns.device)[:, None]
     inside = table[sentences, beams, :, columns] + so_far.gather(1, beams)[:, :, None]  # (B, C, R)
-    totals, places = inside.flatten(1).topk(2 * beam_size, dim=1)  # (B, C)
+    inside = inside.flatten(1)  # (B, C * R)
+    totals, places = inside.topk(min(count, inside.shape[1]), dim=1)  # (B, C)
     chosen, row = places // rows, places % rows  # (B, C)
     return _Candidates(totals, beams.gather(1, chosen), row * num_columns + columns.gather(1, chosen))
 
 
 def _finish(
-    prefixes: _Prefixes, candidates: _Candidates, found: list[list[Hypothesis]], length_penalty: float
+    prefixes: _Prefixes,
+    candidates: _Candidates,
+    beam_size: int,
+    found: list[list[Hypothesis]],
+    length_penalty: float,
 ) -> bool:
-    """Move to `found` what is finished of the K best candidates; tells whether anything is."""
-    beam_size, length = prefixes.tokens.shape[1:]
+    """Add to `found` what is finished of the K best candidates; tells whether anything is."""
+    length = prefixes.tokens.shape[2]
     ends = (candidates.tokens == EOS_ID) | (length + 1 >= prefixes.max_lengths)[:, None]  # (B, C)
     finishes = (ends & (candidates.log_probs > -torch.inf))[:, :beam_size]  # (B, K)
     rows, places = finishes.nonzero(as_tuple=True)  # (F,), (F,)
@@ -141,20 +145,20 @@ def _finish(
     return True
 
 
-def _go_on(prefixes: _Prefixes, candidates: _Candidates) -> tuple[Tensor, Tensor]:
+def _go_on(prefixes: _Prefixes, candidates: _Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
     """Make the K best candidates that do not end the prefixes; returns which each extends, (B, K), and by what."""
     going = candidates.log_probs.masked_fill(candidates.tokens == EOS_ID, -torch.inf)  # (B, C)
-    prefixes.log_probs, kept = going.topk(prefixes.tokens.shape[1], dim=1)  # (B, K)
+    prefixes.log_probs, kept = going.topk(min(beam_size, going.shape[1]), dim=1)  # (B, K)
     origins, latest = candidates.origins.gather(1, kept), candidates.tokens.gather(1, kept)
-    before = prefixes.tokens.gather(1, origins[:, :, None].expand_as(prefixes.tokens))
+    before = prefixes.tokens.gather(1, origins[:, :, None].expand(-1, -1, prefixes.tokens.shape[2]))
     prefixes.tokens = torch.cat([before, latest[:, :, None]], dim=2)
     return origins, latest
 
 
-def _those_that_stay(stopped: Tensor) -> Tensor:
-    """(B,) bool -> (B',), the rows to keep: the last take the places of those that leave, and none else moves."""
-    kept = int((~stopped).sum())
+def _staying(stopped: Tensor) -> Tensor:
+    """(B,) bool -> (B',), the rows to keep: the last ones take the places of those that leave, and no other moves."""
     rows = torch.arange(len(stopped), device=stopped.device)
-    staying = rows[:kept].clone()
-    staying[stopped[:kept]] = rows[kept:][~stopped[kept:]]
-    return staying
+    going = rows[~stopped]
+    kept = rows[: len(going)].clone()
+    kept[stopped[: len(going)]] = going[going >= len(going)]
+    return kept

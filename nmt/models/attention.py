@@ -39,7 +39,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
 
 
 def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
-    """What a mask adds to the scores: 0 where it is True, a low finite number elsewhere; its shape, the type of `like`."""
+    """What a mask adds to the scores: 0 where it is True, elsewhere a low finite number of the type of `like`."""
     return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 

@@ -178,32 +178,31 @@ class TransformerState:
 
     A step adds K places to a sentence's cache, one for each hypothesis, and no place ever moves: which of them make up
     a hypothesis's own prefix is told by a bias on its attention. So hypotheses that change places cost a few numbers,
-    instead of a copy of all keys and values. Two hypotheses after two steps, the second of which both go on from the
-    first's first (0 = may attend, - = not):
+    instead of a copy of all keys and values. Two hypotheses after two steps, both of which go on from the first one
+    (0 = may attend, - = may not):
 
-        places      step 1: first second    step 2: first second
-        first                0      -               0      -
-        second               0      -               -      0
+        place of    step 1: first  second    step 2: first  second
+        first                0      -                 0      -
+        second               0      -                 -      0
     """
 
-    def __init__(self, layers: list[LayerState], src_bias: Tensor, beam_size: int) -> None:
+    def __init__(self, layers: list[LayerState], src_bias: Tensor) -> None:
         self.layers = layers
         self.src_bias = src_bias  # (B, 1, 1, S)
-        self.prefix_bias = src_bias.new_empty(len(src_bias), beam_size, 0)  # (B, K, length * K)
-        own = torch.eye(beam_size, dtype=torch.bool, device=src_bias.device)  # (K, K)
-        self.own_bias = attention_bias(own, src_bias)
+        self.prefix_bias = src_bias.new_empty(len(src_bias), 1, 0)  # (B, K, places)
         self.length = 0
 
-    def add_places(self) -> Tensor:
-        """Each hypothesis gets a place that it alone may attend to; returns the bias with it, (B, K, places)."""
-        own = self.own_bias.expand(len(self.prefix_bias), -1, -1)  # (B, K, K)
-        self.prefix_bias = torch.cat([self.prefix_bias, own], dim=2)
+    def add_places(self, beam_size: int) -> None:
+        """Each hypothesis gets a place that it alone may attend to."""
+        own = torch.eye(beam_size, dtype=torch.bool, device=self.src_bias.device)  # (K, K)
+        own_bias = attention_bias(own, self.src_bias).expand(len(self.src_bias), -1, -1)  # (B, K, K)
+        self.prefix_bias = torch.cat([self.prefix_bias, own_bias], dim=2)
         self.length += 1
-        return self.prefix_bias
 
     def select_beams(self, beams: Tensor) -> None:
-        """(B, K): hypothesis k of sentence b goes on from hypothesis `beams[b, k]`."""
-        self.prefix_bias = self.prefix_bias.gather(1, beams[:, :, None].expand_as(self.prefix_bias))
+        """(B, K): hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]`."""
+        places = self.prefix_bias.shape[2]
+        self.prefix_bias = self.prefix_bias.gather(1, beams[:, :, None].expand(-1, -1, places))
 
     def select_sentences(self, sentences: Tensor) -> None:
         """(B',): keep these sentences."""
@@ -291,14 +290,15 @@ class Transformer(TrainableModel):
             of_source = KeyValueCache(memory, attention.num_heads, memory.shape[1])
             of_source.append(*attention.keys_values(memory))
             layers.append(LayerState(prefixes, of_source))
-        return TransformerState(layers, attention_bias(for_heads(src_mask), memory), beam_size)
+        return TransformerState(layers, attention_bias(for_heads(src_mask), memory))
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
         assert isinstance(state, TransformerState)
         x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
         x = x + self.tgt_positions.table[state.length]
-        prefix_bias = state.add_places()[:, None]  # (B, 1, K, places)
+        state.add_places(tokens.shape[1])
+        prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
         for layer, layer_state in zip(self.decoder, state.layers, strict=True):
             assert isinstance(layer, DecoderLayer)
             x = layer.step(x, prefix_bias, state.src_bias, layer_state)
