@@ -342,7 +342,8 @@ def main() -> int:
     if args.engines:
         names = [name for name in names if any(word in name for word in args.engines.split(","))]
     print("| batch, beam | engine | sentences/s | tokens/s | one sentence, median ms | speed / ctranslate2-float32 "
-          "(least to most) | same output | memory, GB | matmul, GFLOP/s |\n" + "| --- " * 9 + "|", flush=True)  # fmt: skip
+          "(least to most) | same output | memory, GB | matmul, GFLOP/s |\n" + "| --- " * 9 + "|",
+          flush=True)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(args, run, names, Path(folder))
     starts = cold_starts(run, args.starts) if args.starts else {}

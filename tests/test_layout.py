@@ -19,7 +19,8 @@ _IN_ORDER = """
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
+    decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
+    decoding.translator
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
     training.averaging training.resuming training.preflight training.trainer

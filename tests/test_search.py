@@ -17,7 +17,8 @@ from torch import Tensor
 from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from nmt.decoding.beam import _best_candidates, _staying, beam_search
+from nmt.decoding.beam import beam_search
+from nmt.decoding.candidates import best_candidates, those_that_stay
 from nmt.decoding.constraints import forbid, longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
@@ -413,7 +414,7 @@ def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_si
     log_probs[:, :, :4] = so_far[:, 1:] = -np.inf
     totals = (so_far[:, :, None] + log_probs).reshape(3, -1)
     expected = np.argsort(-totals, axis=1)[:, :count]
-    found = _best_candidates(torch.from_numpy(so_far), torch.from_numpy(log_probs), count)
+    found = best_candidates(torch.from_numpy(so_far), torch.from_numpy(log_probs), count)
     np.testing.assert_allclose(found.log_probs, np.take_along_axis(totals, expected, axis=1))
     possible = found.log_probs.numpy() > -np.inf
     places = (found.origins * vocab_size + found.tokens).numpy()
@@ -423,7 +424,7 @@ def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_si
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
 def test_those_that_stay_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
-    staying = _staying(torch.tensor(stopped)).tolist()
+    staying = those_that_stay(torch.tensor(stopped)).tolist()
     assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
     assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
 

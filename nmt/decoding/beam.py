@@ -4,12 +4,12 @@ Shapes: B sentences in the batch, K beams, C = 2K candidates, V vocabulary.
 """
 
 import dataclasses
-import math
 
 import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
+from nmt.decoding.candidates import Candidates, best_candidates, those_that_stay
 from nmt.decoding.constraints import forbid
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
@@ -47,16 +47,6 @@ class _Prefixes:
         return _Prefixes(**{name: value[rows] for name, value in vars(self).items()})
 
 
-@dataclasses.dataclass(frozen=True)
-class _Candidates:
-    """The best extensions of each sentence's prefixes by one token: (B, C), best first."""
-
-    log_probs: Tensor
-    origins: Tensor
-    """which of the K prefixes each extends"""
-    tokens: Tensor
-
-
 def beam_search(
     model: Seq2SeqModel,
     src_ids: Tensor,
@@ -83,14 +73,14 @@ def beam_search(
     for length in range(longest):
         log_probs = model.step(latest, state).float().log_softmax(dim=-1)  # (B, K, V)
         forbid(log_probs, length, min_length)
-        candidates = _best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
+        candidates = best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
         some_finish = _finish(prefixes, candidates, beam_size, found, length_penalty)
         origins, latest = _go_on(prefixes, candidates, beam_size)  # (B, K), (B, K)
         state.select_beams(origins)
         if not some_finish:
             continue
         stopped = (prefixes.finished >= beam_size) | (length + 1 >= prefixes.max_lengths)  # (B,)
-        staying = _staying(stopped)
+        staying = those_that_stay(stopped)
         if not len(staying):
             break
         state.select_sentences(staying)
@@ -98,30 +88,9 @@ def beam_search(
     return [sorted(of_one, key=lambda hypothesis: -hypothesis.score)[:beam_size] for of_one in found]
 
 
-def _best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> _Candidates:
-    """The C = `count` best of (B, K) so far plus (B, K, V) of each next token; fewer where K * V is less.
-
-    The tokens of a prefix are taken as a table of R rows and N columns. The C best of all stand in the C columns whose
-    best are best, so only these are sorted: on a CPU, `topk` over all K * V takes several times as long.
-    """
-    batch, beam_size, vocab_size = log_probs.shape
-    rows = max(rows for rows in range(1, math.isqrt(vocab_size) + 1) if vocab_size % rows == 0)
-    table = log_probs.view(batch, beam_size, rows, -1)  # (B, K, R, N)
-    num_columns = table.shape[3]
-    best = (table.amax(dim=2) + so_far[:, :, None]).flatten(1)  # (B, K * N)
-    columns = best.topk(min(count, best.shape[1]), dim=1, sorted=False).indices  # (B, C)
-    beams, columns = columns // num_columns, columns % num_columns  # (B, C)
-    sentences = torch.arange(batch, device=columns.device)[:, None]
-    inside = table[sentences, beams, :, columns] + so_far.gather(1, beams)[:, :, None]  # (B, C, R)
-    inside = inside.flatten(1)  # (B, C * R)
-    totals, places = inside.topk(min(count, inside.shape[1]), dim=1)  # (B, C)
-    chosen, row = places // rows, places % rows  # (B, C)
-    return _Candidates(totals, beams.gather(1, chosen), row * num_columns + columns.gather(1, chosen))
-
-
 def _finish(
     prefixes: _Prefixes,
-    candidates: _Candidates,
+    candidates: Candidates,
     beam_size: int,
     found: list[list[Hypothesis]],
     length_penalty: float,
@@ -145,7 +114,7 @@ def _finish(
     return True
 
 
-def _go_on(prefixes: _Prefixes, candidates: _Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
+def _go_on(prefixes: _Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
     """Make the K best candidates that do not end the prefixes; returns which each extends, (B, K), and by what."""
     going = candidates.log_probs.masked_fill(candidates.tokens == EOS_ID, -torch.inf)  # (B, C)
     prefixes.log_probs, kept = going.topk(min(beam_size, going.shape[1]), dim=1)  # (B, K)
@@ -153,12 +122,3 @@ def _go_on(prefixes: _Prefixes, candidates: _Candidates, beam_size: int) -> tupl
     before = prefixes.tokens.gather(1, origins[:, :, None].expand(-1, -1, prefixes.tokens.shape[2]))
     prefixes.tokens = torch.cat([before, latest[:, :, None]], dim=2)
     return origins, latest
-
-
-def _staying(stopped: Tensor) -> Tensor:
-    """(B,) bool -> (B',), the rows to keep: the last ones take the places of those that leave, and no other moves."""
-    rows = torch.arange(len(stopped), device=stopped.device)
-    going = rows[~stopped]
-    kept = rows[: len(going)].clone()
-    kept[stopped[: len(going)]] = going[going >= len(going)]
-    return kept
