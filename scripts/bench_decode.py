@@ -98,8 +98,8 @@ def direct_search(run: RunFolder, export: Path, tokenizers: Tokenizers, threads:
 def eole_search(folder: Path, tokenizers: Tokenizers, threads: int) -> Search:
     """eole's predictor in this process, with the weights that `write_eole_model` gave it."""
     import torch
-    from eole.config.run import PredictConfig  # type: ignore[import-not-found]
-    from eole.inference_engine import InferenceEnginePY  # type: ignore[import-not-found]
+    from eole.config.run import PredictConfig
+    from eole.inference_engine import InferenceEnginePY
 
     torch.set_num_threads(threads)
     logging.disable(logging.INFO)
