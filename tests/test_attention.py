@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import nmt.models.attention
 from nmt.masks import for_heads, look_ahead_mask
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_weights
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias, attention_weights
 
 B, H, Q, S, D = 3, 4, 5, 7, 24
 HEAD_DIM = D // H
@@ -235,17 +235,19 @@ def test_attention_dropout_drops_weights_and_scales_the_others(written_out: bool
     assert not torch.equal(dropped, outputs())
 
 
+@pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int) -> None:
+def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int, places: int) -> None:
     random = torch.Generator().manual_seed(seed)
-    rows, capacity = 6, 8
-    cache = KeyValueCache(torch.zeros(1), rows, H, capacity, HEAD_DIM)
+    rows, steps = 6, 8
+    cache = KeyValueCache(torch.zeros(rows, 1, D), H, steps * places)
     keys = values = torch.empty(rows, H, 0, HEAD_DIM)
-    for _ in range(capacity):
-        key = torch.randn(rows, H, 1, HEAD_DIM, generator=random)
-        value = torch.randn(rows, H, 1, HEAD_DIM, generator=random)
+    for _ in range(steps):
+        key = torch.randn(rows, H, places, HEAD_DIM, generator=random)
+        value = torch.randn(rows, H, places, HEAD_DIM, generator=random)
         keys, values = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)  # (rows, H, length, d)
-        cached_keys, cached_values = cache.append(key, value)
+        cache.append(key, value)
+        cached_keys, cached_values = cache.all()
         assert torch.equal(cached_keys, keys)
         assert torch.equal(cached_values, values)
         # Rows repeat, swap places, go, and sooner or later some leave for good.
@@ -256,23 +258,38 @@ def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int) -> None:
 
 
 def test_selecting_rows_of_the_cache_reads_all_before_it_writes_any() -> None:
-    cache = KeyValueCache(torch.zeros(1), rows=3, num_heads=1, capacity=2, head_dim=1)
+    cache = KeyValueCache(torch.zeros(3, 1, 1), num_heads=1, capacity=2)
     cache.append(torch.tensor([10.0, 20.0, 30.0]).view(3, 1, 1, 1), torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1, 1))
     cache.select(torch.tensor([2, 0, 1]))
-    keys, values = cache.append(torch.zeros(3, 1, 1, 1), torch.zeros(3, 1, 1, 1))
-    assert keys[:, 0, 0, 0].tolist() == [30.0, 10.0, 20.0]
-    assert values[:, 0, 0, 0].tolist() == [3.0, 1.0, 2.0]
+    keys, values = cache.all()
+    assert keys.flatten().tolist() == [30.0, 10.0, 20.0]
+    assert values.flatten().tolist() == [3.0, 1.0, 2.0]
 
 
 def test_cached_keys_and_values_attend_as_the_whole_prefix_does() -> None:
     attention, x = make_attention(), torch.randn(B, S, D)
     expected, _ = paper_multi_head(attention, x, x, look_ahead_mask(S))
-    cache = KeyValueCache(x, B, H, S, HEAD_DIM)
+    cache = KeyValueCache(x, H, S)
     for place in range(S):
         now = x[:, place : place + 1]  # (B, 1, D)
-        keys, values = cache.append(*attention.keys_values(now))
-        attended = attention.attend(attention.queries(now), keys, values)  # (B, 1, D)
+        cache.append(*attention.keys_values(now))
+        attended = attention.attend_cached(now, cache, torch.zeros(()))  # (B, 1, D)
         torch.testing.assert_close(attended[:, 0], expected[:, place], rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_stands_for_a_mask() -> None:
+    attention, x, memory = make_attention(), torch.randn(B, Q, D), torch.randn(B, S, D)
+    cache = KeyValueCache(memory, H, S)
+    cache.append(*attention.keys_values(memory))
+    for mask in masks().values():
+        allowed = torch.ones(S, dtype=torch.bool) if mask is None else mask
+        expected, _ = paper_multi_head(attention, x, memory, allowed)
+        attended = attention.attend_cached(x, cache, attention_bias(allowed, x))
+        torch.testing.assert_close(attended, expected, rtol=1e-4, atol=1e-5)
+    assert attention_bias(torch.tensor([True, False]), x.bfloat16()).tolist() == [
+        0.0,
+        torch.finfo(torch.bfloat16).min / 2,
+    ]
 
 
 @pytest.mark.parametrize("d_model", [6, 10])

@@ -102,19 +102,19 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_size: int) -> None:
-    """Hypotheses change places, repeat and vanish, and sentences leave, in between."""
+    """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
     ensemble = Ensemble(unlike_models(seed=3))
     random = torch.Generator().manual_seed(beam_size)
     src_ids, src_mask = source(random_sentences(2, 5))
-    prefixes = torch.full((5, beam_size, 1), BOS_ID)  # (B, K, length)
+    prefixes = torch.full((5, 1, 1), BOS_ID)  # (B, K, length)
     with torch.no_grad():
         state = ensemble.start(src_ids, src_mask, beam_size, max_length=8)
         for step in range(8):
             found = ensemble.step(prefixes[:, :, -1], state)  # (B, K, V)
-            for place in range(beam_size):
+            for place in range(prefixes.shape[1]):
                 whole = ensemble(src_ids, src_mask, prefixes[:, place])  # (B, length, V)
                 torch.testing.assert_close(found[:, place], whole[:, -1], rtol=1e-4, atol=1e-5)
-            beams = torch.randint(0, beam_size, prefixes.shape[:2], generator=random)  # (B, K)
+            beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
             state.select_beams(beams)
             prefixes = prefixes[torch.arange(len(prefixes))[:, None], beams]
             if step in (2, 5):  # one leaves and the others change their order

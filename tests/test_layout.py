@@ -19,7 +19,7 @@ _IN_ORDER = """
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine
+    decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
     decoding.alignment decoding.translator decoding.devices decoding.files
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.beam import beam_search
+from nmt.decoding.candidates import best_candidates, those_that_stay
 from nmt.decoding.constraints import forbid, longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
@@ -34,12 +37,14 @@ class TableState:
 
     def __init__(self, keys: list[int], beam_size: int, max_length: int) -> None:
         self.keys = keys
-        self.prefixes: list[list[Prefix]] = [[()] * beam_size for _ in keys]
+        self.prefixes: list[list[Prefix]] = [[()] for _ in keys]
+        self.beam_size = beam_size
         self.max_length = max_length
         self.steps = 0
 
     def select_beams(self, beams: Tensor) -> None:
-        assert beams.shape == (len(self.prefixes), len(self.prefixes[0]))
+        assert len(beams) == len(self.prefixes)
+        assert beams.shape[1] <= self.beam_size
         self.prefixes = [
             [row[beam] for beam in chosen] for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
         ]
@@ -379,6 +384,52 @@ def test_beam_search_finds_what_a_search_with_loops_finds(
     found = beam(model, sentences, max_lengths, beam_size, alpha, min_length)
     for sentence, longest, hypotheses in zip(sentences, max_lengths, found, strict=True):
         assert_same(hypotheses, naive_beam(model, sentence, longest, beam_size, alpha, min_length))
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**16),
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(4, 12)), min_size=1, max_size=5),
+    beam_size=st.integers(1, 13),  # up to more than there are tokens
+    alpha=st.floats(0, 2),
+    min_length=st.integers(0, 4),
+)
+def test_any_beam_search_finds_what_a_search_with_loops_finds(
+    seed: int, lengths: list[tuple[int, int]], beam_size: int, alpha: float, min_length: int
+) -> None:
+    random = np.random.default_rng(seed)
+    model, sentences = lively_model(seed), [random.integers(4, V, size=length).tolist() for length, _ in lengths]
+    max_lengths = [longest for _, longest in lengths]
+    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length)
+    for sentence, longest, hypotheses in zip(sentences, max_lengths, found, strict=True):
+        assert_same(hypotheses, naive_beam(model, sentence, longest, beam_size, alpha, min_length))
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**16), beams=st.integers(1, 6), vocab_size=st.integers(5, 300), count=st.integers(1, 12),
+)  # fmt: skip
+def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_size: int, count: int) -> None:
+    """Sorted by numpy; some are impossible, and some prefixes are none."""
+    random = np.random.default_rng(seed)
+    so_far = random.normal(size=(3, beams))
+    log_probs = random.normal(size=(3, beams, vocab_size)) - 3
+    log_probs[:, :, :4] = so_far[:, 1:] = -np.inf
+    totals = (so_far[:, :, None] + log_probs).reshape(3, -1)
+    expected = np.argsort(-totals, axis=1)[:, :count]
+    found = best_candidates(torch.from_numpy(so_far), torch.from_numpy(log_probs), count)
+    np.testing.assert_allclose(found.log_probs, np.take_along_axis(totals, expected, axis=1))
+    possible = found.log_probs.numpy() > -np.inf
+    places = (found.origins * vocab_size + found.tokens).numpy()
+    assert (places == expected)[possible].all()
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=20))
+def test_those_that_stay_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
+    staying = those_that_stay(torch.tensor(stopped)).tolist()
+    assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
+    assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
 
 
 def test_the_random_models_end_their_sentences_early_late_and_never() -> None:

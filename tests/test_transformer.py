@@ -355,26 +355,26 @@ def test_every_source_token_reaches_every_logit(small_config: ModelConfig) -> No
 def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
     small_config: ModelConfig, shape: dict[str, str], beam_size: int
 ) -> None:
-    """Hypotheses change places, repeat and vanish, and sentences leave, in between."""
+    """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
     model = make_model(small_config, **shape)
     sources = ragged([4, 12, 1, 7, 3])
     steps = 10
     random = torch.Generator().manual_seed(beam_size)
     src_ids, src_mask = source(sources)
     state = model.start(src_ids, src_mask, beam_size, max_length=steps)
-    prefixes = torch.empty(len(sources), beam_size, 0, dtype=torch.int64)  # (B, K, length)
+    prefixes = torch.empty(len(sources), 1, 0, dtype=torch.int64)  # (B, K, length)
     for step in range(steps):
         if step == 0:
-            latest = torch.full((len(sources), beam_size), BOS_ID)  # (B, K)
+            latest = torch.full((len(sources), 1), BOS_ID)  # (B, K)
         else:
             latest = torch.randint(2, V, prefixes.shape[:2], generator=random)
         prefixes = torch.cat([prefixes, latest[:, :, None]], dim=-1)
         logits = model.step(latest, state)  # (B, K, V)
         assert logits.shape == (*prefixes.shape[:2], V)
-        for beam in range(beam_size):
+        for beam in range(prefixes.shape[1]):
             whole = model(src_ids, src_mask, prefixes[:, beam])  # (B, length, V)
             torch.testing.assert_close(logits[:, beam], whole[:, -1], rtol=1e-4, atol=1e-5)
-        beams = torch.randint(0, beam_size, prefixes.shape[:2], generator=random)  # (B, K)
+        beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
         state.select_beams(beams)
         prefixes = torch.stack([row[chosen] for row, chosen in zip(prefixes, beams, strict=True)])  # (B, K, length)
         if step in (2, 3, 6):  # one leaves and the others change their order
@@ -402,7 +402,8 @@ def test_the_hypotheses_of_a_sentence_share_its_memory(small_model: Transformer)
     state = small_model.start(*source(ragged([5, 3])), beam_size=4, max_length=3)
     assert isinstance(state, TransformerState)
     for layer in state.layers:
-        assert layer.memory_keys.shape == layer.memory_values.shape == (2, 2, 6, 8)  # (B, H, S, d), not (B * K, ...)
+        for of_source in layer.memory.all():
+            assert of_source.shape == (2, 2, 6, 8)  # (B, H, S, d), not (B * K, ...)
 
 
 # --- Parameters ------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
+from nmt.decoding.candidates import best_candidates, those_that_stay
 from nmt.decoding.constraints import forbid
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
@@ -28,28 +29,28 @@ def greedy_search(
     found: dict[int, Hypothesis] = {}
     sentences = torch.arange(len(src_ids), device=src_ids.device)  # (B,) which sentence each row is
     tokens = torch.full_like(sentences, BOS_ID)[:, None]  # (B, length + 1), <s> first
-    log_probs = torch.zeros(len(sentences), device=src_ids.device)  # (B,)
+    so_far = torch.zeros(len(sentences), 1, device=src_ids.device)  # (B, 1)
     while len(sentences):
         length = tokens.shape[1] - 1
-        next_log_probs = model.step(tokens[:, -1:], state)[:, 0].float().log_softmax(dim=-1)  # (B, V)
-        forbid(next_log_probs, length, min_length)
-        added, best = next_log_probs.max(dim=-1)  # (B,), (B,)
-        log_probs = log_probs + added
-        tokens = torch.cat([tokens, best[:, None]], dim=1)
-        done = (best == EOS_ID) | (length + 1 >= max_lengths)
+        log_probs = model.step(tokens[:, -1:], state).float().log_softmax(dim=-1)  # (B, 1, V)
+        forbid(log_probs, length, min_length)
+        best = best_candidates(so_far, log_probs, 1)  # of (B, 1)
+        so_far = best.log_probs
+        tokens = torch.cat([tokens, best.tokens], dim=1)
+        done = (best.tokens[:, 0] == EOS_ID) | (length + 1 >= max_lengths)
         if not done.any():
             continue
         for index, row, log_prob in zip(
-            sentences[done].tolist(), tokens[done].tolist(), log_probs[done].tolist(), strict=True
+            sentences[done].tolist(), tokens[done].tolist(), so_far[done, 0].tolist(), strict=True
         ):
             output = tuple(row[1:-1] if row[-1] == EOS_ID else row[1:])
             found[index] = Hypothesis(output, log_prob, log_prob / max(1, len(output)) ** length_penalty)
-        going = (~done).nonzero()[:, 0]
-        state.select_sentences(going)
-        sentences, tokens, log_probs, max_lengths = (
-            sentences[going],
-            tokens[going],
-            log_probs[going],
-            max_lengths[going],
+        staying = those_that_stay(done)
+        state.select_sentences(staying)
+        sentences, tokens, so_far, max_lengths = (
+            sentences[staying],
+            tokens[staying],
+            so_far[staying],
+            max_lengths[staying],
         )
     return [found[index] for index in range(len(src_ids))]

@@ -15,7 +15,7 @@ from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.device import choose_device
+from nmt.device import choose_device, keep_freed_memory
 from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
@@ -72,6 +72,7 @@ def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device:
     """The run's best model, or the ensemble of several runs', on a device."""
     models = [_load_model(run, tokenizers) for run in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
+    keep_freed_memory()
     return TorchEngine(model.to(choose_device(device)).eval())
 
 

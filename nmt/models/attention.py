@@ -38,28 +38,39 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     return weights if mask is None else weights * may_attend
 
 
-class KeyValueCache:
-    """The keys and values of the target positions decoded so far: (B, H, length, d) of (B, H, capacity, d).
+def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
+    """What a mask adds to the scores: 0 where it is True, elsewhere a low finite number of the type of `like`."""
+    return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
-    Allocated once; a step writes one position, so its cost does not grow with copying.
+
+class KeyValueCache:
+    """The keys and values to attend to: (B, H, length, d) of (B, H, capacity, d).
+
+    Allocated once; a step writes only what it adds, so its cost does not grow with copying.
     """
 
-    def __init__(self, like: Tensor, rows: int, num_heads: int, capacity: int, head_dim: int) -> None:
-        self._keys = like.new_empty(rows, num_heads, capacity, head_dim)
-        self._values = like.new_empty(rows, num_heads, capacity, head_dim)
+    def __init__(self, memory: Tensor, num_heads: int, capacity: int) -> None:
+        """For B rows of width D, the type and the device of `memory`, (B, S, D)."""
+        batch, _, d_model = memory.shape
+        self._keys = memory.new_empty(batch, num_heads, capacity, d_model // num_heads)
+        self._values = torch.empty_like(self._keys)
         self._length = 0
 
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one position (B, H, 1, d); returns all keys and values so far, (B, H, length, d)."""
-        self._keys[:, :, self._length] = key[:, :, 0]
-        self._values[:, :, self._length] = value[:, :, 0]
-        self._length += 1
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """Add n places: two of (B, H, n, d)."""
+        start, self._length = self._length, self._length + key.shape[2]
+        self._keys[:, :, start : self._length] = key
+        self._values[:, :, start : self._length] = value
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """All keys and values so far, (B, H, length, d)."""
         return self._keys[:, :, : self._length], self._values[:, :, : self._length]
 
     def select(self, rows: Tensor) -> None:
-        """Row i becomes what was row `rows[i]`; `rows` is (B',), with B' <= B."""
+        """Row i becomes what was row `rows[i]`; `rows` is (B',), with B' <= B. Only rows that move are copied."""
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         for store in (self._keys, self._values):
-            store[: len(rows), :, : self._length] = store[rows, :, : self._length]
+            store[moved, :, : self._length] = store[rows[moved], :, : self._length]
         self._keys, self._values = self._keys[: len(rows)], self._values[: len(rows)]
 
 
@@ -112,6 +123,17 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout.p if self.training else 0.0
         heads = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)  # (B, H, Q, d)
         return self._merge(heads)
+
+    def attend_cached(self, x: Tensor, cache: KeyValueCache, bias: Tensor) -> Tensor:
+        """`forward` for a step of a search, in the fewest operations: (B, K, D) -> (B, K, D).
+
+        `bias` is an `attention_bias`, broadcastable to (B, H, K, places of the cache).
+        """
+        keys, values = cache.all()
+        query = self.queries(x)  # (B, H, K, d)
+        scores = query @ keys.transpose(-2, -1)  # (B, H, K, places)
+        weights = torch.add(bias, scores, alpha=query.shape[-1] ** -0.5).softmax(dim=-1)
+        return self._merge(weights @ values)
 
     def weights(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """What `forward` attends to: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""

@@ -10,10 +10,13 @@ from torch import Tensor, nn
 
 
 class DecoderState(Protocol):
-    """What a model remembers between the steps of a search: B sentences with K hypotheses each."""
+    """What a model remembers between the steps of a search: B sentences with K hypotheses each, 1 at first."""
 
     def select_beams(self, beams: Tensor) -> None:
-        """Hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]` of it; `beams` is (B, K)."""
+        """Hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]` of it.
+
+        `beams` is (B, K): from now on there are K of each sentence.
+        """
 
     def select_sentences(self, sentences: Tensor) -> None:
         """Keep only these sentences, in this order; `sentences` is (B',) int64, B' <= B."""
@@ -32,13 +35,14 @@ class Seq2SeqModel(nn.Module, ABC):
 
     @abstractmethod
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
-        """Read the sources and be ready for at most `max_length` steps of K = `beam_size` hypotheses each."""
+        """Read the sources and be ready for at most `max_length` steps of at most `beam_size` hypotheses each."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed each hypothesis its latest token: (B, K) int64 -> logits of the next one, (B, K, V).
 
-        Changes `state`. The logits equal those of `forward` on the whole prefix.
+        Changes `state`. The logits equal those of `forward` on the whole prefix. At the first step all
+        prefixes are the same, `<s>`, and K is 1.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.masks import for_heads
-from nmt.models.attention import KeyValueCache, MultiHeadAttention
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.interface import DecoderState, TrainableModel
 
@@ -127,12 +127,10 @@ class EncoderLayer(nn.Module):
 class LayerState:
     """What one decoder layer keeps while decoding B sentences with K hypotheses each."""
 
-    cache: KeyValueCache
-    """Keys and values of the prefixes, (B * K, H, length, d)."""
-    memory_keys: Tensor
-    """(B, H, S, d): computed once, and shared by the K hypotheses."""
-    memory_values: Tensor
-    """(B, H, S, d)"""
+    prefixes: KeyValueCache
+    """Of all that the hypotheses of a sentence have been: K places for each step."""
+    memory: KeyValueCache
+    """Of the source: computed once, and shared by the K hypotheses."""
 
 
 class DecoderLayer(nn.Module):
@@ -164,20 +162,16 @@ class DecoderLayer(nn.Module):
         queries = self.cross_residual.norm(x) if self.cross_residual.pre_norm else x
         return self.cross_attention.weights(queries, memory, src_mask)
 
-    def step(self, x: Tensor, src_mask: Tensor, state: LayerState) -> Tensor:
-        """One new position of every hypothesis: (B, K, D), mask (B, 1, 1, S) -> (B, K, D)"""
-        sentences, beams, d_model = x.shape
+    def step(self, x: Tensor, prefix_bias: Tensor, src_bias: Tensor, state: LayerState) -> Tensor:
+        """One new position of every hypothesis: (B, K, D), biases (B, 1, K, places), (B, 1, 1, S) -> (B, K, D)"""
 
+        # The hypotheses of a sentence are K queries to the one memory, and to the one cache, that they share.
         def self_attention(y: Tensor) -> Tensor:
-            y = y.reshape(sentences * beams, 1, d_model)
-            keys, values = state.cache.append(*self.self_attention.keys_values(y))
-            attended = self.self_attention.attend(self.self_attention.queries(y), keys, values)
-            return attended.view(sentences, beams, d_model)
+            state.prefixes.append(*self.self_attention.keys_values(y))
+            return self.self_attention.attend_cached(y, state.prefixes, prefix_bias)
 
         def cross_attention(y: Tensor) -> Tensor:
-            # The hypotheses of a sentence are K queries to the one memory that they share.
-            queries = self.cross_attention.queries(y)  # (B, H, K, d)
-            return self.cross_attention.attend(queries, state.memory_keys, state.memory_values, src_mask)
+            return self.cross_attention.attend_cached(y, state.memory, src_bias)
 
         x = self.self_residual(x, self_attention)
         x = self.cross_residual(x, cross_attention)
@@ -186,31 +180,42 @@ class DecoderLayer(nn.Module):
 
 
 class TransformerState:
-    """The decoder's memory of a search: B sentences, K hypotheses each, `length` positions so far."""
+    """The decoder's memory of a search: B sentences, K hypotheses each, `length` positions so far.
 
-    def __init__(self, layers: list[LayerState], src_mask: Tensor, beam_size: int) -> None:
+    A step adds K places to a sentence's cache, one for each hypothesis, and no place ever moves: which of them make up
+    a hypothesis's own prefix is told by a bias on its attention. So hypotheses that change places cost a few numbers,
+    instead of a copy of all keys and values. Two hypotheses after two steps, both of which go on from the first one
+    (0 = may attend, - = may not):
+
+        place of    step 1: first  second    step 2: first  second
+        first                0      -                 0      -
+        second               0      -                 -      0
+    """
+
+    def __init__(self, layers: list[LayerState], src_bias: Tensor) -> None:
         self.layers = layers
-        self.src_mask = src_mask  # (B, 1, 1, S)
-        self.beam_size = beam_size
+        self.src_bias = src_bias  # (B, 1, 1, S)
+        self.prefix_bias = src_bias.new_empty(len(src_bias), 1, 0)  # (B, K, places)
         self.length = 0
 
+    def add_places(self, beam_size: int) -> None:
+        """Each hypothesis gets a place that it alone may attend to."""
+        own = torch.eye(beam_size, dtype=torch.bool, device=self.src_bias.device)  # (K, K)
+        own_bias = attention_bias(own, self.src_bias).expand(len(self.src_bias), -1, -1)  # (B, K, K)
+        self.prefix_bias = torch.cat([self.prefix_bias, own_bias], dim=2)
+        self.length += 1
+
     def select_beams(self, beams: Tensor) -> None:
-        """(B, K): hypothesis k of sentence b goes on from hypothesis `beams[b, k]`."""
-        first = torch.arange(len(beams), device=beams.device)[:, None] * self.beam_size
-        self._select_rows((first + beams).flatten())  # (B * K,)
+        """(B, K): hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]`."""
+        places = self.prefix_bias.shape[2]
+        self.prefix_bias = self.prefix_bias.gather(1, beams[:, :, None].expand(-1, -1, places))
 
     def select_sentences(self, sentences: Tensor) -> None:
         """(B',): keep these sentences."""
-        offsets = torch.arange(self.beam_size, device=sentences.device)
-        self._select_rows((sentences[:, None] * self.beam_size + offsets).flatten())  # (B' * K,)
-        self.src_mask = self.src_mask[sentences]
+        self.src_bias, self.prefix_bias = self.src_bias[sentences], self.prefix_bias[sentences]
         for layer in self.layers:
-            layer.memory_keys = layer.memory_keys[sentences]
-            layer.memory_values = layer.memory_values[sentences]
-
-    def _select_rows(self, rows: Tensor) -> None:
-        for layer in self.layers:
-            layer.cache.select(rows)
+            layer.prefixes.select(sentences)
+            layer.memory.select(sentences)
 
 
 class Transformer(TrainableModel):
@@ -306,21 +311,23 @@ class Transformer(TrainableModel):
         layers = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
-            keys, values = layer.cross_attention.keys_values(memory)
-            rows, heads, head_dim = len(src_ids) * beam_size, keys.shape[1], keys.shape[3]
-            layers.append(LayerState(KeyValueCache(keys, rows, heads, max_length, head_dim), keys, values))
-        return TransformerState(layers, for_heads(src_mask), beam_size)
+            attention = layer.cross_attention
+            prefixes = KeyValueCache(memory, attention.num_heads, max_length * beam_size)
+            of_source = KeyValueCache(memory, attention.num_heads, memory.shape[1])
+            of_source.append(*attention.keys_values(memory))
+            layers.append(LayerState(prefixes, of_source))
+        return TransformerState(layers, attention_bias(for_heads(src_mask), memory))
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
         assert isinstance(state, TransformerState)
-        # Both the sentence and the beam are batch here; every token stands at position `state.length`.
-        embedded = self.tgt_embedding(tokens) * self.scale  # (B, K, D)
-        x = self.tgt_positions(embedded.flatten(0, 1)[:, None], start=state.length).view_as(embedded)
+        x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
+        x = x + self.tgt_positions.table[state.length]
+        state.add_places(tokens.shape[1])
+        prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
         for layer, layer_state in zip(self.decoder, state.layers, strict=True):
             assert isinstance(layer, DecoderLayer)
-            x = layer.step(x, state.src_mask, layer_state)
-        state.length += 1
+            x = layer.step(x, prefix_bias, state.src_bias, layer_state)
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits
 
