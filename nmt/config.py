@@ -382,6 +382,10 @@ class DecodingConfig(Section):
     batch_tokens: PositiveInt = 2048
     """Padded source positions that are translated at once; changes speed and memory alone."""
 
+    def longest_output(self, src_length: int) -> int:
+        """Most tokens of a translation, from its source's length alone, without `</s>`."""
+        return int(min(self.max_length, src_length * self.max_length_ratio + 10))
+
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > min(self.max_length, 10):

@@ -19,8 +19,10 @@ _IN_ORDER = """
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine decoding.translator
+    decoding.hypothesis decoding.constraints decoding.greedy decoding.beam decoding.torch_engine
+    decoding.exported decoding.ctranslate2_engine decoding.engines decoding.translator
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
+    export.ctranslate2
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
     training.averaging training.resuming training.preflight training.trainer
     __init__ cli __main__

@@ -24,6 +24,8 @@ from nmt.runs import RunFolder
 class TorchEngine:
     """Searches with a model on the device where its parameters are."""
 
+    name = "torch"
+
     def __init__(self, model: Seq2SeqModel) -> None:
         self._model = model
 

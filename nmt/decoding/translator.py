@@ -5,24 +5,16 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs import open_runs
 
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # of a stream: enough to sort by length, few enough to hold
-
-
-class Engine(Protocol):
-    """Whatever searches: ids in, hypotheses out."""
-
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first."""
 
 
 class Translator:
@@ -33,6 +25,11 @@ class Translator:
         self._engine = engine
         self._decoding = decoding
         self._max_src_length = max_src_length
+
+    @property
+    def engine_name(self) -> str:
+        """What searches, for a record of results."""
+        return self._engine.name
 
     def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
         """One translation a line, in order; an empty line gives an empty line.
@@ -94,16 +91,17 @@ def load(
     *,
     device: str = "auto",
     decoding: DecodingConfig | None = None,
+    engine: str = "auto",
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is a run's folder or name, by default the newest under ./runs; several, `load(["runs/a", "runs/b"])`,
     translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
-    `data.max_length`. `decoding` replaces the search settings. Raises `nmt.errors.RunError` if one is not a trained
-    run or their vocabularies differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
+    `data.max_length`. The folder of an export will do for a run's. `decoding` replaces the search settings; `engine` is
+    `torch`, `ctranslate2`, or `auto`: CTranslate2 for an export, and on a CPU for a run with one that is fresh.
+    Raises `nmt.errors.RunError` if one is not a trained run or their vocabularies differ, and `ConfigError` if a model
+    cannot hold outputs of `decoding.max_length`.
     """
-    from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
-
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.config() for run in runs]
     decoding = decoding or configs[0].decoding
@@ -120,5 +118,5 @@ def load(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    engine = load_torch_engine(runs, tokenizers, device)
-    return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs))
+    loaded = load_engine(runs, tokenizers, decoding, device, engine)
+    return Translator(tokenizers, loaded, decoding, min(config.data.max_length for config in configs))

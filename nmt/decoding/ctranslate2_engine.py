@@ -1,0 +1,133 @@
+"""Ids in, hypotheses out, with CTranslate2.
+
+Its search is ours: it stops when K hypotheses are finished, and a score is the sum of log-probabilities over
+length^alpha, without counting `</s>`. Two things are not the same. It takes what may not be emitted out of a
+distribution before that is normalised, not after, which changes a score by no more than the probability that the
+model gives to `<pad>`, `<s>` and `<unk>`. And a call has one longest output for all of its sources: see `search`.
+"""
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nmt.config import DecodingConfig
+from nmt.data.tokenizer import Tokenizers
+from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.errors import ConfigError, MissingExtraError
+from nmt.runs import RunFolder
+
+_NEVER = (PAD_ID, BOS_ID, UNK_ID)
+
+
+def import_ctranslate2() -> Any:
+    """The package; `MissingExtraError` if it is not installed."""
+    try:
+        return importlib.import_module("ctranslate2")
+    except ModuleNotFoundError:
+        raise MissingExtraError("CTranslate2 is not installed: pip install 'nmt[ct2]'") from None
+
+
+def unsupported(decoding: DecodingConfig) -> str:
+    """What of the search settings CTranslate2 cannot do, or ''."""
+    return "decoding.min_length: 0" if decoding.min_length == 0 else ""  # it divides by the empty output's length
+
+
+class CTranslate2Engine:
+    """Searches with a model that `nmt export ctranslate2` wrote, whose vocabularies are the tokenizers' pieces."""
+
+    def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
+        self.name = f"ctranslate2, {translator.compute_type}"
+        self._translator = translator
+        self._src_pieces = src_pieces
+        self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}
+        self._never = [[tgt_pieces[index]] for index in _NEVER]
+
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`), best first.
+
+        How long an output may be hangs on its source. So sources are searched with the least limit of several: who
+        ends before it is done. A search that comes to its last step finishes all K hypotheses there, with as many
+        tokens as the limit or one less, and earlier ones are shorter and fewer than K; so it shows, and these are
+        searched once more, with the limit of their own.
+        """
+        if reason := unsupported(decoding):
+            raise ConfigError(f"{reason} is beyond CTranslate2; use --engine torch")
+        limits = [decoding.longest_output(len(ids)) for ids in sources]
+        found: dict[int, list[Hypothesis]] = {}
+        unfinished: dict[int, list[int]] = {}
+        for group in _groups(sources, limits):
+            limit = limits[group[0]]
+            for index, hypotheses in zip(group, self._translate(sources, group, limit, decoding), strict=True):
+                if limits[index] > limit and any(len(one.tokens) >= limit - 1 for one in hypotheses):
+                    unfinished.setdefault(limits[index], []).append(index)
+                else:
+                    found[index] = hypotheses
+        for limit, group in unfinished.items():
+            found.update(zip(group, self._translate(sources, group, limit, decoding), strict=True))
+        return [found[index] for index in range(len(sources))]
+
+    def _translate(
+        self, sources: Sequence[Sequence[int]], group: Sequence[int], max_length: int, decoding: DecodingConfig
+    ) -> Iterator[list[Hypothesis]]:
+        """Hypotheses of some of the sources, all with the same longest output."""
+        pieces = self._src_pieces
+        results = self._translator.translate_batch(
+            [[pieces[index] for index in sources[row]] for row in group],
+            beam_size=decoding.beam_size,
+            num_hypotheses=decoding.beam_size,
+            # With 0 it would stop at the first finished hypothesis that is the best one so far.
+            length_penalty=decoding.length_penalty or 1e-9,
+            min_decoding_length=decoding.min_length,
+            max_decoding_length=max_length,
+            max_input_length=0,
+            max_batch_size=decoding.batch_tokens,
+            batch_type="tokens",
+            suppress_sequences=self._never,
+            return_scores=True,
+        )
+        for result in results:
+            yield list(self._hypotheses(result, decoding.length_penalty))
+
+    def _hypotheses(self, result: Any, length_penalty: float) -> Iterator[Hypothesis]:
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = tuple(self._tgt_ids[piece] for piece in pieces)
+            if not any(index in _NEVER for index in ids):  # where there is nothing else, these have a score too
+                yield Hypothesis(ids, score * max(1, len(ids)) ** length_penalty, score)
+
+
+def _groups(sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of the sources, shortest first, cut so that the first one's limit will do for most outputs of a group."""
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    start = 0
+    for end in range(1, len(order) + 1):
+        limit = limits[order[start]]
+        if end == len(order) or (limits[order[end]] > limit and 1.5 * len(sources[order[end]]) > limit):
+            yield order[start:end]
+            start = end
+
+
+def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: str) -> CTranslate2Engine:
+    """The exported model, on a device: auto, cpu, cuda or cuda:N."""
+    ctranslate2 = import_ctranslate2()
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
+        raise ConfigError(
+            f"device {device!r}: CTranslate2 has cpu, cuda and cuda:N; use one of these or --engine torch"
+        )
+    if kind == "cuda" and int(index or 0) >= ctranslate2.get_cuda_device_count():
+        raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
+    translator = ctranslate2.Translator(
+        str(export.path), kind, device_index=int(index or 0), inter_threads=1, intra_threads=_threads()
+    )
+    src, tgt = tokenizers.src, tokenizers.tgt
+    return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
+
+
+def _threads() -> int:
+    """As many as there are cores for this process, or as OMP_NUM_THREADS says."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
