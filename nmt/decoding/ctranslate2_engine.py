@@ -1,9 +1,10 @@
 """Ids in, hypotheses out, with CTranslate2.
 
-Its search is ours: it stops when K hypotheses are finished, and a score is the sum of log-probabilities over
-length^alpha, without counting `</s>`. Two things are not the same. It takes what may not be emitted out of a
-distribution before that is normalised, not after, which changes a score by no more than the probability that the
-model gives to `<pad>`, `<s>` and `<unk>`. And a call has one longest output for all of its sources: see `search`.
+Its search ends as ours does, when K hypotheses are finished, and three things about it are set right here. Its scores
+count `</s>` as one more token, so the K that it gives back are scored and ranked anew (where more than K finished, it
+has left some out by its own ranking). A call has one longest output
+for all of its sources: see `search`. And what may not be emitted leaves a distribution before that is normalised, not
+after, so that its log-probabilities are higher by what the model gives to `<pad>`, `<s>` and `<unk>`; that is let be.
 """
 
 import importlib
@@ -29,11 +30,6 @@ def import_ctranslate2() -> Any:
         raise MissingExtraError("CTranslate2 is not installed: pip install 'nmt[ct2]'") from None
 
 
-def unsupported(decoding: DecodingConfig) -> str:
-    """What of the search settings CTranslate2 cannot do, or ''."""
-    return "decoding.min_length: 0" if decoding.min_length == 0 else ""  # it divides by the empty output's length
-
-
 class CTranslate2Engine:
     """Searches with a model that `nmt export ctranslate2` wrote, whose vocabularies are the tokenizers' pieces."""
 
@@ -48,19 +44,15 @@ class CTranslate2Engine:
         """Hypotheses of each source (ids without `</s>`), best first.
 
         How long an output may be hangs on its source. So sources are searched with the least limit of several: who
-        ends before it is done. A search that comes to its last step finishes all K hypotheses there, with as many
-        tokens as the limit or one less, and earlier ones are shorter and fewer than K; so it shows, and these are
-        searched once more, with the limit of their own.
+        ends before it is done, and the others are searched once more, with the limit of their own.
         """
-        if reason := unsupported(decoding):
-            raise ConfigError(f"{reason} is beyond CTranslate2; use --engine torch")
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
         unfinished: dict[int, list[int]] = {}
         for group in _groups(sources, limits):
             limit = limits[group[0]]
             for index, hypotheses in zip(group, self._translate(sources, group, limit, decoding), strict=True):
-                if limits[index] > limit and any(len(one.tokens) >= limit - 1 for one in hypotheses):
+                if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
                     unfinished.setdefault(limits[index], []).append(index)
                 else:
                     found[index] = hypotheses
@@ -88,13 +80,26 @@ class CTranslate2Engine:
             return_scores=True,
         )
         for result in results:
-            yield list(self._hypotheses(result, decoding.length_penalty))
+            found = self._hypotheses(result, max_length, decoding.length_penalty)
+            yield sorted(found, key=lambda hypothesis: -hypothesis.score)
 
-    def _hypotheses(self, result: Any, length_penalty: float) -> Iterator[Hypothesis]:
+    def _hypotheses(self, result: Any, max_length: int, length_penalty: float) -> Iterator[Hypothesis]:
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = tuple(self._tgt_ids[piece] for piece in pieces)
-            if not any(index in _NEVER for index in ids):  # where there is nothing else, these have a score too
-                yield Hypothesis(ids, score * max(1, len(ids)) ** length_penalty, score)
+            if any(index in _NEVER for index in ids):  # where there is nothing else, these are found too
+                continue
+            its_length = len(ids) + (len(ids) < max_length)  # only at the longest output does one end without </s>
+            log_prob = score * its_length**length_penalty
+            yield Hypothesis(ids, log_prob, log_prob / max(1, len(ids)) ** length_penalty)
+
+
+def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:
+    """Whether a search was stopped at its longest output.
+
+    It finishes K hypotheses there, of `max_length` tokens or, with `</s>`, one less. Those that were finished before are
+    shorter, and fewer than K; so the best K show it.
+    """
+    return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
 
 def _groups(sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:

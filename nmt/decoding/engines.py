@@ -7,7 +7,7 @@ from typing import Protocol
 
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine, unsupported
+from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.decoding.exported import Export, exports_of
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError
@@ -29,9 +29,7 @@ class Engine(Protocol):
         """Hypotheses of each source (ids without `</s>`), best first."""
 
 
-def load_engine(
-    runs: Sequence[RunFolder], tokenizers: Tokenizers, decoding: DecodingConfig, device: str, engine: str = "auto"
-) -> Engine:
+def load_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, engine: str = "auto") -> Engine:
     """The engine for a run, for an export, or for several runs as an ensemble.
 
     `torch` and `ctranslate2` are taken at their word, or `RunError` says what is missing. `auto` is CTranslate2 for an
@@ -39,7 +37,7 @@ def load_engine(
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
-    export = _export(runs, decoding, device, engine)
+    export = _export(runs, device, engine)
     if export is not None:
         return load_ctranslate2_engine(export, tokenizers, device)
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
@@ -47,7 +45,7 @@ def load_engine(
     return load_torch_engine(runs, tokenizers, device)
 
 
-def _export(runs: Sequence[RunFolder], decoding: DecodingConfig, device: str, engine: str) -> RunFolder | None:
+def _export(runs: Sequence[RunFolder], device: str, engine: str) -> RunFolder | None:
     """The folder for CTranslate2, or None: PyTorch."""
     for run in runs:
         if run.is_export() and (engine == "torch" or len(runs) > 1):
@@ -60,7 +58,7 @@ def _export(runs: Sequence[RunFolder], decoding: DecodingConfig, device: str, en
     if engine == "torch" or not any(exports_of(run) for run in runs):
         return None
     named = ", ".join(str(run.path) for run in runs)
-    if reason := _reason_for_torch(runs, decoding, device):
+    if reason := _reason_for_torch(runs, device):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", named, reason)
         return None
     if fresh := _fresh_exports(runs[0]):
@@ -79,12 +77,10 @@ def _wanted_export(runs: Sequence[RunFolder]) -> RunFolder:
     return fresh[0].folder
 
 
-def _reason_for_torch(runs: Sequence[RunFolder], decoding: DecodingConfig, device: str) -> str:
+def _reason_for_torch(runs: Sequence[RunFolder], device: str) -> str:
     """Why CTranslate2 is not for this, or ''."""
     if len(runs) > 1:
         return "that has no ensembles"
-    if reason := unsupported(decoding):
-        return f"that cannot do {reason}"
     if importlib.util.find_spec("ctranslate2") is None:
         return "that is not installed (pip install 'nmt[ct2]')"
     if device != "cpu" and (device != "auto" or import_ctranslate2().get_cuda_device_count()):

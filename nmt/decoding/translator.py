@@ -118,5 +118,5 @@ def load(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    loaded = load_engine(runs, tokenizers, decoding, device, engine)
+    loaded = load_engine(runs, tokenizers, device, engine)
     return Translator(tokenizers, loaded, decoding, min(config.data.max_length for config in configs))

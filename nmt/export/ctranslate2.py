@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nmt.checkpoint import load_weights
 from nmt.config import ModelConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.decoding.ctranslate2_engine import import_ctranslate2, unsupported
+from nmt.decoding.ctranslate2_engine import import_ctranslate2
 from nmt.decoding.exported import QUANTIZATIONS, ModelFile
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, RunError
@@ -76,8 +76,6 @@ def export_ctranslate2(
         raise RunError(f"{run.path}: is an export; name the run that it was made from")
     import_ctranslate2()
     config = run.config()
-    if reason := unsupported(config.decoding):
-        raise ConfigError(f"{run.config_file}: {reason} is beyond CTranslate2")
     test_set = _test_set(src or config.data.validation.src, ref or config.data.validation.tgt)
     model_file = ModelFile.of(run.model_file)
     folder = run.exports / f"ctranslate2-{quantization}"
