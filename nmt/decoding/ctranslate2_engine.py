@@ -96,8 +96,8 @@ class CTranslate2Engine:
 def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:
     """Whether a search was stopped at its longest output.
 
-    It finishes K hypotheses there, of `max_length` tokens or, with `</s>`, one less. Those that were finished before are
-    shorter, and fewer than K; so the best K show it.
+    It finishes K hypotheses there, of `max_length` tokens or, with `</s>`, one less. Those that were finished before
+    are shorter, and fewer than K; so the best K show it.
     """
     return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
@@ -118,9 +118,7 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
     ctranslate2 = import_ctranslate2()
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
-        raise ConfigError(
-            f"device {device!r}: CTranslate2 has cpu, cuda and cuda:N; use one of these or --engine torch"
-        )
+        raise ConfigError(f"device {device!r}: CTranslate2 takes auto, cpu, cuda and cuda:N")
     if kind == "cuda" and int(index or 0) >= ctranslate2.get_cuda_device_count():
         raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
     translator = ctranslate2.Translator(
