@@ -9,7 +9,7 @@ after, so that its log-probabilities are higher by what the model gives to `<pad
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nmt.config import DecodingConfig
@@ -19,6 +19,9 @@ from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, MissingExtraError
 from nmt.runs import RunFolder
 
+# On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
+MOST_WORKERS = 8
+CPU_BATCH_TOKENS = 512
 _NEVER = (PAD_ID, BOS_ID, UNK_ID)
 
 
@@ -35,6 +38,7 @@ class CTranslate2Engine:
 
     def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
         self.name = f"ctranslate2, {translator.compute_type}"
+        self.batches_at_once = 2 * translator.num_translators
         self._translator = translator
         self._src_pieces = src_pieces
         self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}
@@ -49,39 +53,49 @@ class CTranslate2Engine:
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
         unfinished: dict[int, list[int]] = {}
-        for group in _groups(sources, limits):
-            limit = limits[group[0]]
-            for index, hypotheses in zip(group, self._translate(sources, group, limit, decoding), strict=True):
-                if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
-                    unfinished.setdefault(limits[index], []).append(index)
-                else:
-                    found[index] = hypotheses
-        for limit, group in unfinished.items():
-            found.update(zip(group, self._translate(sources, group, limit, decoding), strict=True))
+        for index, limit, hypotheses in self._translate(sources, _groups(sources, limits), limits, decoding):
+            if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
+                unfinished.setdefault(limits[index], []).append(index)
+            else:
+                found[index] = hypotheses
+        for index, _, hypotheses in self._translate(sources, unfinished.values(), limits, decoding):
+            found[index] = hypotheses
         return [found[index] for index in range(len(sources))]
 
     def _translate(
-        self, sources: Sequence[Sequence[int]], group: Sequence[int], max_length: int, decoding: DecodingConfig
-    ) -> Iterator[list[Hypothesis]]:
-        """Hypotheses of some of the sources, all with the same longest output."""
+        self,
+        sources: Sequence[Sequence[int]],
+        groups: Iterable[Sequence[int]],
+        limits: Sequence[int],
+        decoding: DecodingConfig,
+    ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
+        """(index, longest output, hypotheses) of the sources in all groups; a group's longest output is its first's."""
         pieces = self._src_pieces
-        results = self._translator.translate_batch(
-            [[pieces[index] for index in sources[row]] for row in group],
-            beam_size=decoding.beam_size,
-            num_hypotheses=decoding.beam_size,
-            # With 0 it would stop at the first finished hypothesis that is the best one so far.
-            length_penalty=decoding.length_penalty or 1e-9,
-            min_decoding_length=decoding.min_length,
-            max_decoding_length=max_length,
-            max_input_length=0,
-            max_batch_size=decoding.batch_tokens,
-            batch_type="tokens",
-            suppress_sequences=self._never,
-            return_scores=True,
-        )
-        for result in results:
-            found = self._hypotheses(result, max_length, decoding.length_penalty)
-            yield sorted(found, key=lambda hypothesis: -hypothesis.score)
+        most = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
+        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        started = []
+        for group in groups:  # all of them at once, so that no worker waits for another's last batch
+            results = self._translator.translate_batch(
+                [[pieces[index] for index in sources[row]] for row in group],
+                beam_size=decoding.beam_size,
+                num_hypotheses=decoding.beam_size,
+                # With 0 it would stop at the first finished hypothesis that is the best one so far.
+                length_penalty=decoding.length_penalty or 1e-9,
+                min_decoding_length=decoding.min_length,
+                max_decoding_length=limits[group[0]],
+                max_input_length=0,
+                max_batch_size=min(decoding.batch_tokens, most, share),
+                batch_type="tokens",
+                suppress_sequences=self._never,
+                return_scores=True,
+                asynchronous=True,
+            )
+            started.append((group, results))
+        for group, results in started:
+            limit = limits[group[0]]
+            for index, result in zip(group, results, strict=True):
+                hypotheses = self._hypotheses(result.result(), limit, decoding.length_penalty)
+                yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
     def _hypotheses(self, result: Any, max_length: int, length_penalty: float) -> Iterator[Hypothesis]:
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
@@ -119,16 +133,21 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
         raise ConfigError(f"device {device!r}: CTranslate2 takes auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= ctranslate2.get_cuda_device_count():
+    gpus = 0 if kind == "cpu" else ctranslate2.get_cuda_device_count()
+    if kind == "cuda" and int(index or 0) >= gpus:
         raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
+    if kind == "auto":
+        kind = "cuda" if gpus else "cpu"
+    cores = _cores()
+    workers = min(cores, MOST_WORKERS) if kind == "cpu" else 1
     translator = ctranslate2.Translator(
-        str(export.path), kind, device_index=int(index or 0), inter_threads=1, intra_threads=_threads()
+        str(export.path), kind, device_index=int(index or 0), inter_threads=workers, intra_threads=cores // workers
     )
     src, tgt = tokenizers.src, tokenizers.tgt
     return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
 
 
-def _threads() -> int:
+def _cores() -> int:
     """As many as there are cores for this process, or as OMP_NUM_THREADS says."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):

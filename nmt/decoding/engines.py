@@ -25,6 +25,10 @@ class Engine(Protocol):
     def name(self) -> str:
         """What it is, for a record of results."""
 
+    @property
+    def batches_at_once(self) -> int:
+        """How many batches a search had best be given together, so that no core waits."""
+
     def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
         """Hypotheses of each source (ids without `</s>`), best first."""
 

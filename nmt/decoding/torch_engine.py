@@ -25,6 +25,7 @@ class TorchEngine:
     """Searches with a model on the device where its parameters are."""
 
     name = "torch"
+    batches_at_once = 1
 
     def __init__(self, model: Seq2SeqModel) -> None:
         self._model = model

@@ -20,8 +20,16 @@ LINES_AT_ONCE = 2000  # of a stream: enough to sort by length, few enough to hol
 class Translator:
     """Translates lines of text with an engine and the tokenizers that its model was trained with."""
 
-    def __init__(self, tokenizers: Tokenizers, engine: Engine, decoding: DecodingConfig, max_src_length: int) -> None:
+    def __init__(
+        self,
+        tokenizers: Tokenizers,
+        engine: Engine,
+        decoding: DecodingConfig,
+        max_src_length: int,
+        batches_at_once: int = 1,
+    ) -> None:
         self._tokenizers = tokenizers
+        self._positions_at_once = decoding.batch_tokens * batches_at_once
         self._engine = engine
         self._decoding = decoding
         self._max_src_length = max_src_length
@@ -50,7 +58,7 @@ class Translator:
     def _translate(self, numbered: list[tuple[int, str]]) -> list[str]:
         sources = [self._encode(number, line) for number, line in numbered]
         outputs = [""] * len(sources)
-        for batch in batches_by_length(sources, self._decoding.batch_tokens):
+        for batch in batches_by_length(sources, self._positions_at_once):
             found = self._engine.search([sources[index] for index in batch], self._decoding)
             for index, hypotheses in zip(batch, found, strict=True):
                 if not hypotheses or math.isnan(hypotheses[0].score):
@@ -119,4 +127,5 @@ def load(
                 "train them on the same text with the same tokenizer settings"
             )
     loaded = load_engine(runs, tokenizers, device, engine)
-    return Translator(tokenizers, loaded, decoding, min(config.data.max_length for config in configs))
+    max_src_length = min(config.data.max_length for config in configs)
+    return Translator(tokenizers, loaded, decoding, max_src_length, loaded.batches_at_once)
