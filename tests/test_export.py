@@ -351,9 +351,12 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 ) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     taken: list[str] = []
-    monkeypatch.setattr(
-        "nmt.decoding.torch_engine.load_torch_engine", lambda runs, tokenizers, device: taken.append(device)
-    )
+
+    def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
+        taken.append(device)
+        return TorchEngine(random_model(run.config().model, tokenizers))
+
+    monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
     def reason(models: list[Path], device: str) -> str:
         caplog.clear()

@@ -38,7 +38,7 @@ class CTranslate2Engine:
 
     def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
         self.name = f"ctranslate2, {translator.compute_type}"
-        self.batches_at_once = 2 * translator.num_translators
+        self.batches_at_once = 4 * translator.num_translators
         self._translator = translator
         self._src_pieces = src_pieces
         self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}
@@ -53,7 +53,7 @@ class CTranslate2Engine:
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
         unfinished: dict[int, list[int]] = {}
-        for index, limit, hypotheses in self._translate(sources, _groups(sources, limits), limits, decoding):
+        for index, limit, hypotheses in self._translate(sources, [*_groups(sources, limits)][::-1], limits, decoding):
             if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
                 unfinished.setdefault(limits[index], []).append(index)
             else:
