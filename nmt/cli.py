@@ -22,7 +22,7 @@ import nmt
 from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
-from nmt.errors import ConfigError, NmtError
+from nmt.errors import ConfigError, MissingExtraError, NmtError
 from nmt.runs import RunFolder, open_run, open_runs, replacing, run_named
 
 if TYPE_CHECKING:
@@ -263,6 +263,11 @@ def main() -> None:
     except NmtError as error:
         print(f"nmt: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:  # an export translates where these are not
+        if error.name not in ("torch", "safetensors", "sacrebleu", "tqdm"):
+            raise
+        print(f"nmt: {error.name} is not installed here, and this needs it: pip install {error.name}", file=sys.stderr)
+        sys.exit(MissingExtraError.exit_code)
     except BrokenPipeError:  # `nmt translate ... | head`: the reader has gone, and that is all right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -421,3 +421,8 @@ def test_a_folder_alone_translates_without_torch(run: RunFolder, tmp_path: Path)
     done = nmt_without_torch("translate", "--model", "model", "--engine", "torch", "1 2")
     assert (done.returncode, done.stdout) == (2, "")
     assert "PyTorch needs the run that it was made from" in done.stderr
+    (alone / "export.json").unlink()
+    (alone / "model.safetensors").touch()
+    done = nmt_without_torch("translate", "--model", "model", "1 2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nmt: torch is not installed here, and this needs it: pip install torch\n" in done.stderr

@@ -83,6 +83,14 @@ def test_torch_is_not_loaded_without_need(program: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_help_loads_next_to_nothing() -> None:
+    program = "import nmt.cli, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main()\nexcept SystemExit: pass"
+    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu"}
+    check = f"{program}\nprint(*{slow} & set(sys.modules), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert result.stderr == "\n"
+
+
 @pytest.mark.parametrize(
     "name", ["masks", "data.vocabulary", "models.attention", "models.transformer", "training.monitor"]
 )
