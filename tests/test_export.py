@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import COPY_TASK
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt.decoding.engines
 import nmt.export.ctranslate2
-from nmt.checkpoint import save_weights
+from nmt.checkpoint import save_weights, write_weights
 from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
@@ -33,8 +33,8 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, 
 from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _came_to_the_end, load_ctranslate2_engine
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
-from nmt.decoding.translator import load
-from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError
+from nmt.decoding.translator import Translator, load
+from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
 from nmt.evaluation.metrics import Score
 from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
 from nmt.masks import padding_mask
@@ -173,8 +173,20 @@ def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: P
     assert [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found] == [[(4, 4, 4)]] * 2
 
 
-def test_the_longest_output_of_a_source_is_what_torch_makes_of_it() -> None:
-    """A search that was stopped shows it: K = 2, at most 5 tokens."""
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_that_has_diverged_is_not_taken_for_a_translator(beam_size: int, tmp_path: Path) -> None:
+    config, tokenizers = ARCHITECTURES[0]
+    model = random_model(config, tokenizers)
+    with torch.no_grad():
+        model.decoder_norm.bias[0] = torch.nan
+    engine = engine_for(model, config, tokenizers, tmp_path)
+    decoding = DecodingConfig(beam_size=beam_size, max_length=6)
+    with pytest.raises(TrainingError, match="NaN"):
+        Translator(tokenizers, engine, decoding, max_src_length=9).translate(["ß 0"])
+
+
+def test_a_search_that_was_stopped_shows_it() -> None:
+    """K = 2, at most 5 tokens."""
     short, long, full = (Hypothesis((4,) * length, -1.0, -1.0) for length in (3, 4, 5))
     assert not _came_to_the_end([short, short], 5, 2)
     assert _came_to_the_end([short, long], 5, 2)
@@ -212,8 +224,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 def other_weights(run: RunFolder) -> None:
-    weights = load_file(run.model_file)
-    save_file({name: value + 0.1 for name, value in weights.items()}, run.model_file)
+    """Of the same size in bytes."""
+    size = run.model_file.stat().st_size
+    write_weights({name: value + 0.1 for name, value in load_file(run.model_file).items()}, run.model_file)
+    assert run.model_file.stat().st_size == size
 
 
 def test_an_export_is_a_folder_with_all_that_it_needs(run: RunFolder) -> None:
@@ -306,6 +320,9 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, device="mps")
     with pytest.raises(ConfigError, match="device cuda:99: this machine has no such GPU"):
         load(export.path, device="cuda:99")
+    (export.path / "model.bin").write_bytes(b"no model")
+    with pytest.raises(RunError, match=r"ctranslate2-float32: CTranslate2 cannot load it: "):
+        load(export.path)
     export.export_file.write_text("{}", encoding="utf-8")
     with pytest.raises(RunError, match=r"export\.json: does not say what was exported; export the run again"):
         load(run.path)

@@ -8,6 +8,7 @@ after, so that its log-probabilities are higher by what the model gives to `<pad
 """
 
 import importlib
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.errors import ConfigError, MissingExtraError
+from nmt.errors import ConfigError, MissingExtraError, RunError
 from nmt.runs import RunFolder
 
 # On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
@@ -140,9 +141,13 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         kind = "cuda" if gpus else "cpu"
     cores = _cores()
     workers = min(cores, MOST_WORKERS) if kind == "cpu" else 1
-    translator = ctranslate2.Translator(
-        str(export.path), kind, device_index=int(index or 0), inter_threads=workers, intra_threads=cores // workers
-    )
+    ctranslate2.set_log_level(logging.ERROR)  # no page about a type that this machine has not and is replaced
+    try:
+        translator = ctranslate2.Translator(
+            str(export.path), kind, device_index=int(index or 0), inter_threads=workers, intra_threads=cores // workers
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
     src, tgt = tokenizers.src, tokenizers.tgt
     return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
 
