@@ -39,7 +39,7 @@ class CTranslate2Engine:
 
     def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
         self.name = f"ctranslate2, {translator.compute_type}"
-        self.batches_at_once = 4 * translator.num_translators
+        self.batches_at_once = 16 * translator.num_translators
         self._translator = translator
         self._src_pieces = src_pieces
         self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}

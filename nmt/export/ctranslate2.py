@@ -89,7 +89,10 @@ def export_ctranslate2(
         comparisons = _compare(run, RunFolder(temporary), test_set, device)
         bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
         if bad:
-            raise ExportError(f"{folder}: not kept, since it does not translate as {run.path} does: {_told(bad)}")
+            remedy = "" if quantization == "float32" else "; float32 changes no weight"
+            raise ExportError(
+                f"{folder}: not kept, since it does not translate as {run.path} does: {_told(bad)}{remedy}"
+            )
         result = ExportedRun(str(run.path), str(folder), quantization, comparisons)
         write_json(temporary / "export.json", {**description, **dataclasses.asdict(result)})
     return result
