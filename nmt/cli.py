@@ -21,12 +21,13 @@ import nmt
 from nmt.config import Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
-from nmt.errors import ConfigError, NmtError
+from nmt.errors import ConfigError, MissingExtraError, NmtError
 from nmt.runs import RunFolder, open_run, open_runs, run_named
 
 if TYPE_CHECKING:
     from nmt.evaluation.averaged_run import AveragedRun
     from nmt.evaluation.evaluate import Evaluation
+    from nmt.export.ctranslate2 import ExportedRun
 
 app = typer.Typer(
     add_completion=False,
@@ -47,10 +48,20 @@ ModelsOption = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="RUN", help="A run's folder or name, or several; default: the newest run."),
 ]
+RunOption = Annotated[
+    str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+EngineOption = Annotated[
+    str, typer.Option(help="auto, torch or ctranslate2; auto takes a fresh export for CTranslate2 on a CPU.")
+]
 BeamOption = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: the run's.")]
 PenaltyOption = Annotated[float | None, typer.Option(min=0, help="Length penalty. Default: the run's.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+
+
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write a run's model for another engine.")
+app.add_typer(exports, name="export")
 
 
 def _show_version(wanted: bool) -> None:
@@ -133,6 +144,7 @@ def translate(
     devices: Annotated[
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
     ] = None,
+    engine: EngineOption = "auto",
 ) -> None:
     """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
 
@@ -156,10 +168,10 @@ def translate(
     if devices:
         from nmt.decoding.devices import ParallelTranslator
 
-        with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None) as workers:
+        with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None, engine) as workers:
             totals = translate_files(workers, files, made_from(files, runs, decoding), go_on)
     else:
-        translator = nmt.load(paths, device=device, decoding=decoding, alignments=alignments is not None)
+        translator = nmt.load(paths, device=device, decoding=decoding, engine=engine, alignments=alignments is not None)
         if text:
             sys.stdout.buffer.write(f"{translator.translate([' '.join(text)])[0]}\n".encode())
             return
@@ -183,6 +195,7 @@ def evaluate(
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
     device: DeviceOption = "auto",
+    engine: EngineOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Score a model on its test sets or on other files, or score translations that exist.
@@ -210,15 +223,13 @@ def evaluate(
         raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
     metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
     decoding = _search(config.decoding, beam_size, length_penalty)
-    for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device):
+    for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device, engine):
         _print_evaluation(name, evaluation, as_json)
 
 
 @app.command()
 def average(
-    model: Annotated[
-        str | None, typer.Option(metavar="RUN", help="A run's folder or name; default: the newest run.")
-    ] = None,
+    model: RunOption = None,
     last: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="The newest checkpoints. Default: training.keep_checkpoints.")
     ] = None,
@@ -235,9 +246,34 @@ def average(
     _print_average(average_run(open_run(model), last, best, name, device), as_json)
 
 
+@exports.command(name="ctranslate2")
+def export_ctranslate2(
+    model: RunOption = None,
+    quantization: Annotated[
+        str, typer.Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")
+    ] = "int8",
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare on these; default: the validation set.")
+    ] = None,
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="And their references.")] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run's model for CTranslate2 into its folder, and prove that it translates there as it does here.
+
+    The export's folder can be copied anywhere, and translates there without PyTorch.
+    """
+    if bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
+    from nmt.export.ctranslate2 import export_ctranslate2 as export
+
+    _print_export(export(open_run(model), quantization, src, ref, device), as_json)
+
+
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    logging.getLogger("nmt").setLevel(logging.INFO)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
         signal.signal(number, _end)
     try:
@@ -245,6 +281,11 @@ def main() -> None:
     except NmtError as error:
         print(f"nmt: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:  # an export translates where these are not
+        if error.name not in ("torch", "safetensors", "sacrebleu", "tqdm"):
+            raise
+        print(f"nmt: {error.name} is not installed here, and this needs it: pip install {error.name}", file=sys.stderr)
+        sys.exit(MissingExtraError.exit_code)
     except BrokenPipeError:  # `nmt translate ... | head`: the reader has gone, and that is all right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -305,3 +346,15 @@ def _print_average(result: "AveragedRun", as_json: bool) -> None:
     print("validation set: the run's model, and the average")
     for metric, score in result.run_scores.items():
         print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")
+
+
+def _print_export(result: "ExportedRun", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+        return
+    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with CTranslate2")
+    for one in result.comparisons:
+        search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
+        share = one.same_lines / one.lines
+        print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
+    print(f"  {result.comparisons[0].torch_score.signature}")

@@ -52,7 +52,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # a section that is never read costs no time
         allow_inf_nan=False,
         protected_namespaces=(),
     )
@@ -382,6 +382,10 @@ class DecodingConfig(Section):
     batch_tokens: PositiveInt = 2048
     """Padded source positions that are translated at once; changes speed and memory alone."""
 
+    def longest_output(self, src_length: int) -> int:
+        """Most tokens of a translation, from its source's length alone, without `</s>`."""
+        return int(min(self.max_length, src_length * self.max_length_ratio + 10))
+
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > min(self.max_length, 10):
@@ -403,17 +407,17 @@ class Config(Section):
 
     data: DataConfig
     """Which text is read, and in which languages."""
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text becomes pieces."""
-    augmentation: AugmentationConfig = AugmentationConfig()
+    augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     """What is done to training pairs each time they are seen."""
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = Field(default_factory=ModelConfig)
     """The shape of the network."""
     training: TrainingConfig
     """How it is trained."""
-    decoding: DecodingConfig = DecodingConfig()
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """How a translation is searched for."""
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """How translations are scored."""
 
     @model_validator(mode="after")

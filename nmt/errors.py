@@ -6,6 +6,7 @@
     ├── VocabularyError           a vocabulary that the corpus cannot give, or that cannot be read
     ├── RunError                  a folder that is not a run, or a run that cannot go on as asked
     ├── MissingExtraError         an optional package that is not installed
+    ├── ExportError               an export that does not translate as its run does: exit code 3
     ├── TrainingError             the run could not go on (disk, memory, divergence): exit code 3
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
 
@@ -38,6 +39,12 @@ class RunError(NmtError):
 
 class MissingExtraError(NmtError):
     """An optional package is needed and not installed."""
+
+
+class ExportError(NmtError):
+    """An export that does not translate as the run does that it was made from."""
+
+    exit_code = 3
 
 
 class TrainingError(NmtError):

@@ -92,10 +92,16 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.metrics_file = path / "metrics.jsonl"
         self.evaluation = path / "evaluation"
+        self.exports = path / "export"
+        self.export_file = path / "export.json"
 
     def exists(self) -> bool:
         """Whether a training has begun here."""
         return self.config_file.is_file()
+
+    def is_export(self) -> bool:
+        """Whether this is an export: a folder that holds a model in another engine's form instead of the run's own."""
+        return self.export_file.is_file()
 
     def config(self) -> Config:
         """The run's configuration, every default written out when it was made."""
@@ -128,9 +134,9 @@ def run_named(name: str) -> RunFolder:
 
 
 def open_run(model: str | None) -> RunFolder:
-    """The trained run that a command works on.
+    """The trained run, or the export of one, that a command works on.
 
-    `model` is a run folder's path or its name under `runs/`; without it, the newest run.
+    `model` is a folder's path or a run's name under `runs/`; without it, the newest run.
     Raises `RunError` if there is no such run, or it has no model yet.
     """
     if model is None:
@@ -148,7 +154,7 @@ def open_run(model: str | None) -> RunFolder:
         raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
     if not run.exists():
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
-    if not run.model_file.is_file():
+    if not run.model_file.is_file() and not run.is_export():
         raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
     return run
 

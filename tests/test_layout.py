@@ -20,8 +20,10 @@ _IN_ORDER = """
     models.interface models.dropout models.attention models.transformer models.ensemble models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
-    decoding.alignment decoding.translator decoding.devices decoding.files
+    decoding.exported decoding.ctranslate2_engine decoding.engines decoding.alignment decoding.translator
+    decoding.devices decoding.files
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
+    export.ctranslate2
     training.loss training.optimization training.stopping training.interruption training.monitor training.memory
     training.averaging training.resuming training.preflight training.trainer
     __init__ cli __main__
@@ -80,6 +82,14 @@ def test_torch_is_not_loaded_without_need(program: str) -> None:
     check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_help_loads_next_to_nothing() -> None:
+    program = "import nmt.cli, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main()\nexcept SystemExit: pass"
+    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu"}
+    check = f"{program}\nprint(*{slow} & set(sys.modules), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert result.stderr == "\n"
 
 
 @pytest.mark.parametrize(

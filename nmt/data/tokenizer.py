@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
@@ -232,6 +231,8 @@ def _sample(sizes: Sequence[int], max_pairs: int) -> list[bytes | None]:
     total = sum(sizes)
     if total <= max_pairs:
         return [None] * len(sizes)
+    import numpy as np  # a translator needs no numpy
+
     chosen = np.zeros(total, dtype=np.uint8)
     chosen[np.random.default_rng(0).choice(total, max_pairs, replace=False, shuffle=False)] = 1
     return [part.tobytes() for part in np.split(chosen, np.cumsum(sizes)[:-1])]

@@ -8,7 +8,7 @@ Shapes: T target pieces, S source pieces.
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,7 @@ def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: l
     return " ".join(f"{src}-{tgt}" for tgt, src in enumerate(of_words.argmax(axis=1)))
 
 
+@runtime_checkable
 class Aligner(Protocol):
     """An engine that can tell where its model looked."""
 

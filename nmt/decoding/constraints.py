@@ -23,5 +23,4 @@ def forbid(log_probs: Tensor, length: int, min_length: int) -> None:
 
 def longest_outputs(src_lengths: Tensor, config: DecodingConfig) -> Tensor:
     """Most tokens of each translation, from its own source's length alone: (B,) -> (B,) int64."""
-    by_source = (src_lengths.double() * config.max_length_ratio + 10).long()
-    return by_source.clamp(max=config.max_length)
+    return torch.tensor([config.longest_output(length) for length in src_lengths.tolist()])

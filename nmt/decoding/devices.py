@@ -19,9 +19,9 @@ class ParallelTranslator:
     """
 
     def __init__(
-        self, models: Sequence[str], devices: Sequence[str], decoding: DecodingConfig, alignments: bool = False
+        self, models: Sequence[str], devices: Sequence[str], decoding: DecodingConfig, alignments: bool, engine: str
     ) -> None:
-        settings = [[models, device, decoding.model_dump_json(), alignments] for device in devices]
+        settings = [[models, device, decoding.model_dump_json(), alignments, engine] for device in devices]
         threads = str(max(1, available_cores() // len(devices)))
         self._workers = Workers("nmt.decoding.devices", settings, {"OMP_NUM_THREADS": threads})
 
@@ -53,12 +53,12 @@ def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
 
 def serve(settings: str) -> None:
     """What a process does: translate each block that it is sent."""
-    models, device, decoding, alignments = json.loads(settings)
+    models, device, decoding, alignments, engine = json.loads(settings)
 
     def prepare() -> Answer:
         logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
         search = DecodingConfig.model_validate_json(decoding)
-        translator = load(models, device=device, decoding=search, alignments=alignments)
+        translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:
             first, block = json.loads(request[0])

@@ -90,7 +90,8 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
 
 def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig) -> dict[str, Any]:
     """What decides the output of a translation, for `OutputFiles`: the name of each thing, and its value as JSON."""
-    models = [[str(run.path.resolve()), run.model_file.stat().st_mtime] for run in runs]
+    model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
+    models = [[str(path.resolve()), path.stat().st_mtime] for path in model_files]
     alignments = str(files.alignments and files.alignments.resolve())
     return {
         "--input": str(files.input and files.input.resolve()),

@@ -26,6 +26,9 @@ from nmt.runs import RunFolder
 class TorchEngine:
     """Searches with a model on the device where its parameters are."""
 
+    name = "torch"
+    batches_at_once = 1
+
     def __init__(self, model: Seq2SeqModel) -> None:
         self._model = model
 

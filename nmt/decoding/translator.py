@@ -6,11 +6,11 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs import open_runs
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
-
-
-class Engine(Protocol):
-    """Whatever searches: ids in, hypotheses out."""
-
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +42,20 @@ class Translator:
         engine: Engine,
         decoding: DecodingConfig,
         max_src_length: int,
+        batches_at_once: int = 1,
         word_aligner: "WordAligner | None" = None,
     ) -> None:
         self._tokenizers = tokenizers
+        self._positions_at_once = decoding.batch_tokens * batches_at_once
         self._engine = engine
         self._decoding = decoding
         self._max_src_length = max_src_length
         self._word_aligner = word_aligner
+
+    @property
+    def engine_name(self) -> str:
+        """What searches, for a record of results."""
+        return self._engine.name
 
     def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
         """One translation a line, in order; an empty line gives an empty line.
@@ -84,7 +84,7 @@ class Translator:
         sources = [self._encode(number, line) for number, line in numbered]
         done: list[Translation | None] = [None if ids else Translation("", 0) for ids in sources]
         next_out = 0
-        for batch in [*batches_by_length(sources, self._decoding.batch_tokens), []]:
+        for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
                 for index, translation in zip(batch, self._search([sources[index] for index in batch]), strict=True):
                     done[index] = translation
@@ -139,18 +139,18 @@ def load(
     *,
     device: str = "auto",
     decoding: DecodingConfig | None = None,
+    engine: str = "auto",
     alignments: bool = False,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is a run's folder or name, by default the newest under ./runs; several, `load(["runs/a", "runs/b"])`,
     translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
-    `data.max_length`. `decoding` replaces the search settings; with `alignments`, translations tell which words come
-    from which. Raises `nmt.errors.RunError` if one is not a trained
+    `data.max_length`. The folder of an export will do for a run's. `decoding` replaces the search settings; `engine` is
+    `torch`, `ctranslate2`, or `auto`: CTranslate2 for an export, and on a CPU for a run with one that is fresh; with
+    `alignments`, translations tell which words come from which. Raises `nmt.errors.RunError` if one is not a trained
     run or their vocabularies differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
-    from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
-
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.config() for run in runs]
     decoding = decoding or configs[0].decoding
@@ -167,11 +167,12 @@ def load(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    engine = load_torch_engine(runs, tokenizers, device)
-    languages = configs[0].data.src_lang, configs[0].data.tgt_lang
+    loaded = load_engine(runs, tokenizers, device, engine, alignments)
     word_aligner = None
     if alignments:
-        from nmt.decoding.alignment import WordAligner  # numpy, too, is loaded when it is first needed
+        from nmt.decoding.alignment import Aligner, WordAligner  # numpy, too, is loaded when it is first needed
 
-        word_aligner = WordAligner(engine, tokenizers, *languages)
-    return Translator(tokenizers, engine, decoding, min(config.data.max_length for config in configs), word_aligner)
+        assert isinstance(loaded, Aligner)
+        word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
+    max_src_length = min(config.data.max_length for config in configs)
+    return Translator(tokenizers, loaded, decoding, max_src_length, loaded.batches_at_once, word_aligner)

@@ -52,7 +52,8 @@ def average_run(
         files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
         write_weights(mean_of_weights(files), new.model_file)
         of_run, of_average = (
-            evaluate(load(folder.path, device=device), validation, metrics).scores for folder in (run, new)
+            evaluate(load(folder.path, device=device, engine="torch"), validation, metrics).scores
+            for folder in (run, new)
         )
         result = AveragedRun(str(run.path), str(target.path), steps, of_run, of_average)
         write_json(temporary / "average.json", dataclasses.asdict(result))

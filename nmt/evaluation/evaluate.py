@@ -78,6 +78,7 @@ def evaluate_runs(
     metrics: dict[Metric, SacreMetric],
     decoding: DecodingConfig,
     device: str,
+    engine: str = "auto",
 ) -> Iterator[tuple[str, Evaluation]]:
     """Translate and score `name: (sources, references)`, all of them read before the first is translated.
 
@@ -86,15 +87,15 @@ def evaluate_runs(
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
-    translator = load(models, device=device, decoding=decoding)
+    translator = load(models, device=device, decoding=decoding, engine=engine)
     suffix = _ensemble_suffix(runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(of) for metric, of in result.scores.items()}
-        description = {"models": models, "decoding": decoding.model_dump(), "scores": scores}
-        write_json(path.with_suffix(".json"), description)
+        description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
+        write_json(path.with_suffix(".json"), {**description, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
 
 

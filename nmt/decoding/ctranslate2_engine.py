@@ -1,0 +1,160 @@
+"""Ids in, hypotheses out, with CTranslate2.
+
+Its search ends as ours does, when K hypotheses are finished, and three things about it are set right here. Its scores
+count `</s>` as one more token, so the K that it gives back are scored and ranked anew (where more than K finished, it
+has left some out by its own ranking). A call has one longest output
+for all of its sources: see `search`. And what may not be emitted leaves a distribution before that is normalised, not
+after, so that its log-probabilities are higher by what the model gives to `<pad>`, `<s>` and `<unk>`; that is let be.
+"""
+
+import importlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nmt.config import DecodingConfig
+from nmt.data.tokenizer import Tokenizers
+from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.errors import ConfigError, MissingExtraError, RunError
+from nmt.runs import RunFolder
+
+# On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
+MOST_WORKERS = 8
+CPU_BATCH_TOKENS = 512
+_NEVER = (PAD_ID, BOS_ID, UNK_ID)
+
+
+def import_ctranslate2() -> Any:
+    """The package; `MissingExtraError` if it is not installed."""
+    try:
+        return importlib.import_module("ctranslate2")
+    except ModuleNotFoundError:
+        raise MissingExtraError("CTranslate2 is not installed: pip install 'nmt[ct2]'") from None
+
+
+class CTranslate2Engine:
+    """Searches with a model that `nmt export ctranslate2` wrote, whose vocabularies are the tokenizers' pieces."""
+
+    def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
+        self.name = f"ctranslate2, {translator.compute_type}"
+        self.batches_at_once = 16 * translator.num_translators
+        self._translator = translator
+        self._src_pieces = src_pieces
+        self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}
+        self._never = [[tgt_pieces[index]] for index in _NEVER]
+
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`), best first.
+
+        How long an output may be hangs on its source. So sources are searched with the least limit of several: who
+        ends before it is done, and the others are searched once more, with the limit of their own.
+        """
+        limits = [decoding.longest_output(len(ids)) for ids in sources]
+        found: dict[int, list[Hypothesis]] = {}
+        unfinished: dict[int, list[int]] = {}
+        for index, limit, hypotheses in self._translate(sources, [*_groups(sources, limits)][::-1], limits, decoding):
+            if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
+                unfinished.setdefault(limits[index], []).append(index)
+            else:
+                found[index] = hypotheses
+        for index, _, hypotheses in self._translate(sources, unfinished.values(), limits, decoding):
+            found[index] = hypotheses
+        return [found[index] for index in range(len(sources))]
+
+    def _translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        groups: Iterable[Sequence[int]],
+        limits: Sequence[int],
+        decoding: DecodingConfig,
+    ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
+        """(index, longest output, hypotheses) of the sources in all groups; a group's longest output is its first's."""
+        pieces = self._src_pieces
+        most = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
+        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        started = []
+        for group in groups:  # all of them at once, so that no worker waits for another's last batch
+            results = self._translator.translate_batch(
+                [[pieces[index] for index in sources[row]] for row in group],
+                beam_size=decoding.beam_size,
+                num_hypotheses=decoding.beam_size,
+                # With 0 it would stop at the first finished hypothesis that is the best one so far.
+                length_penalty=decoding.length_penalty or 1e-9,
+                min_decoding_length=decoding.min_length,
+                max_decoding_length=limits[group[0]],
+                max_input_length=0,
+                max_batch_size=min(decoding.batch_tokens, most, share),
+                batch_type="tokens",
+                suppress_sequences=self._never,
+                return_scores=True,
+                asynchronous=True,
+            )
+            started.append((group, results))
+        for group, results in started:
+            limit = limits[group[0]]
+            for index, result in zip(group, results, strict=True):
+                hypotheses = self._hypotheses(result.result(), limit, decoding.length_penalty)
+                yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+
+    def _hypotheses(self, result: Any, max_length: int, length_penalty: float) -> Iterator[Hypothesis]:
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = tuple(self._tgt_ids[piece] for piece in pieces)
+            if any(index in _NEVER for index in ids):  # where there is nothing else, these are found too
+                continue
+            its_length = len(ids) + (len(ids) < max_length)  # only at the longest output does one end without </s>
+            log_prob = score * its_length**length_penalty
+            yield Hypothesis(ids, log_prob, log_prob / max(1, len(ids)) ** length_penalty)
+
+
+def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:
+    """Whether a search was stopped at its longest output.
+
+    It finishes K hypotheses there, of `max_length` tokens or, with `</s>`, one less. Those that were finished before
+    are shorter, and fewer than K; so the best K show it.
+    """
+    return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
+
+
+def _groups(sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of the sources, shortest first, cut so that the first one's limit will do for most outputs of a group."""
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    start = 0
+    for end in range(1, len(order) + 1):
+        limit = limits[order[start]]
+        if end == len(order) or (limits[order[end]] > limit and 1.5 * len(sources[order[end]]) > limit):
+            yield order[start:end]
+            start = end
+
+
+def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: str) -> CTranslate2Engine:
+    """The exported model, on a device: auto, cpu, cuda or cuda:N."""
+    ctranslate2 = import_ctranslate2()
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
+        raise ConfigError(f"device {device!r}: CTranslate2 takes auto, cpu, cuda and cuda:N")
+    gpus = 0 if kind == "cpu" else ctranslate2.get_cuda_device_count()
+    if kind == "cuda" and int(index or 0) >= gpus:
+        raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
+    if kind == "auto":
+        kind = "cuda" if gpus else "cpu"
+    cores = _cores()
+    workers = min(cores, MOST_WORKERS) if kind == "cpu" else 1
+    ctranslate2.set_log_level(logging.ERROR)  # no page about a type that this machine has not and is replaced
+    try:
+        translator = ctranslate2.Translator(
+            str(export.path), kind, device_index=int(index or 0), inter_threads=workers, intra_threads=cores // workers
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
+    src, tgt = tokenizers.src, tokenizers.tgt
+    return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
+
+
+def _cores() -> int:
+    """As many as there are cores for this process, or as OMP_NUM_THREADS says."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

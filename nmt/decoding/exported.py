@@ -1,0 +1,80 @@
+"""Models that were exported from a run, and whether they still are that run's model.
+
+An export is a folder that translates alone: the model in another engine's form, and from the run its tokenizer/ and
+config.yaml. Its export.json says what it was made of and how it compared.
+"""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from nmt.errors import RunError
+from nmt.runs import RunFolder, read_json
+
+# On a CPU, the fastest first; each of them has shown that it translates as well as the run's own model.
+QUANTIZATIONS = (
+    "int8",
+    "int8_float32",
+    "int8_bfloat16",
+    "int8_float16",
+    "int16",
+    "float32",
+    "bfloat16",
+    "float16",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFile:
+    """A model.safetensors, as it was when it was exported."""
+
+    sha256: str
+    size: int
+    """Bytes."""
+    written: int
+    """When, in nanoseconds."""
+
+    @classmethod
+    def of(cls, path: Path) -> "ModelFile":
+        """The file as it is now."""
+        status = path.stat()
+        return cls(_sha256(path), status.st_size, status.st_mtime_ns)
+
+    def is_still(self, path: Path) -> bool:
+        """Whether `path` holds the same. It is read only if its size is the same and its time is not, as in a copy."""
+        status = path.stat()
+        if status.st_size != self.size:
+            return False
+        return status.st_mtime_ns == self.written or _sha256(path) == self.sha256
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """A model in CTranslate2's form."""
+
+    folder: RunFolder
+    quantization: str
+    model: ModelFile
+    """What it was made of."""
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_export(folder: RunFolder) -> Export:
+    """The export that a folder is; `RunError` if its export.json is missing or damaged."""
+    description = read_json(folder.export_file)
+    try:
+        quantization = str(description["quantization"])
+        model = ModelFile(**description["model"])
+    except (KeyError, TypeError):
+        raise RunError(f"{folder.export_file}: does not say what was exported; export the run again") from None
+    return Export(folder, quantization, model)
+
+
+def exports_of(run: RunFolder) -> list[Export]:
+    """The run's exports for CTranslate2, the fastest on a CPU first."""
+    folders = [RunFolder(run.exports / f"ctranslate2-{quantization}") for quantization in QUANTIZATIONS]
+    return [read_export(folder) for folder in folders if folder.export_file.is_file()]

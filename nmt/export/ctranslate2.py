@@ -1,0 +1,236 @@
+"""A run's model in CTranslate2's form, and the proof that it translates as before.
+
+    RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
+
+CTranslate2's specification of a Transformer is filled part by part, in its own names.
+"""
+
+import dataclasses
+import importlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from nmt.checkpoint import load_weights
+from nmt.config import ModelConfig
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.decoding.ctranslate2_engine import import_ctranslate2
+from nmt.decoding.exported import QUANTIZATIONS, ModelFile
+from nmt.decoding.translator import load
+from nmt.errors import ConfigError, DataError, ExportError, RunError
+from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
+from nmt.evaluation.metrics import Score, make_metrics
+from nmt.models.attention import MultiHeadAttention
+from nmt.models.factory import build_model
+from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
+from nmt.runs import RunFolder, replacing, write_json
+
+SAME_LINES = 0.995
+"""With float32, the least share of lines that must be the same."""
+BLEU_DIFFERENCE = 0.3
+"""With any quantization, the most that BLEU may change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """PyTorch's translations of a test set beside those of the export."""
+
+    beam_size: int
+    lines: int
+    same_lines: int
+    torch_score: Score
+    export_score: Score
+
+    def is_good(self, quantization: str) -> bool:
+        """Whether an export with this quantization may be kept."""
+        if quantization == "float32" and self.same_lines < SAME_LINES * self.lines:
+            return False
+        return abs(self.export_score.value - self.torch_score.value) <= BLEU_DIFFERENCE
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedRun:
+    """What was written, and how it compared; export.json in the folder holds the same and the hash of the model."""
+
+    run: str
+    folder: str
+    quantization: str
+    comparisons: list[Comparison]
+
+
+def export_ctranslate2(
+    run: RunFolder, quantization: str, src: Path | None = None, ref: Path | None = None, device: str = "auto"
+) -> ExportedRun:
+    """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if it translates there as it does here.
+
+    It is compared on the run's validation set, or on `src` and `ref`. Raises `ExportError` if the translations differ
+    by more than is allowed; an export that was there before is left as it was then.
+    """
+    if quantization not in QUANTIZATIONS:
+        raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
+    if run.is_export():
+        raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    import_ctranslate2()
+    config = run.config()
+    test_set = _test_set(src or config.data.validation.src, ref or config.data.validation.tgt)
+    model_file = ModelFile.of(run.model_file)
+    folder = run.exports / f"ctranslate2-{quantization}"
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        shutil.copyfile(run.config_file, temporary / "config.yaml")
+        shutil.copytree(run.tokenizer, temporary / "tokenizer")
+        _write_model(run, quantization, temporary)
+        description = {"quantization": quantization, "model": dataclasses.asdict(model_file)}
+        write_json(temporary / "export.json", description)
+        comparisons = _compare(run, RunFolder(temporary), test_set, device)
+        bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
+        if bad:
+            remedy = "" if quantization == "float32" else "; float32 changes no weight"
+            raise ExportError(
+                f"{folder}: not kept, since it does not translate as {run.path} does: {_told(bad)}{remedy}"
+            )
+        result = ExportedRun(str(run.path), str(folder), quantization, comparisons)
+        write_json(temporary / "export.json", {**description, **dataclasses.asdict(result)})
+    return result
+
+
+def _test_set(src: Path, ref: Path) -> TestSet:
+    try:
+        return read_test_set(src, [ref])
+    except DataError as error:
+        raise DataError(
+            f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"
+        ) from None
+
+
+def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) -> list[Comparison]:
+    """Greedy search, and the run's beam or a usual one."""
+    config = run.config()
+    metrics = make_metrics(("bleu",), config.data.tgt_lang)
+    comparisons = []
+    for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
+        decoding = config.decoding.model_copy(update={"beam_size": beam_size})
+        ours, theirs = (
+            evaluate(load(folder.path, device=device, decoding=decoding, engine=engine), test_set, metrics)
+            for folder, engine in ((run, "torch"), (export, "ctranslate2"))
+        )
+        same = sum(one == other for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True))
+        comparisons.append(
+            Comparison(beam_size, len(ours.hypotheses), same, ours.scores["bleu"], theirs.scores["bleu"])
+        )
+    return comparisons
+
+
+def _told(comparisons: Sequence[Comparison]) -> str:
+    return "; ".join(
+        f"beam {one.beam_size}: {one.same_lines:,} of {one.lines:,} lines are the same, BLEU "
+        f"{one.export_score.value:.2f} instead of {one.torch_score.value:.2f}"
+        for one in comparisons
+    )
+
+
+def _write_model(run: RunFolder, quantization: str, folder: Path) -> None:
+    tokenizers = load_tokenizers(run.tokenizer)
+    config = run.config().model
+    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    load_weights(model, run.model_file)
+    assert isinstance(model, Transformer)
+    write_model(model, config, tokenizers, quantization, folder)
+
+
+def write_model(
+    model: Transformer, config: ModelConfig, tokenizers: Tokenizers, quantization: str, folder: Path
+) -> None:
+    """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
+
+    Its vocabularies are the tokenizers' pieces, which are all different: a word list and SentencePiece both see to it.
+    """
+    spec = _transformer(model, config)
+    for tokenizer, register in (
+        (tokenizers.src, spec.register_source_vocabulary),
+        (tokenizers.tgt, spec.register_target_vocabulary),
+    ):
+        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        assert len(set(pieces)) == len(pieces)
+        register(pieces)
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(folder))
+
+
+def _transformer(model: Transformer, config: ModelConfig) -> Any:
+    """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
+    specs = importlib.import_module("ctranslate2.specs")
+    activations = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELU, "swiglu": specs.Activation.SWISH}
+    spec = specs.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.norm == "pre",
+        activation=activations[config.activation],
+        ffn_glu=config.activation == "swiglu",
+    )
+    for part, embedding, positions, last_norm in (
+        (spec.encoder, model.src_embedding, model.src_positions, model.encoder_norm),
+        (spec.decoder, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
+    ):
+        embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
+        embeddings.weight = _array(embedding.weight)
+        part.scale_embeddings = True  # by the root of d_model, before the positions are added, as in ours
+        part.position_encodings.encodings = _array(positions.table)  # its own sinusoids are others
+        if isinstance(last_norm, nn.LayerNorm):
+            _norm(part.layer_norm, last_norm)
+    spec.decoder.projection.weight = _array(model.output.weight)
+    for encoder_layer, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        assert isinstance(layer, EncoderLayer)
+        _self_attention(encoder_layer.self_attention, layer.self_attention, layer.self_residual.norm)
+        _feed_forward(encoder_layer.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    for decoder_layer, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        assert isinstance(layer, DecoderLayer)
+        _self_attention(decoder_layer.self_attention, layer.self_attention, layer.self_residual.norm)
+        _cross_attention(decoder_layer.attention, layer.cross_attention, layer.cross_residual.norm)
+        _feed_forward(decoder_layer.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    return spec
+
+
+def _self_attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear[0], attention.query, attention.key, attention.value)
+    _linear(spec.linear[1], attention.output)
+
+
+def _cross_attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear[0], attention.query)
+    _linear(spec.linear[1], attention.key, attention.value)
+    _linear(spec.linear[2], attention.output)
+
+
+def _feed_forward(spec: Any, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    if feed_forward.gate is None:
+        _linear(spec.linear_0, feed_forward.inner)
+    else:
+        _linear(spec.linear_0, feed_forward.gate)
+        _linear(spec.linear_0_noact, feed_forward.inner)
+    _linear(spec.linear_1, feed_forward.outer)
+
+
+def _norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _linear(spec: Any, *linears: nn.Linear) -> None:
+    """One linear map, or several of the same input as one."""
+    spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
+    spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
+
+
+def _array(parameter: Tensor) -> Any:
+    """A copy: quantizing works in place."""
+    return parameter.detach().numpy().copy()

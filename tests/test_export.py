@@ -1,0 +1,445 @@
+"""Exports: CTranslate2 computes and finds what our own model and search do, or the export is refused; which engine
+translates; and a folder that translates alone, without torch.
+
+Shapes: B batch, K beams, T target length, V vocabulary.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+from conftest import COPY_TASK
+from safetensors.torch import load_file
+from torch import Tensor
+
+import nmt.decoding.engines
+import nmt.export.ctranslate2
+from nmt.checkpoint import save_weights, write_weights
+from nmt.config import DecodingConfig, ModelConfig
+from nmt.data.batches import pad
+from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _came_to_the_end, load_ctranslate2_engine
+from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.torch_engine import TorchEngine
+from nmt.decoding.translator import Translator, load
+from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
+from nmt.evaluation.metrics import Score
+from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
+from nmt.masks import padding_mask
+from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.transformer import Transformer
+from nmt.runs import RunFolder, read_json
+
+SRC_WORDS = ["<0x0A>", "▁", '"', "\\", "\x00", "ß", "\u200b", "｟a｠", "a￨b", "0"]
+TGT_WORDS = ["a", "b", "\x7f", "<0x41>", "▁<s>", "\ufeff", "x"]
+
+
+def words(extra: Sequence[str]) -> WordTokenizer:
+    return WordTokenizer(Vocabulary([*SPECIAL_PIECES, *extra]))
+
+
+JOINT = Tokenizers(tokenizer := words(SRC_WORDS), tokenizer)
+APART = Tokenizers(words(SRC_WORDS), words(TGT_WORDS))
+
+
+def random_model(config: ModelConfig, tokenizers: Tokenizers, seed: int = 0) -> Transformer:
+    """No parameter is what it is at first: biases are not zero, and norms not one."""
+    torch.manual_seed(seed)
+    model = Transformer(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.25 * torch.randn_like(parameter)
+    return model
+
+
+SMALL = {
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "num_heads": 2,
+    "d_ff": 24,
+    "max_positions": 64,
+}
+ARCHITECTURES = [
+    (ModelConfig(**SMALL), JOINT),
+    (ModelConfig(**SMALL, norm="post"), JOINT),
+    (ModelConfig(**SMALL, activation="gelu", tie_embeddings="decoder", positions="learned"), APART),
+    (ModelConfig(**SMALL, activation="swiglu", tie_embeddings="none", norm="post"), APART),
+    (ModelConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"), JOINT),
+]
+
+
+def engine_for(model: Transformer, config: ModelConfig, tokenizers: Tokenizers, folder: Path) -> CTranslate2Engine:
+    write_model(model, config, tokenizers, "float32", folder)
+    return load_ctranslate2_engine(RunFolder(folder), tokenizers, "cpu")
+
+
+def random_sources(count: int, vocab_size: int, longest: int = 20) -> list[list[int]]:
+    random = np.random.default_rng(0)
+    return [random.integers(4, vocab_size, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
+
+
+# --- The model -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES)
+def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
+    model = random_model(config, tokenizers)
+    write_model(model, config, tokenizers, "float32", tmp_path)
+    sources = random_sources(8, tokenizers.src.vocab_size)
+    targets = random_sources(8, tokenizers.tgt.vocab_size)
+    src_ids = pad(sources, last=[EOS_ID])
+    tgt_in, tgt_out = pad([[BOS_ID, *ids] for ids in targets]), pad(targets, last=[EOS_ID])
+    with torch.no_grad():
+        log_probs = model(src_ids, padding_mask(src_ids, PAD_ID), tgt_in).log_softmax(dim=-1)  # (B, T, V)
+    expected = log_probs.gather(2, tgt_out[:, :, None])[:, :, 0]  # (B, T)
+    scores = ctranslate2.Translator(str(tmp_path), intra_threads=1).score_batch(
+        [tokenizers.src.pieces(ids) for ids in sources], [tokenizers.tgt.pieces(ids) for ids in targets]
+    )
+    for row, (ids, score) in enumerate(zip(targets, scores, strict=True)):
+        assert score.log_probs == pytest.approx(expected[row, : len(ids) + 1].tolist(), abs=2e-5)
+
+
+class Masked(Seq2SeqModel):
+    """A model that cannot emit what may not be emitted: CTranslate2 takes it out before the softmax."""
+
+    def __init__(self, model: Transformer, min_length: int) -> None:
+        super().__init__()
+        self.model, self.min_length, self.steps = model, min_length, 0
+
+    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
+        self.steps = 0
+        return self.model.start(src_ids, src_mask, beam_size, max_length)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        logits = self.model.step(tokens, state)
+        logits[..., [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
+        if self.steps < self.min_length:
+            logits[..., EOS_ID] = -math.inf
+        self.steps += 1
+        return logits
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        DecodingConfig(beam_size=1, max_length=30, max_length_ratio=0.7),
+        DecodingConfig(beam_size=4, max_length=30, max_length_ratio=0.7),
+        DecodingConfig(beam_size=3, length_penalty=0.0, max_length=20, min_length=3, max_length_ratio=0.01),
+        DecodingConfig(beam_size=2, length_penalty=1.5, max_length=7, batch_tokens=30),
+    ],
+)
+@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
+def test_the_searches_find_the_same(
+    config: ModelConfig, tokenizers: Tokenizers, decoding: DecodingConfig, tmp_path: Path
+) -> None:
+    """Sources of many lengths in one call, each with the longest output of its own, which many outputs reach."""
+    model = random_model(config, tokenizers, seed=3)
+    sources = random_sources(60, tokenizers.src.vocab_size)
+    found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
+    expected = TorchEngine(Masked(model, decoding.min_length)).search(sources, decoding)
+    lengths = [len(hypotheses[0].tokens) for hypotheses in expected]
+    assert len(set(lengths)) > 2
+    assert sum(
+        length == decoding.longest_output(len(ids)) for length, ids in zip(lengths, sources, strict=True)
+    ) >= 3  # fmt: skip
+    for ours, theirs in zip(expected, found, strict=True):
+        assert len(theirs) == len(ours)
+        assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-4)
+        assert theirs[0].log_prob == pytest.approx(ours[0].log_prob, abs=1e-3)
+        assert theirs[0].tokens == ours[0].tokens
+        assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+
+
+def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
+    config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
+    engine = engine_for(random_model(config, tokenizers), config, tokenizers, tmp_path)
+    found = engine.search([[4], [4, 4]], DecodingConfig(beam_size=5, max_length=3, min_length=3))
+    assert [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found] == [[(4, 4, 4)]] * 2
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_that_has_diverged_is_not_taken_for_a_translator(beam_size: int, tmp_path: Path) -> None:
+    config, tokenizers = ARCHITECTURES[0]
+    model = random_model(config, tokenizers)
+    with torch.no_grad():
+        model.decoder_norm.bias[0] = torch.nan
+    engine = engine_for(model, config, tokenizers, tmp_path)
+    decoding = DecodingConfig(beam_size=beam_size, max_length=6)
+    with pytest.raises(TrainingError, match="NaN"):
+        Translator(tokenizers, engine, decoding, max_src_length=9).translate(["ß 0"])
+
+
+def test_a_search_that_was_stopped_shows_it() -> None:
+    """K = 2, at most 5 tokens."""
+    short, long, full = (Hypothesis((4,) * length, -1.0, -1.0) for length in (3, 4, 5))
+    assert not _came_to_the_end([short, short], 5, 2)
+    assert _came_to_the_end([short, long], 5, 2)
+    assert _came_to_the_end([full, short], 5, 2)
+    assert _came_to_the_end([short], 5, 2)
+
+
+# --- A run and its exports -------------------------------------------------------------------------------
+
+
+LINES = 12
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """runs/copy in an empty current folder: a random model over digits, with a validation set of 12 lines."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    lines = [" ".join(random.choice(list("0123456789"), size=random.integers(1, 9))) for _ in range(LINES)]
+    for name in ("val.en", "val.de"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    config = COPY_TASK.replace(" val.", f" {tmp_path}/val.").replace("max_length: 30", "min_length: 0, max_length: 9")
+    folder = RunFolder(tmp_path / "runs" / "copy")
+    folder.path.mkdir(parents=True)
+    folder.config_file.write_text(config.replace("model: {", "model: {tie_embeddings: none, "), encoding="utf-8")
+    digits = words("0123456789")
+    save_tokenizers(Tokenizers(digits, digits), folder.tokenizer, "")
+    model = random_model(folder.config().model, Tokenizers(digits, digits))
+    with torch.no_grad():  # what may not be emitted has next to no probability, as in a trained model
+        model.decoder_norm.weight[0], model.decoder_norm.bias[0] = 0.0, 10.0
+        model.output.weight[:, 0] = 0.0
+        model.output.weight[[PAD_ID, BOS_ID, UNK_ID], 0] = -3.0
+    save_weights(model, folder.model_file)
+    return folder
+
+
+def other_weights(run: RunFolder) -> None:
+    """Of the same size in bytes."""
+    size = run.model_file.stat().st_size
+    write_weights({name: value + 0.1 for name, value in load_file(run.model_file).items()}, run.model_file)
+    assert run.model_file.stat().st_size == size
+
+
+def test_an_export_is_a_folder_with_all_that_it_needs(run: RunFolder) -> None:
+    result = export_ctranslate2(run, "float32", device="cpu")
+    folder = run.exports / "ctranslate2-float32"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"config.yaml", "tokenizer", "model.bin", "config.json", "shared_vocabulary.json", "export.json"}
+    assert result.folder == str(folder)
+    assert [comparison.beam_size for comparison in result.comparisons] == [1, 3]
+    assert all(comparison.same_lines == comparison.lines == LINES for comparison in result.comparisons)
+    description = read_json(folder / "export.json")
+    assert description["model"]["sha256"] == hashlib.sha256(run.model_file.read_bytes()).hexdigest()
+    assert description["quantization"] == "float32"
+    assert len(description["comparisons"]) == 2
+
+
+def test_an_export_translates_as_its_run_does(run: RunFolder) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    lines = ["3 1 4 1 5", "", "9 2", "x 6", "5 3 5 8 9 7 9 3 2 3 8 4 6 2 6 4 3"]
+    ours = load(run.path, engine="torch")
+    theirs = load(run.exports / "ctranslate2-float32")
+    assert (ours.engine_name, theirs.engine_name) == ("torch", "ctranslate2, float32")
+    assert theirs.translate(lines) == ours.translate(lines)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "float32"])
+def test_an_export_that_translates_otherwise_is_refused_and_an_earlier_one_kept(
+    run: RunFolder, quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one weight matrix that is another, and a limit for BLEU under which a random model's is found out."""
+    monkeypatch.setattr(nmt.export.ctranslate2, "BLEU_DIFFERENCE", 0.01)
+    folder = run.exports / f"ctranslate2-{quantization}"
+    (folder / "kept").mkdir(parents=True)
+    monkeypatch.setattr(nmt.export.ctranslate2, "_norm", lambda spec, norm: broken_norm(spec, norm))
+
+    def broken_norm(spec: object, norm: torch.nn.LayerNorm) -> None:
+        spec.gamma, spec.beta = (-value.detach().numpy() for value in (norm.weight, norm.bias))
+
+    with pytest.raises(ExportError, match=r"not kept.*beam 1: \d+ of 12 lines are the same, BLEU") as caught:
+        export_ctranslate2(run, quantization, device="cpu")
+    assert caught.value.exit_code == 3
+    assert [path.name for path in run.exports.iterdir()] == [folder.name]
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+
+
+def score_of(value: float) -> Score:
+    return Score("BLEU", value, "")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "same", "bleu", "good"),
+    [
+        ("float32", 995, 30.0, True),
+        ("float32", 994, 30.0, False),
+        ("float32", 1000, 30.31, False),
+        ("int8", 500, 29.71, True),
+        ("int8", 999, 29.69, False),
+    ],
+)
+def test_what_is_good_enough(quantization: str, same: int, bleu: float, good: bool) -> None:
+    assert Comparison(5, 1000, same, score_of(30.0), score_of(bleu)).is_good(quantization) is good
+
+
+def test_an_export_needs_text_to_be_compared_on(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "val.de").unlink()
+    with pytest.raises(DataError, match=r"val\.de: no such file; .* --src FILE --ref FILE"):
+        export_ctranslate2(run, "float32", device="cpu")
+    src = tmp_path / "val.en"
+    assert export_ctranslate2(run, "float32", src, src, "cpu").comparisons[0].lines == LINES
+
+
+def test_mistakes_are_named(run: RunFolder) -> None:
+    with pytest.raises(ConfigError, match=r"--quantization int4: should be one of int8, "):
+        export_ctranslate2(run, "int4")
+    with pytest.raises(ConfigError, match="engine 'onnx': should be one of auto, torch, ctranslate2"):
+        load(run.path, engine="onnx")
+    with pytest.raises(RunError, match=r"no fresh export for CTranslate2; make one: nmt export ctranslate2"):
+        load(run.path, engine="ctranslate2")
+    export_ctranslate2(run, "float32", device="cpu")
+    export = RunFolder(run.exports / "ctranslate2-float32")
+    with pytest.raises(RunError, match="is an export; name the run that it was made from"):
+        export_ctranslate2(export, "float32")
+    with pytest.raises(RunError, match="an export, for CTranslate2; PyTorch needs the run that it was made from"):
+        load(export.path, engine="torch")
+    with pytest.raises(RunError, match="an export, for CTranslate2; an ensemble needs the run that it was made from"):
+        load([run.path, export.path])
+    with pytest.raises(ConfigError, match="ensembles need --engine torch"):
+        load([run.path, run.path], engine="ctranslate2")
+    with pytest.raises(ConfigError, match="device 'mps': CTranslate2 takes auto, cpu, cuda and cuda:N"):
+        load(export.path, device="mps")
+    with pytest.raises(ConfigError, match="device cuda:99: this machine has no such GPU"):
+        load(export.path, device="cuda:99")
+    (export.path / "model.bin").write_bytes(b"no model")
+    with pytest.raises(RunError, match=r"ctranslate2-float32: CTranslate2 cannot load it: "):
+        load(export.path)
+    export.export_file.write_text("{}", encoding="utf-8")
+    with pytest.raises(RunError, match=r"export\.json: does not say what was exported; export the run again"):
+        load(run.path)
+
+
+# --- Which engine ----------------------------------------------------------------------------------------
+
+
+def test_the_fastest_fresh_export_is_taken_on_a_cpu_and_a_line_says_so(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        assert load(run.path, device="cpu").engine_name == "torch"
+        assert not caplog.messages  # there was no choice
+        for quantization in ("float32", "int8"):
+            export_ctranslate2(run, quantization, device="cpu")
+        caplog.clear()
+        assert load(run.path, device="cpu").engine_name.startswith("ctranslate2, int8")
+        assert load(run.path, device="cpu", engine="torch").engine_name == "torch"
+    (message,) = caplog.messages
+    assert str(run.path) in message
+    assert "CTranslate2, int8" in message
+
+
+def test_a_stale_export_is_named_and_left_alone(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    export = run.exports / "ctranslate2-float32"
+    os.utime(run.model_file)  # a copy has another time, and is read
+    assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
+    other_weights(run)
+    assert load(run.path, device="cpu").engine_name == "torch"
+    assert any(message.startswith(f"{export} is stale") for message in caplog.messages)
+    with pytest.raises(RunError, match="no fresh export"):
+        load(run.path, engine="ctranslate2")
+    assert load(export, device="cpu").engine_name == "ctranslate2, float32"  # asked for by its name
+    result = export_ctranslate2(run, "float32", device="cpu")
+    assert result.comparisons[0].same_lines == LINES
+    assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
+
+
+def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
+    run: RunFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    taken: list[str] = []
+
+    def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
+        taken.append(device)
+        return TorchEngine(random_model(run.config().model, tokenizers))
+
+    monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
+
+    def reason(models: list[Path], device: str) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="nmt"):
+            load(models, device=device)
+        assert taken.pop() == device
+        (message,) = caplog.messages
+        start = f"{', '.join(map(str, models))}: translated with PyTorch, not CTranslate2: "
+        assert message.startswith(start)
+        return message.removeprefix(start)
+
+    assert reason([run.path, run.path], "cpu") == "that has no ensembles"
+    assert reason([run.path], "cuda").startswith("on a GPU")
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert reason([run.path], "auto").startswith("on a GPU")
+    monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
+    assert reason([run.path], "cpu") == "that is not installed (pip install 'nmt[ct2]')"
+
+
+def test_a_missing_package_is_one_plain_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(MissingExtraError, match=r"^CTranslate2 is not installed: pip install 'nmt\[ct2\]'$"):
+        export_ctranslate2(run, "float32")
+
+
+# --- The folder alone ------------------------------------------------------------------------------------
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # an import of it fails
+from nmt.cli import main
+try:
+    main()
+finally:
+    slow = {"numpy", "sacrebleu", "tqdm", "nmt.models.transformer"} & set(sys.modules)
+    print("imported:", *sorted(slow), file=sys.stderr)
+"""
+
+
+def test_a_folder_alone_translates_without_torch(run: RunFolder, tmp_path: Path) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    alone = tmp_path / "elsewhere" / "model"
+    shutil.copytree(run.exports / "ctranslate2-float32", alone)
+    lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
+    expected = load(run.path, engine="torch").translate(lines)
+    (tmp_path / "val.en").rename(alone.parent / "src.en")
+    (tmp_path / "val.de").unlink()
+    shutil.rmtree(run.path)
+
+    def nmt_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+        return subprocess.run(command, cwd=alone.parent, capture_output=True, text=True)
+
+    done = nmt_without_torch("translate", "--model", "model", "--input", "src.en")
+    assert (done.returncode, done.stderr) == (0, "imported:\n")
+    assert done.stdout.splitlines() == expected
+    done = nmt_without_torch("eval", "--model", "model", "--src", "src.en", "--ref", "src.en", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lines"] == len(lines)
+    record = json.loads((alone / "evaluation" / "src.en.json").read_text(encoding="utf-8"))
+    assert record["engine"] == "ctranslate2, float32"
+    done = nmt_without_torch("translate", "--model", "model", "--engine", "torch", "1 2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "PyTorch needs the run that it was made from" in done.stderr
+    (alone / "export.json").unlink()
+    (alone / "model.safetensors").touch()
+    done = nmt_without_torch("translate", "--model", "model", "1 2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nmt: torch is not installed here, and this needs it: pip install torch\n" in done.stderr
