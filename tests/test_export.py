@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -120,6 +121,9 @@ class Masked(Seq2SeqModel):
         self.model, self.min_length, self.steps = model, min_length, 0
 
     def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
         raise NotImplementedError
 
     def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
@@ -314,6 +318,10 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, engine="torch")
     with pytest.raises(RunError, match="an export, for CTranslate2; an ensemble needs the run that it was made from"):
         load([run.path, export.path])
+    with pytest.raises(RunError, match="an export, for CTranslate2; an alignment needs the run that it was made from"):
+        load(export.path, alignments=True)
+    with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
+        load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
         load([run.path, run.path], engine="ctranslate2")
     with pytest.raises(ConfigError, match="device 'mps': CTranslate2 takes auto, cpu, cuda and cuda:N"):
@@ -375,10 +383,10 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(models: list[Path], device: str) -> str:
+    def reason(models: list[Path], device: str, alignments: bool = False) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device)
+            load(models, device=device, alignments=alignments)
         assert taken.pop() == device
         (message,) = caplog.messages
         start = f"{', '.join(map(str, models))}: translated with PyTorch, not CTranslate2: "
@@ -386,6 +394,7 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
         return message.removeprefix(start)
 
     assert reason([run.path, run.path], "cpu") == "that has no ensembles"
+    assert reason([run.path], "cpu", alignments=True) == "that has no alignments"
     assert reason([run.path], "cuda").startswith("on a GPU")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
@@ -428,7 +437,8 @@ def test_a_folder_alone_translates_without_torch(run: RunFolder, tmp_path: Path)
         return subprocess.run(command, cwd=alone.parent, capture_output=True, text=True)
 
     done = nmt_without_torch("translate", "--model", "model", "--input", "src.en")
-    assert (done.returncode, done.stderr) == (0, "imported:\n")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"12 lines, .*tokens/s\nimported:\n", done.stderr)
     assert done.stdout.splitlines() == expected
     done = nmt_without_torch("eval", "--model", "model", "--src", "src.en", "--ref", "src.en", "--json")
     assert done.returncode == 0, done.stderr
