@@ -3,13 +3,16 @@
 
     python scripts/bench_decode.py --model RUN                                     # this machine's CPU
     python scripts/bench_decode.py --model RUN --against ENVIRONMENT/bin/python    # eole too, with the same weights
-    python scripts/bench_decode.py --model RUN --batches 64 --beams 5 --rounds 9
+    python scripts/bench_decode.py --model RUN --batches 64,0 --beams 5 --rounds 9
 
 Each engine is a process of its own that stays, and they take turns: a round of one, then of the next, one setting after
 the other, since on a shared machine only a ratio within a round means something. A round is text in and text out, the
 pieces made and put together again included: sentences sorted by length, longest first, and cut into batches of so many.
 All engines search alike: as many hypotheses as `--beams` says, the run's length penalty, at most 256 pieces. The
 first round of each setting is not counted. A large matrix product runs before every round.
+
+A batch of 0 stands for the whole file at once, which each engine cuts as it likes: ours as `nmt translate` does,
+CTranslate2 into 32 sentences for each core, which was its best (scripts/README.md). eole does not take part there.
 
 CTranslate2 needs `RUN/export/ctranslate2-float32` (`nmt export ctranslate2 --quantization float32`); others that lie
 beside it, such as ctranslate2-int8, take part too. Each export is called through CTranslate2's own Python API, and
@@ -75,11 +78,13 @@ def _through_engine(run: RunFolder, engine: Any) -> Search:
     return search
 
 
-def direct_search(run: RunFolder, export: Path, tokenizers: Tokenizers, threads: int) -> Search:
+def direct_search(
+    run: RunFolder, export: Path, tokenizers: Tokenizers, threads: int, workers: int = 1, max_batch_size: int = 0
+) -> Search:
     """CTranslate2's own Python API."""
     import ctranslate2
 
-    translator = ctranslate2.Translator(str(export), device="cpu", inter_threads=1, intra_threads=threads)
+    translator = ctranslate2.Translator(str(export), device="cpu", inter_threads=workers, intra_threads=threads)
     length_penalty = run.config().decoding.length_penalty
     src_pieces = tokenizers.src.pieces(range(tokenizers.src.vocab_size))
     ids = {piece: index for index, piece in enumerate(tokenizers.tgt.pieces(range(tokenizers.tgt.vocab_size)))}
@@ -88,7 +93,7 @@ def direct_search(run: RunFolder, export: Path, tokenizers: Tokenizers, threads:
         results = translator.translate_batch(
             [[src_pieces[index] for index in source] for source in sources],
             beam_size=beam_size, length_penalty=length_penalty, max_decoding_length=LONGEST,
-            max_input_length=0, disable_unk=True,
+            max_input_length=0, disable_unk=True, max_batch_size=max_batch_size,
         )  # fmt: skip
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
@@ -118,6 +123,33 @@ def eole_search(folder: Path, tokenizers: Tokenizers, threads: int) -> Search:
         return [[ids[piece] for piece in outputs[0].split()] for outputs in found]
 
     return search
+
+
+def file_translation(
+    name: str, run: RunFolder, tokenizers: Tokenizers, threads: int
+) -> Callable[[Sequence[str], int], list[str]]:
+    """Lines and the beam size -> their translations, all in one call."""
+    decoding = run.config().decoding.model_copy(update={"max_length": LONGEST})
+    if name.startswith("nmt, "):
+        import nmt
+
+        engine = name.removeprefix("nmt, ")
+        model = run.path if engine == "torch" else run.path / "export" / engine
+        translators: dict[int, nmt.Translator] = {}  # by beam size
+
+        def ours(lines: Sequence[str], beam_size: int) -> list[str]:
+            if beam_size not in translators:
+                search = decoding.model_copy(update={"beam_size": beam_size})
+                translators[beam_size] = nmt.load(model, device="cpu", decoding=search, engine=engine.split("-")[0])
+            return translators[beam_size].translate(lines)
+
+        return ours
+    search = direct_search(run, run.path / "export" / name, tokenizers, 1, workers=threads, max_batch_size=32)
+
+    def direct(lines: Sequence[str], beam_size: int) -> list[str]:
+        return [tokenizers.tgt.decode(ids) for ids in search(tokenizers.src.encode_lines(lines), beam_size)]
+
+    return direct
 
 
 def write_eole_model(run: RunFolder, folder: Path) -> None:
@@ -191,8 +223,15 @@ def work(args: argparse.Namespace) -> None:
     run = open_run(args.model)
     tokenizers = load_tokenizers(run.tokenizer)
     search = make_search(args.work, run, tokenizers, args.threads)
+    whole_file = None
     for request in map(json.loads, sys.stdin):
         lines, batch_size, beam_size = request["lines"], request["batch"], request["beam"]
+        if not batch_size:
+            whole_file = whole_file or file_translation(args.work, run, tokenizers, args.threads)
+            start = time.perf_counter()
+            texts = whole_file(lines, beam_size)
+            _answer(time.perf_counter() - start, [], texts, sum(map(len, tokenizers.tgt.encode_lines(texts))))
+            continue
         start = time.perf_counter()
         sources = tokenizers.src.encode_lines(lines)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
@@ -204,11 +243,14 @@ def work(args: argparse.Namespace) -> None:
             outputs.update(zip(batch, search([sources[index] for index in batch], beam_size), strict=True))
             of_batches.append(time.perf_counter() - before)
         texts = [tokenizers.tgt.decode(outputs[index]) for index in range(len(lines))]
-        seconds = time.perf_counter() - start
-        print(json.dumps({
-            "seconds": seconds, "batch_seconds": of_batches, "texts": texts, "tokens": sum(map(len, outputs.values())),
-            "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
-        }), flush=True)  # fmt: skip
+        _answer(time.perf_counter() - start, of_batches, texts, sum(map(len, outputs.values())))
+
+
+def _answer(seconds: float, of_batches: list[float], texts: list[str], tokens: int) -> None:
+    print(json.dumps({
+        "seconds": seconds, "batch_seconds": of_batches, "texts": texts, "tokens": tokens,
+        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+    }), flush=True)  # fmt: skip
 
 
 class Worker:
@@ -260,6 +302,8 @@ def measure(args: argparse.Namespace, run: RunFolder, names: Sequence[str], eole
             for number in range(args.rounds + 1):
                 peak = matmul_peak(torch.device("cpu"), torch.float32)
                 for name, worker in workers.items():
+                    if name == "eole" and not batch:
+                        continue
                     figures = worker.ask(request)
                     rows.append({"engine": name, "beam": beam, "batch": batch, "round": number,
                                  "sentences": len(request["lines"]), "peak_tflops": peak, **figures})  # fmt: skip
@@ -277,14 +321,15 @@ def _report(rows: Sequence[dict[str, Any]]) -> None:
         last = of_engine[-1]
         seconds = statistics.median(row["seconds"] for row in of_engine)
         cells = [
-            f"{last['batch']}, {last['beam']}",
+            f"{last['batch'] or 'file'}, {last['beam']}",
             name,
             f"{last['sentences'] / seconds:.1f}",
             f"{last['tokens'] / seconds:,.0f}",
         ]
         each = [1000 * one for row in of_engine for one in row["batch_seconds"]]
         cells.append(f"{statistics.median(each):.1f}" if last["batch"] == 1 else "")
-        against = counted.get("ctranslate2-float32", of_engine)
+        direct = name.removeprefix("nmt, ")
+        against = counted.get(direct if direct in counted else "ctranslate2-float32", of_engine)
         ratios = sorted(theirs["seconds"] / ours["seconds"] for ours, theirs in zip(of_engine, against, strict=True))
         cells.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
         pairs = zip(last["texts"], against[-1]["texts"], strict=True)
@@ -297,10 +342,12 @@ def _report(rows: Sequence[dict[str, Any]]) -> None:
 def cold_starts(run: RunFolder, rounds: int) -> dict[str, float]:
     """Seconds of whole processes, in turn; the median of each."""
     nmt = [sys.executable, "-m", "nmt"]
+    translate = [*nmt, "translate", "--model", str(run.path.resolve()), "hello world"]
+    engines = ["torch", "ctranslate2"] if any((run.path / "export").glob("ctranslate2-*")) else ["torch"]
     commands = {
         'python -c "import torch"': [sys.executable, "-c", "import torch"],
         "nmt --help": [*nmt, "--help"],
-        'nmt translate "hello world"': [*nmt, "translate", "--model", str(run.path), "hello world"],
+        **{f'nmt translate "hello world", {engine}': [*translate, "--engine", engine] for engine in engines},
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
@@ -341,7 +388,7 @@ def main() -> int:
     names = ["nmt, torch", *ours, *exports]
     if args.engines:
         names = [name for name in names if any(word in name for word in args.engines.split(","))]
-    print("| batch, beam | engine | sentences/s | tokens/s | one sentence, median ms | speed / ctranslate2-float32 "
+    print("| batch, beam | engine | sentences/s | tokens/s | one sentence, median ms | speed / called directly "
           "(least to most) | same output | memory, GB | matmul, GFLOP/s |\n" + "| --- " * 9 + "|",
           flush=True)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
