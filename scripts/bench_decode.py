@@ -328,8 +328,9 @@ def _report(rows: Sequence[dict[str, Any]]) -> None:
         ]
         each = [1000 * one for row in of_engine for one in row["batch_seconds"]]
         cells.append(f"{statistics.median(each):.1f}" if last["batch"] == 1 else "")
-        direct = name.removeprefix("nmt, ")
-        against = counted.get(direct if direct in counted else "ctranslate2-float32", of_engine)
+        against = counted.get("ctranslate2-float32", of_engine)
+        if name.startswith("nmt, "):
+            against = counted.get(name.removeprefix("nmt, "), against)
         ratios = sorted(theirs["seconds"] / ours["seconds"] for ours, theirs in zip(of_engine, against, strict=True))
         cells.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
         pairs = zip(last["texts"], against[-1]["texts"], strict=True)

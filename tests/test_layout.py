@@ -17,7 +17,7 @@ _IN_ORDER = """
     errors config config_file runs processes device distributed masks
     data.corpus data.hashes data.cleaning data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
-    models.interface models.dropout models.attention models.transformer models.ensemble models.factory
+    models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
     decoding.exported decoding.ctranslate2_engine decoding.engines decoding.alignment decoding.translator

@@ -20,6 +20,7 @@ from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
+from nmt.models.packed import pack_linear_maps
 from nmt.runs import RunFolder
 
 
@@ -73,13 +74,14 @@ class TorchEngine:
 
 def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
     """The run's best model, or the ensemble of several runs', on a device."""
-    models = [_load_model(run, tokenizers) for run in runs]
-    model = models[0] if len(models) == 1 else Ensemble(models)
+    models = [_load_model(run, tokenizers, choose_device(device)) for run in runs]
     keep_freed_memory()
-    return TorchEngine(model.to(choose_device(device)).eval())
+    return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
 
 
-def _load_model(run: RunFolder, tokenizers: Tokenizers) -> Seq2SeqModel:
+def _load_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device) -> Seq2SeqModel:
     model = build_model(run.config().model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     load_weights(model, run.model_file)
+    model.to(device).eval()
+    pack_linear_maps(model)
     return model

@@ -1,0 +1,68 @@
+"""Linear maps laid out for decoding: the same products, also where this torch cannot lay them out."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import nmt.models.packed
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import load_torch_engine
+from nmt.models.packed import PackedLinear, can_pack, pack_linear_maps
+from nmt.models.transformer import Transformer
+from nmt.runs import RunFolder
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 333])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_map_is_the_product_in_double_precision(rows: int, bias: bool) -> None:
+    linear = nn.Linear(24, 7, bias=bias)
+    x = torch.randn(rows, 3, 24)
+    expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
+    with torch.no_grad():
+        torch.testing.assert_close(PackedLinear(linear)(x).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_packed_model_decodes_as_it_did(small_model: Transformer) -> None:
+    """The packed one cannot fall back unnoticed: this torch, whose version is pinned, can pack."""
+    assert can_pack()
+    with torch.no_grad():
+        for name, parameter in small_model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()  # they begin as zeros
+    src_ids, src_mask = torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.bool)
+    tgt_in = torch.tensor([[1, 8, 9, 4]])
+    with torch.no_grad():
+        expected = small_model(src_ids, src_mask, tgt_in)
+        pack_linear_maps(small_model)
+        found = small_model(src_ids, src_mask, tgt_in)
+    assert not any(isinstance(module, nn.Linear) for module in small_model.modules())
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_in_bf16_is_left_alone(small_model: Transformer) -> None:
+    small_model.bfloat16()
+    pack_linear_maps(small_model)
+    assert not any(isinstance(module, PackedLinear) for module in small_model.modules())
+
+
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError, None])
+def test_without_the_operations_linear_maps_stay(
+    small_model: Transformer, monkeypatch: pytest.MonkeyPatch, error: type[Exception] | None
+) -> None:
+    def forward(self: PackedLinear, x: torch.Tensor) -> torch.Tensor:
+        if error:
+            raise error("no such operation")
+        return x.new_zeros(2, 3)  # or they have come to mean something else
+
+    monkeypatch.setattr(PackedLinear, "forward", forward)
+    monkeypatch.setattr(nmt.models.packed, "can_pack", can_pack.__wrapped__)
+    pack_linear_maps(small_model)
+    assert not any(isinstance(module, PackedLinear) for module in small_model.modules())
+
+
+def test_a_run_is_loaded_packed_on_a_cpu(in_solved: Path) -> None:
+    run = RunFolder(Path("runs/copy"))
+    engine = load_torch_engine([run], load_tokenizers(run.tokenizer), "cpu")
+    assert any(isinstance(module, PackedLinear) for module in engine._model.modules())
