@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -50,6 +50,9 @@ ModelsOption = Annotated[
 ]
 RunOption = Annotated[
     str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
+]
+PrecisionOption = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 is for GPUs. Default: the run's.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 EngineOption = Annotated[
@@ -140,6 +143,7 @@ def translate(
     ] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
+    precision: PrecisionOption = None,
     device: DeviceOption = "auto",
     devices: Annotated[
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
@@ -163,7 +167,7 @@ def translate(
         print(f"nmt: {output_file} is finished: it is there, and no part of it", file=sys.stderr)
         return
     runs = open_runs(models)
-    decoding = _search(runs[0].config().decoding, beam_size, length_penalty)
+    decoding = _search(runs[0].config().decoding, beam_size, length_penalty, precision)
     paths = [str(run.path) for run in runs]
     if devices:
         from nmt.decoding.devices import ParallelTranslator
@@ -194,6 +198,7 @@ def evaluate(
     tgt_lang: Annotated[str | None, typer.Option(help="The references' language, where it is not known.")] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
+    precision: PrecisionOption = None,
     device: DeviceOption = "auto",
     engine: EngineOption = "auto",
     as_json: JsonOption = False,
@@ -222,7 +227,7 @@ def evaluate(
     if not test_sets:
         raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
     metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
-    decoding = _search(config.decoding, beam_size, length_penalty)
+    decoding = _search(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device, engine):
         _print_evaluation(name, evaluation, as_json)
 
@@ -305,8 +310,10 @@ def _configured_run(
     return load_config(path, overrides or ()), run_named(name or path.stem)
 
 
-def _search(decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None) -> DecodingConfig:
-    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+def _search(
+    decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None, precision: str | None
+) -> DecodingConfig:
+    given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
     return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})
 
 

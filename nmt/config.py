@@ -379,6 +379,9 @@ class DecodingConfig(Section):
     lower_capitals: bool = False
     """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
     vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of PyTorch's weights and products: half of it takes half of the memory, and less time where a device has
+    instructions for it; fp16 is for GPUs. An export for CTranslate2 has a quantization instead."""
     batch_tokens: PositiveInt = 2048
     """Padded source positions that are translated at once; changes speed and memory alone."""
 

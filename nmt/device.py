@@ -28,13 +28,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The type of the matrix products under `training.precision`: `auto` is bf16 on a GPU that has it."""
+def choose_dtype(precision: str, device: torch.device, key: str = "training.precision") -> torch.dtype:
+    """The type of the matrix products under a precision: `auto` is bf16 on a GPU that has it.
+
+    Raises `ConfigError` for what the device cannot do; `key` says where it was asked for.
+    """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if has_bf16 else torch.float32
     if precision == "fp16" and device.type == "cpu":
-        raise ConfigError("training.precision: fp16 is for GPUs; use auto, fp32 or bf16 on the CPU")
+        raise ConfigError(f"{key}: fp16 is for GPUs; use fp32 or bf16 on the CPU")
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 

@@ -377,7 +377,9 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
     export_ctranslate2(run, "float32", device="cpu")
     taken: list[str] = []
 
-    def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
+    def load_torch_engine(
+        runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, precision: str
+    ) -> TorchEngine:
         taken.append(device)
         return TorchEngine(random_model(run.config().model, tokenizers))
 

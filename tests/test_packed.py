@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import Cli
 from torch import nn
 
 import nmt.models.packed
@@ -66,3 +67,16 @@ def test_a_run_is_loaded_packed_on_a_cpu(in_solved: Path) -> None:
     run = RunFolder(Path("runs/copy"))
     engine = load_torch_engine([run], load_tokenizers(run.tokenizer), "cpu")
     assert any(isinstance(module, PackedLinear) for module in engine._model.modules())
+
+
+def test_half_precision_translates_much_the_same(in_solved: Path, cli: Cli) -> None:
+    code, out, _ = cli("translate", "--precision", "bf16", "--input", "test.en")
+    assert code == 0
+    _, straight, _ = cli("translate", "--input", "test.en")
+    same = [one == other for one, other in zip(out.splitlines(), straight.splitlines(), strict=True)]
+    assert sum(same) > 0.9 * len(same)
+    run = RunFolder(Path("runs/copy"))
+    engine = load_torch_engine([run], load_tokenizers(run.tokenizer), "cpu", "bf16")
+    assert {value.dtype for value in engine._model.state_dict().values()} == {torch.bfloat16}
+    code, _, err = cli("translate", "--precision", "fp16", "--device", "cpu", "1 2 3")
+    assert (code, err) == (2, "nmt: decoding.precision: fp16 is for GPUs; use fp32 or bf16 on the CPU\n")

@@ -34,12 +34,18 @@ class Engine(Protocol):
 
 
 def load_engine(
-    runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, engine: str = "auto", alignments: bool = False
+    runs: Sequence[RunFolder],
+    tokenizers: Tokenizers,
+    device: str,
+    engine: str = "auto",
+    alignments: bool = False,
+    precision: str = "fp32",
 ) -> Engine:
     """The engine for a run, for an export, or for several runs as an ensemble.
 
     `torch` and `ctranslate2` are taken at their word, or `RunError` says what is missing. `auto` is CTranslate2 for an
     export, and for a run on a CPU with a fresh export, if CTranslate2 can do what is asked for; otherwise PyTorch.
+    The precision is PyTorch's; an export has its own.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
@@ -48,7 +54,7 @@ def load_engine(
         return load_ctranslate2_engine(export, tokenizers, device)
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
 
-    return load_torch_engine(runs, tokenizers, device)
+    return load_torch_engine(runs, tokenizers, device, precision)
 
 
 def _export(runs: Sequence[RunFolder], device: str, engine: str, alignments: bool) -> RunFolder | None:

@@ -15,7 +15,7 @@ from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.device import choose_device, keep_freed_memory
+from nmt.device import choose_device, choose_dtype, keep_freed_memory
 from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
@@ -72,16 +72,20 @@ class TorchEngine:
         return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
 
 
-def load_torch_engine(runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str) -> TorchEngine:
-    """The run's best model, or the ensemble of several runs', on a device."""
-    models = [_load_model(run, tokenizers, choose_device(device)) for run in runs]
+def load_torch_engine(
+    runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, precision: str = "fp32"
+) -> TorchEngine:
+    """The run's best model, or the ensemble of several runs', on a device; `ConfigError` as `choose_dtype`."""
+    chosen = choose_device(device)
+    dtype = choose_dtype(precision, chosen, "decoding.precision")
+    models = [_load_model(run, tokenizers, chosen, dtype) for run in runs]
     keep_freed_memory()
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
 
 
-def _load_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device) -> Seq2SeqModel:
+def _load_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype) -> Seq2SeqModel:
     model = build_model(run.config().model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     load_weights(model, run.model_file)
-    model.to(device).eval()
+    model.to(device, dtype).eval()
     pack_linear_maps(model)
     return model

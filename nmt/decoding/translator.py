@@ -167,7 +167,7 @@ def load(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    loaded = load_engine(runs, tokenizers, device, engine, alignments)
+    loaded = load_engine(runs, tokenizers, device, engine, alignments, decoding.precision)
     word_aligner = None
     if alignments:
         from nmt.decoding.alignment import Aligner, WordAligner  # numpy, too, is loaded when it is first needed
