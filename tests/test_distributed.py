@@ -162,6 +162,7 @@ def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task
         assert ours.isfinite().all()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_fewer_and_with_more_processes(copy_task: Path) -> None:
     settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 lies inside the second epoch
     first_half = "training.max_steps=12"
@@ -227,6 +228,7 @@ def test_torchrun_hands_a_signal_on(copy_task: Path) -> None:
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.slow
 def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: Path) -> None:
     run = trained_by_two(
         "patience", "training.batches_per_update=2", "training.max_steps=1000", "training.validate_every=2",

@@ -239,6 +239,7 @@ def random_digits(count: int, longest: int = 8) -> list[str]:
     return [" ".join(draw.choices("0123456789", k=draw.randint(1, longest))) for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_translation_goes_on(in_solved: Path, tmp_path: Path, cli: Cli, number: int) -> None:
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -318,6 +319,7 @@ def test_two_devices_give_what_one_gives(in_solved: Path, tmp_path: Path, cli: C
         assert f"nmt: line {line}: " in shared.stderr
 
 
+@pytest.mark.slow
 def test_a_device_that_dies_is_one_message(in_solved: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("1 2 3 4 5 6\n" * 50_000)
     command = [*NMT, "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "o"), "--devices", "cpu,cpu"]
