@@ -349,6 +349,8 @@ from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.translator import Translator
 
 class Copying:
+    batches_at_once = 1
+
     def search(self, sources, decoding):
         return [[Hypothesis(tuple(ids), -1.0, -1.0)] for ids in sources]
 

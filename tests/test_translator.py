@@ -28,6 +28,9 @@ WORDS = [f"w{number}" for number in range(500)]
 class ReversingEngine:
     """Its best hypothesis is the source backwards, its second the source; remembers what it was given."""
 
+    name = "reversing"
+    batches_at_once = 1
+
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
 
@@ -97,7 +100,7 @@ def test_an_over_long_line_is_cut_and_named_and_not_dropped(caplog: pytest.LogCa
 
 
 def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() -> None:
-    class Special:
+    class Special(ReversingEngine):
         def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
             return [[Hypothesis((1, 4, 3, 5, 2, 0), -1.0, -1.0), Hypothesis((6,), -2.0, -2.0)] for _ in sources]
 
@@ -105,7 +108,7 @@ def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() 
 
 
 def test_the_engine_is_given_the_decoding_settings() -> None:
-    class Settings:
+    class Settings(ReversingEngine):
         def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
             return [[Hypothesis((decoding.beam_size + 4,), -1.0, -1.0)] for _ in sources]
 
@@ -139,7 +142,7 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     line_end = pieces.index("<0x0A>")
 
-    class Engine:
+    class Engine(ReversingEngine):
         def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
             return [[Hypothesis((*ids, line_end, line_end, *ids), -1.0, -1.0)] for ids in sources]
 
@@ -166,6 +169,15 @@ def test_a_stream_holds_one_block_at_a_time_and_numbers_its_lines(caplog: pytest
         assert taken == number + 1
     assert [translation.num_tokens for translation in stream] == [2, 0, 3, 2, 0, 1]
     assert "line 112: 4 pieces" in caplog.text
+
+
+def test_an_engine_is_given_as_many_batches_at_once_as_it_likes() -> None:
+    """Two words and `</s>`: one line fits 4 tokens, and four fit three times as many."""
+    for at_once, sizes in ((1, [1] * 6), (3, [4, 2])):
+        engine = ReversingEngine()
+        engine.batches_at_once = at_once
+        assert make_translator(engine, batch_tokens=4).translate(["w1 w2"] * 6) == ["w2 w1"] * 6
+        assert [len(batch) for batch in engine.batches] == sizes
 
 
 def test_a_translation_comes_out_once_it_and_all_before_it_are_done() -> None:

@@ -18,6 +18,7 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, MissingExtraError, RunError
+from nmt.processes import available_cores
 from nmt.runs import RunFolder
 
 # On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
@@ -157,4 +158,4 @@ def _cores() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cores()

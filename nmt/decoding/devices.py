@@ -21,7 +21,8 @@ class ParallelTranslator:
     def __init__(
         self, models: Sequence[str], devices: Sequence[str], decoding: DecodingConfig, alignments: bool, engine: str
     ) -> None:
-        settings = [[models, device, decoding.model_dump_json(), alignments, engine] for device in devices]
+        search = decoding.model_dump_json()
+        settings = [[number, models, device, search, alignments, engine] for number, device in enumerate(devices)]
         threads = str(max(1, available_cores() // len(devices)))
         self._workers = Workers("nmt.decoding.devices", settings, {"OMP_NUM_THREADS": threads})
 
@@ -53,10 +54,12 @@ def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
 
 def serve(settings: str) -> None:
     """What a process does: translate each block that it is sent."""
-    models, device, decoding, alignments, engine = json.loads(settings)
+    number, models, device, decoding, alignments, engine = json.loads(settings)
 
     def prepare() -> Answer:
         logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+        if number == 0:  # the others take the same engine, and need not say so again
+            logging.getLogger("nmt").setLevel(logging.INFO)
         search = DecodingConfig.model_validate_json(decoding)
         translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
 

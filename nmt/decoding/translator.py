@@ -42,11 +42,10 @@ class Translator:
         engine: Engine,
         decoding: DecodingConfig,
         max_src_length: int,
-        batches_at_once: int = 1,
         word_aligner: "WordAligner | None" = None,
     ) -> None:
         self._tokenizers = tokenizers
-        self._positions_at_once = decoding.batch_tokens * batches_at_once
+        self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
         self._engine = engine
         self._decoding = decoding
         self._max_src_length = max_src_length
@@ -175,4 +174,4 @@ def load(
         assert isinstance(loaded, Aligner)
         word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, loaded.batches_at_once, word_aligner)
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner)
