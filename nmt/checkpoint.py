@@ -1,7 +1,13 @@
-"""Weights and training state on disk: safetensors and JSON, nothing that is unpickled."""
+"""Weights and training state on disk: safetensors and JSON, nothing that is unpickled.
+
+Every file carries a checksum of what it holds, and a checkpoint's progress.json names the others with theirs and
+their sizes. What does not hold what was written is named, and never used.
+"""
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,11 +15,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from nmt.errors import RunError
-from nmt.runs import read_json, replacing, write_json
+from nmt.runs import read_json, replacing, write_bytes
+
+FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be gone on from
 
 
 @dataclasses.dataclass
@@ -36,8 +44,16 @@ class Progress:
     validations_since_best: int = 0
     validations: list[int] = dataclasses.field(default_factory=list)
     """The steps of the last validations, of whose checkpoints `training.average_last` will need the weights."""
+    validated_step: int = 0
+    """The step of the last validation."""
     corpus_key: str = ""
     """The encoded corpus that the plan is made for."""
+    interval: list[float] = dataclasses.field(default_factory=list)
+    """Sums since the last line of the log, as `Interval.state` gives them."""
+    lowest_loss: float | None = None
+    """Of the intervals so far."""
+    skipped_in_row: int = 0
+    """The last so many updates were skipped."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -48,7 +64,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors by name."""
     with replacing(path) as temporary:
-        save_file(dict(weights), temporary, metadata={"format": "pt"})
+        _write(weights, temporary)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -71,13 +87,18 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
             of_file = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
             shapes = shapes or of_file
             _check_alike(path, of_file, shapes)
-        for name, shape in (shapes or {}).items():
+        checksums = {path: _Checksum() for path in files}
+        for name, shape in sorted((shapes or {}).items()):
             total = torch.zeros(shape, dtype=torch.float64)
-            for file in opened.values():
-                total += file.get_tensor(name)
+            for path, file in opened.items():
+                value = file.get_tensor(name)
+                checksums[path].add(name, value)
+                total += value
             if current is not None:
                 total += current[name].cpu()
             means[name] = (total / (len(files) + (current is not None))).float()
+        for path, file in opened.items():
+            _check_sum(path, file, checksums[path])
     return means
 
 
@@ -95,16 +116,33 @@ def save_checkpoint(
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
+    parts = {"model": weights_of(model), "state": state} | ({} if average is None else {"average": average})
     with replacing(folder) as temporary:
         temporary.mkdir(parents=True)
-        save_file(weights_of(model), temporary / "model.safetensors", metadata={"format": "pt"})
-        save_file(state, temporary / "state.safetensors")
-        if average is not None:
-            save_file(dict(average), temporary / "average.safetensors", metadata={"format": "pt"})
-        write_json(
-            temporary / "progress.json",
-            {"progress": dataclasses.asdict(progress), "scaler": scaler.state_dict()},
-        )
+        files = {f"{name}.safetensors": _write(tensors, temporary / f"{name}.safetensors")
+                 for name, tensors in parts.items()}  # fmt: skip
+        write_bytes(temporary / "progress.json", _described(progress, scaler, files))
+
+
+def replace_progress(folder: Path, progress: Progress, scaler: torch.amp.GradScaler) -> None:
+    """Say anew how far a training is that has saved the same weights at the same step to `folder`."""
+    with replacing(folder / "progress.json") as temporary:
+        write_bytes(temporary, _described(progress, scaler, _description(folder).files))
+
+
+def _described(progress: Progress, scaler: torch.amp.GradScaler, files: dict[str, Any]) -> bytes:
+    """The content of a progress.json, its own checksum included."""
+    content = {
+        "format": FORMAT,
+        "progress": dataclasses.asdict(progress),
+        "scaler": scaler.state_dict(),
+        "files": files,
+    }
+    return (json.dumps({**content, "sha256": _sum_of_json(content)}, indent=2) + "\n").encode()
+
+
+def _sum_of_json(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def load_checkpoint(
@@ -114,7 +152,11 @@ def load_checkpoint(
     scaler: torch.amp.GradScaler,
     average: Mapping[str, Tensor] | None = None,
 ) -> Progress:
-    """Bring model, optimizer, loss scale and `average`, if there is one, back to where `folder` was saved."""
+    """Bring model, optimizer, loss scale and `average`, if there is one, back to where `folder` was saved.
+
+    Raises `RunError` if one of its files is missing, damaged or not this model's.
+    """
+    description = _description(folder)
     load_weights(model, folder / "model.safetensors")
     if average is not None:
         _read_into(average, folder / "average.safetensors")
@@ -126,13 +168,63 @@ def load_checkpoint(
             for key, value in state.items()
             if key.startswith(prefix)
         }
-    scaler.load_state_dict(read_json(folder / "progress.json")["scaler"])
-    return read_progress(folder)
+    scaler.load_state_dict(description.scaler)
+    return description.progress
+
+
+def check_checkpoint(folder: Path) -> Progress:
+    """Read all of a checkpoint's files; `RunError`, naming the one, if it does not hold what was written."""
+    description = _description(folder)
+    for name, described in description.files.items():
+        path = folder / name
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read: {error.strerror}") from None
+        if size != described["size"]:
+            raise RunError(f"{path}: damaged: it has {size:,} bytes instead of {described['size']:,}")
+        with _open(path) as file:
+            checksum = _Checksum()
+            for tensor in sorted(file.keys()):
+                checksum.add(tensor, file.get_tensor(tensor))
+        if checksum.hexdigest() != described["sha256"]:
+            raise RunError(f"{path}: damaged: it does not hold what was written")
+    return description.progress
 
 
 def read_progress(folder: Path) -> Progress:
-    """How far the training was when a checkpoint was saved."""
-    return Progress(**read_json(folder / "progress.json")["progress"])
+    """How far the training was when a checkpoint was saved; `RunError` if that is damaged or another version's."""
+    return _description(folder).progress
+
+
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """What a progress.json holds."""
+
+    progress: Progress
+    scaler: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+
+
+def _description(folder: Path) -> _Description:
+    path = folder / "progress.json"
+    content = read_json(path)
+    checksum = content.pop("sha256", None) if isinstance(content, dict) else None
+    if checksum is None:
+        raise RunError(f"{path}: damaged, or saved by an earlier version of nmt, which alone can go on from it")
+    if checksum != _sum_of_json(content):
+        raise RunError(f"{path}: damaged: it does not hold what was written")
+    if content.pop("format", None) != FORMAT:
+        raise RunError(f"{path}: saved by another version of nmt, which alone can go on from it")
+    try:
+        description = _Description(Progress(**content.pop("progress")), **content)
+        files = description.files.items()
+        is_inside = all(Path(name).name == name and of["size"] and of["sha256"] for name, of in files)
+    except (AttributeError, KeyError, TypeError):
+        is_inside = False
+    if not is_inside:
+        raise RunError(f"{path}: does not describe a checkpoint")
+    return description
 
 
 def checkpoint_steps(checkpoints: Path) -> list[int]:
@@ -165,19 +257,55 @@ def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mappi
         raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit")
 
 
+class _Checksum:
+    """SHA-256 of tensors: of each one's name, type, shape and bytes, in the order of the names."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Take in the next one."""
+        flat = tensor.detach().cpu().contiguous().flatten()
+        self._digest.update(f"{name} {flat.dtype} {tuple(tensor.shape)}\n".encode())
+        self._digest.update(flat.view(torch.uint8).numpy().data)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
+    """Write a file of tensors, its checksum in its header; returns what progress.json says of it."""
+    checksum = _Checksum()
+    for name in sorted(tensors):
+        checksum.add(name, tensors[name])
+    metadata = {"format": "pt", "sha256": checksum.hexdigest()}
+    data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
+    write_bytes(path, data)
+    return {"size": len(data), "sha256": metadata["sha256"]}
+
+
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
     """A file of tensors, to be read one by one."""
     try:
-        file = safe_open(path, framework="pt")
+        with safe_open(path, framework="pt") as file:
+            yield file
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
-    with file:
-        yield file
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
+    tensors, checksum = {}, _Checksum()
+    with _open(path) as file:
+        for name in sorted(file.keys()):
+            tensors[name] = file.get_tensor(name)
+            checksum.add(name, tensors[name])
+        _check_sum(path, file, checksum)
+    return tensors
+
+
+def _check_sum(path: Path, file: Any, checksum: _Checksum) -> None:
+    """`RunError` if an open file of tensors says that it holds others; one that another program wrote says nothing."""
+    stated = (file.metadata() or {}).get("sha256")
+    if stated is not None and stated != checksum.hexdigest():
+        raise RunError(f"{path}: damaged: it does not hold what was written")

@@ -314,12 +314,17 @@ class TrainingConfig(Section):
     """Of everything random."""
     validate_every: PositiveInt = 500
     """Updates between validations; each one is followed by a checkpoint."""
+    save_every_minutes: Annotated[float, Field(gt=0)] | None = None
+    """Save a checkpoint, too, whenever so many minutes have passed since the last one: for machines that may be taken
+    away at any time; `null`: at validations alone."""
     log_every: PositiveInt = 50
     """Updates between two lines of the log."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
     """What of a validation decides which model is the best, and stops the training early."""
     patience: PositiveInt | None = None
     """Stop after this many validations in a row without a better `best_metric`; `null`: never."""
+    max_skipped_updates: PositiveInt = 20
+    """An update whose gradient is not finite is skipped; after so many in a row the training ends, and says why."""
     keep_checkpoints: PositiveInt = 2
     """How many of the last checkpoints stay on disk, beside the best and those that `average_last` needs."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -1,19 +1,23 @@
-"""The run folder: its paths, the latest run, and the one place that writes files.
+"""The run folder: its paths, the latest run, its lock, and the one place that writes files.
 
 Everything except metrics.jsonl, which is appended to, is written to a temporary name beside its
 place, flushed to the disk, then renamed: whoever is killed at any instant leaves the old file or the
-new one, never half of one.
+new one, never half of one. A disk is changed by `write_bytes`, `append`, `flush_one` and `rename` alone;
+the tests have each call of each of them fail.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nmt.config import Config
 from nmt.config_file import load_config
@@ -22,12 +26,39 @@ from nmt.errors import RunError
 RUNS = Path("runs")
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that nobody else knows yet, in a folder that `replacing` gave."""
+    with path.open("wb") as file:
+        file.write(data)
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line to a file; of a write that fails, a part may stay."""
+    with path.open("ab") as file:
+        file.write(f"{line}\n".encode())
+
+
+def flush_one(path: Path) -> None:
+    """See to it that a file's content, or a folder's list of names, is on the disk."""
+    if os.name != "nt":  # Windows opens no folders and flushes on close
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def rename(path: Path, to: Path) -> None:
+    """Give a file or a folder another name; a file that has that name is replaced, at once."""
+    path.replace(to)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well.
 
-    Replacing a folder takes two renames; a kill between them leaves the old one beside, as `.NAME.*/old`.
-    Nothing replaces a checkpoint: each has a name of its own.
+    Replacing a folder takes two renames; a kill between them leaves the old one beside, as `.NAME.*/old`, from where
+    `remove_leftovers` fetches it. Nothing replaces a checkpoint: each has a name of its own.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -36,19 +67,19 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         flush(temporary)
         if temporary.is_dir() and path.exists():  # a folder cannot be renamed onto another
-            path.rename(old)
-        temporary.replace(path)
-        _flush_one(path.parent)
+            rename(path, old)
+        rename(temporary, path)
+        flush_one(path.parent)
     finally:
         if old.exists() and not path.exists():
-            old.rename(path)
+            rename(old, path)
         shutil.rmtree(holder, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace the file's content."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_bytes(temporary, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -67,17 +98,8 @@ def read_json(path: Path) -> Any:
 def flush(path: Path) -> None:
     """See to it that a file, or a folder with all in it, is on the disk."""
     for inner in path.rglob("*") if path.is_dir() else ():
-        _flush_one(inner)
-    _flush_one(path)
-
-
-def _flush_one(path: Path) -> None:
-    if os.name != "nt":  # Windows opens no folders and flushes on close
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_one(inner)
+    flush_one(path)
 
 
 class RunFolder:
@@ -94,6 +116,8 @@ class RunFolder:
         self.evaluation = path / "evaluation"
         self.exports = path / "export"
         self.export_file = path / "export.json"
+        self.diagnosis_file = path / "diagnosis.json"
+        self.lock_file = path / "training.lock"
 
     def exists(self) -> bool:
         """Whether a training has begun here."""
@@ -111,10 +135,37 @@ class RunFolder:
         """Make this the run that commands without `--model` take."""
         write_text(self.path.parent / "latest", self.name + "\n")
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[str]:
+        """Keep other processes from training here for the length of the block.
+
+        Gives who else began such a block and vanished in it, killed or with the whole machine; '' if nobody did.
+        Raises `RunError` if another process is in one now.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.lock_file.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            before = file.read().strip()
+            if not _lock(file):
+                raise RunError(f"{self.path}: is being trained ({before}); wait for that, or take another --name")
+            file.truncate(0)
+            began = time.strftime("%Y-%m-%d %H:%M:%S")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, begun {began}\n")
+            file.flush()
+            try:
+                yield before
+            finally:
+                self.lock_file.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()  # if nothing came of it
+
     def remove_leftovers(self) -> None:
-        """Clear away what a kill left half written; only for the one process that trains here."""
+        """Clear away what a kill left half written, and fetch back what it left aside; only under the lock."""
         for folder in (self.path, self.checkpoints):
             for leftover in folder.glob(".*"):
+                name = leftover.name[1:].rpartition(".")[0]
+                if (leftover / "old").exists() and name and not (folder / name).exists():
+                    rename(leftover / "old", folder / name)
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def set_aside(self) -> Path:
@@ -122,8 +173,24 @@ class RunFolder:
         number = 1
         while (target := self.path.with_name(f"{self.name}.old{number}")).exists():
             number += 1
-        self.path.rename(target)
+        rename(self.path, target)
         return target
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock an open file for this process, which is for as long as it lives; False if another one has it.
+
+    POSIX's locks are not those of processes that are forked off, and go with the process however it ends.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)  # some network file systems know no locks
+    return True
 
 
 def run_named(name: str) -> RunFolder:

@@ -1,7 +1,6 @@
-"""What may end a training from outside: signals, a full disk, no more memory."""
+"""What may end a training from outside: signals, a disk that cannot be written, no more memory."""
 
 import contextlib
-import errno
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -13,9 +12,16 @@ from nmt.errors import NmtError, TrainingError
 from nmt.runs import RunFolder
 
 
+# The first one of these that came is the reason why a training stops.
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+
+
 @contextlib.contextmanager
 def collected_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM so that the update under way ends and is saved; a second one ends at once."""
+    """Collect SIGINT, SIGTERM and SIGHUP (a terminal that is closed), so that the update under way ends and is saved.
+
+    A second one ends at once. One that is ignored (by nohup) stays so.
+    """
     received: list[int] = []
     old: dict[signal.Signals, Any] = {}
 
@@ -24,7 +30,9 @@ def collected_signals() -> Iterator[list[int]]:
         for name, handler in old.items():
             signal.signal(name, handler)
 
-    old.update({name: signal.signal(name, receive) for name in (signal.SIGINT, signal.SIGTERM)})
+    for name in SIGNALS:
+        if signal.getsignal(name) != signal.SIG_IGN:
+            old[name] = signal.signal(name, receive)
     try:
         yield received
     finally:
@@ -34,16 +42,21 @@ def collected_signals() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def plain_messages(run: RunFolder) -> Iterator[None]:
-    """Turn a full disk or memory into one line; the last checkpoint is untouched by either."""
-    hint = f"the last checkpoint in {run.path} is whole, and the same command goes on from it"
+    """Turn a disk that cannot be written, or memory that is full, into one line.
+
+    The last checkpoint is untouched by either.
+    """
+    hint = f"what {run.path} holds is whole, and the same command goes on from its last checkpoint"
     try:
         yield
     except NmtError:
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise TrainingError(f"the disk is full ({error}); {hint}") from None
+        where = f"{error.filename}: " if error.filename else f"{run.path}: "
+        raise TrainingError(
+            f"{where}cannot be written: {error.strerror or error}; make room, or see to it that the folder may be "
+            f"written; {hint}"
+        ) from None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

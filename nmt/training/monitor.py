@@ -1,9 +1,11 @@
 """What a training tells while it runs: a progress bar or plain lines, and metrics.jsonl."""
 
+import contextlib
 import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nmt.distributed import ALONE, Ranks
-from nmt.runs import write_text
+from nmt.runs import append, flush_one, write_text
+from nmt.training.watching import Skipped
 
 
 class Monitor:
@@ -43,15 +46,17 @@ class Monitor:
         """One line for people."""
         if self._silent:
             return
-        if self._bar is None:
-            print(message, file=sys.stderr, flush=True)
-        else:
-            self._bar.write(message, file=sys.stderr)
+        with contextlib.suppress(OSError):  # a terminal that was closed, a pipe that nobody reads: train on
+            if self._bar is None:
+                print(message, file=sys.stderr, flush=True)
+            else:
+                self._bar.write(message, file=sys.stderr)
 
     def advance(self) -> None:
         """One update more."""
         if self._bar is not None:
-            self._bar.update()
+            with contextlib.suppress(OSError):
+                self._bar.update()
 
     def interval(self, record: dict[str, Any], time_left: str) -> None:
         """The means of the updates since the last interval."""
@@ -67,7 +72,8 @@ class Monitor:
         else:
             if self._bar.total is None:  # else the bar tells itself
                 shown["left"] = time_left
-            self._bar.set_postfix(shown)
+            with contextlib.suppress(OSError):
+                self._bar.set_postfix(shown)
 
     def validation(self, record: dict[str, Any], is_best: bool) -> None:
         """The result of a validation."""
@@ -79,17 +85,28 @@ class Monitor:
         )
         self.say(f"step {record['step']:,}  validation: {values}{'  (best so far)' if is_best else ''}")
 
+    def skipped(self, skipped: Skipped, is_usual: bool) -> None:
+        """An update that was skipped; where that `is_usual` (fp16 finds its scale so), it is not told to people."""
+        self._append({"kind": "skipped", **dataclasses.asdict(skipped)})
+        if not is_usual:
+            self.say(str(skipped))
+
+    def flush(self) -> None:
+        """See to it that all records are on the disk: a checkpoint that comes after them has them all before it."""
+        if not self._silent and self._metrics_file.exists():
+            flush_one(self._metrics_file)
+
     def close(self) -> None:
         """Leave the bar as it stands."""
         if self._bar is not None:
-            self._bar.close()
+            with contextlib.suppress(OSError):
+                self._bar.close()
             self._bar = None
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._silent:
             return
-        with self._metrics_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append(self._metrics_file, json.dumps(record))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +164,21 @@ class Interval:
     def seconds(self) -> float:
         """Time since the last reading."""
         return time.perf_counter() - self._start
+
+    def state(self) -> list[float]:
+        """All sums so far, of all processes together, for a checkpoint: a line of the log may stand on both sides."""
+        smoothed, cross_entropy, *shared = self._sums.tolist()
+        return [*self._ranks.sum([smoothed, cross_entropy]), *shared, self._tokens, self.updates, self.seconds()]
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Go on from what `state` gave."""
+        if state:
+            *sums, tokens, updates, seconds = state
+            if not self._ranks.is_main:
+                sums[:2] = [0.0, 0.0]
+            self._sums = torch.tensor(sums, device=self._device)
+            self._tokens, self.updates = int(tokens), int(updates)
+            self._start = time.perf_counter() - seconds
 
     def read(self) -> IntervalMeans:
         """Means since the last reading: waits for the device, once, and for the other processes."""

@@ -1,20 +1,75 @@
-"""What a run that goes on must have in common with the one that was begun."""
+"""Where a training begins: anew, or at the newest checkpoint that is whole; and what may be different by then."""
 
+from collections.abc import Callable, Iterator
+
+from nmt.checkpoint import check_checkpoint, checkpoint_steps, read_progress
 from nmt.config import Config
 from nmt.errors import RunError
-from nmt.runs import RunFolder
+from nmt.runs import RunFolder, rename
 from nmt.training.memory import found_before
+from nmt.training.stopping import stop_reason, to_go_on
 
 # What a resumed run may change: nothing that the weights so far, or the moving average of them, hang on.
 FREE_TO_CHANGE = {
     "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
     "training": {
-        "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile",
-        "validate_every", "log_every", "patience", "keep_checkpoints", "average_last",
+        "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
+        "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last",
     },
     "decoding": {"*"},
     "evaluation": {"*"},
 }  # fmt: skip
+
+
+def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[str], None]) -> int | None:
+    """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished.
+
+    A checkpoint that is damaged is named and renamed, and the one before it taken. Raises `RunError` if the run
+    cannot go on with `config`, or there is none to go on with and `mode` is `resume`.
+    """
+    steps = checkpoint_steps(run.checkpoints)
+    if mode == "resume" and not steps:
+        raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
+    if not steps:
+        if run.model_file.exists() and not run.metrics_file.exists():  # an average, or a copy
+            raise RunError(
+                f"{run.path}: holds a model and no training to go on with, and a new one would replace the model; "
+                f"{beside_or_afresh(run)}"
+            )
+        run.remove_leftovers()
+        return 0
+    changed = check_same(run.config(), as_begun(config, run), run)
+    step = _newest_whole(run, steps, say)
+    progress = read_progress(run.checkpoints / str(step))
+    reason = stop_reason(progress, config.training)
+    if reason and progress.validated_step == step:
+        run.remember_as_latest()
+        say(
+            f"{run.path}: this run is finished ({reason}); to go on: the same command with "
+            f"{to_go_on(progress, config.training)}; to start over: with --fresh, which sets this run aside"
+        )
+        return None
+    for line in changed:
+        say(f"changed: {line}")
+    run.remove_leftovers()
+    return step
+
+
+def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> int:
+    """The newest checkpoint that holds what was written."""
+    damages = []
+    for step in reversed(steps):
+        try:
+            check_checkpoint(run.checkpoints / str(step))
+        except RunError as error:
+            damages.append(str(error))
+            continue
+        for damaged, damage in zip(reversed(steps), damages, strict=False):
+            aside = run.checkpoints / f"{damaged}.damaged"
+            say(f"{damage}; going on from the checkpoint before it, and this one is {aside} now")
+            rename(run.checkpoints / str(damaged), aside)
+        return step
+    raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
 
 
 def as_begun(config: Config, run: RunFolder) -> Config:
@@ -24,25 +79,45 @@ def as_begun(config: Config, run: RunFolder) -> Config:
     return config.model_copy(update={"training": found_before(config.training, run.config().training)})
 
 
-def check_same(old: Config, new: Config, run: RunFolder) -> None:
-    """`RunError` if a run is to go on with settings that its weights so far were not made with."""
-    asked = new.model_dump()
+def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
+    """What is different from when a run was begun, a line each.
+
+    `RunError` if it is to go on with settings that its weights so far were not made with.
+    """
+    changed, refused = [], []
+    for key, of_old, of_new in _differences(old, new):
+        section, _, field = key.partition(".")
+        free = FREE_TO_CHANGE.get(section, set())
+        if free & {field, "*"}:
+            changed.append(f"{key}: {of_old} -> {of_new}")
+        else:
+            refused.append(f"{key}: {of_old}, not {of_new}")
+    if refused:
+        raise RunError(
+            "\n  ".join([f"{run.path}: this run was begun with other settings, which its weights hang on:", *refused])
+            + f"\nset them back, or {beside_or_afresh(run)}"
+        )
+    return changed
+
+
+def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
+    """Key, old and new value of all that differs."""
+    asked = new.model_dump(mode="json")
+    for section, fields in old.model_dump(mode="json").items():
+        for field, old_value in fields.items():
+            if old_value != asked[section][field]:
+                yield f"{section}.{field}", old_value, asked[section][field]
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
-        raise RunError(
-            f"{run.path}: this run was begun with the weights {_listed(weights[0])} of data.train, not "
-            f"{_listed(weights[1])}; set them back, start over with --fresh, or take another --name"
-        )
-    for section, fields in old.model_dump().items():
-        free = FREE_TO_CHANGE.get(section, set())
-        for field, old_value in fields.items():
-            new_value = asked[section][field]
-            if old_value != new_value and not free & {field, "*"}:
-                raise RunError(
-                    f"{run.path}: this run was begun with {section}.{field}: {old_value}, not {new_value}; "
-                    f"set it back, start over with --fresh, or take another --name"
-                )
+        yield "data.train.weight", *(", ".join(f"{weight:g}" for weight in of_one) for of_one in weights)
 
 
-def _listed(weights: list[float]) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
+def beside_or_afresh(run: RunFolder) -> str:
+    """The two ways to train with other settings, or on other text, without losing a run."""
+    number = 2
+    while run.path.with_name(f"{run.name}-{number}").exists():
+        number += 1
+    return (
+        f"train beside this run: the same command with --name {run.name}-{number}; or start over: with --fresh, which "
+        f"sets this run aside and deletes nothing"
+    )

@@ -17,6 +17,17 @@ def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
     return ""
 
 
+def to_go_on(progress: Progress, settings: TrainingConfig) -> str:
+    """The option by which a training that has reached a limit goes on."""
+    if settings.max_steps is not None and progress.step >= settings.max_steps:
+        return f"--set training.max_steps={2 * settings.max_steps}"
+    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
+        return f"--set training.max_epochs={2 * settings.max_epochs}"
+    if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
+        return f"--set training.max_minutes={2 * settings.max_minutes:g}"
+    return "--set training.patience=null"
+
+
 def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
     """Updates until max_steps or max_epochs; None if neither is set."""
     updates_an_epoch = -(-batches_an_epoch // settings.batches_per_update)

@@ -1,0 +1,112 @@
+"""What each update learns from: the plan of an epoch, shared among the processes, its batches made ahead."""
+
+import dataclasses
+import itertools
+import signal
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.config import Config
+from nmt.data.augmentation import Augmentation
+from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.data.mixture import pairs_of_epoch
+from nmt.distributed import Ranks
+from nmt.errors import TrainingError
+from nmt.training.preflight import Prepared
+
+MOST_DEATHS = 3  # in a row, of processes that prepare batches
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What of an update falls to this process."""
+
+    batches: list[Batch]
+    """Micro-batches rank, rank + size, ... of the update's."""
+    pairs: list[NDArray[np.integer]]
+    """The numbers of the pairs of each of `batches`."""
+    of_all: list[NDArray[np.integer]]
+    """Those of the whole update's, in all processes."""
+    is_extra: bool = False
+    """There were none left for this process (an epoch's last update): it takes part in the sum with nothing."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Real target tokens of this process's part of the update."""
+        return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
+
+
+class Feed:
+    """The shares of one update after another."""
+
+    def __init__(self, config: Config, prepared: Prepared, ranks: Ranks, say: Callable[[str], None]) -> None:
+        self._config = config
+        self._prepared = prepared
+        self._ranks = ranks
+        self._say = say
+
+    def plan(self, epoch: int) -> Plan:
+        """The batches of an epoch."""
+        settings, corpus = self._config.training, self._prepared.corpus
+        pairs = pairs_of_epoch(corpus.sizes, self._config.data, settings.seed, epoch)
+        return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.positions, settings.seed, epoch, pairs)
+
+    def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
+        """This process's share of each update from batch `begin` of an epoch's plan on."""
+        count = self._config.training.batches_per_update
+        updates = [range(start, min(start + count, len(plan))) for start in range(begin, len(plan), count)]
+        numbers = [self._ranks.share(list(whole)) or [whole[0]] for whole in updates]
+        batches = self._batches(plan, epoch, [number for share in numbers for number in share])
+        for whole, share in zip(updates, numbers, strict=True):
+            yield Share(
+                list(itertools.islice(batches, len(share))),
+                [plan[number] for number in share],
+                [plan[number] for number in whole],
+                is_extra=self._ranks.rank >= len(whole),
+            )
+
+    def _batches(self, plan: Plan, epoch: int, numbers: Sequence[int]) -> Iterator[Batch]:
+        """The batches of these numbers, whatever happens to the processes that prepare them.
+
+        What they make hangs on the number alone, so a new one goes on where one has died (a signal to all processes
+        of a name, say).
+        """
+        done = deaths = 0
+        while done < len(numbers):
+            loader = iter(
+                batch_loader(
+                    self._prepared.corpus, plan, self._prepared.device, numbers[done:], self._augmentation(epoch)
+                )
+            )
+            _hear_of_deaths_here_only()
+            try:
+                for batch in loader:
+                    yield batch
+                    done, deaths = done + 1, 0
+            except RuntimeError as error:
+                if "DataLoader worker (pid" not in str(error):
+                    raise
+                deaths += 1
+                if deaths == MOST_DEATHS:
+                    raise TrainingError(
+                        f"processes that prepare batches have died {deaths} times in a row ({error}); if memory ran "
+                        f"out, close other programs; the same command goes on from the last checkpoint"
+                    ) from None
+                self._say("a process that prepares batches was ended from outside; a new one goes on in its place")
+
+    def _augmentation(self, epoch: int) -> Augmentation | None:
+        """What is done to the batches of an epoch."""
+        if not self._config.augmentation.is_on:
+            return None
+        return Augmentation(self._config, self._prepared.tokenizers, epoch)
+
+
+def _hear_of_deaths_here_only() -> None:
+    """torch's own handler raises in the midst of whatever is done when a worker dies, an update for one.
+
+    Without it, the loader notices when it waits for a batch. torch installs it once, with the first loader.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,0 +1,146 @@
+"""From a configuration to a model: begin or go on, try everything once, then train."""
+
+import contextlib
+import dataclasses
+import shutil
+
+import numpy as np
+import torch
+
+from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.config import Config
+from nmt.config_file import to_yaml
+from nmt.data.augmentation import reach
+from nmt.device import keep_freed_memory
+from nmt.distributed import ALONE, Ranks
+from nmt.errors import ConfigError, RunError
+from nmt.evaluation.evaluate import TestSet, evaluate
+from nmt.runs import RunFolder, write_text
+from nmt.training.interruption import plain_messages
+from nmt.training.memory import fit_batch_tokens, free_memory, in_numbers, size, try_worst_batch
+from nmt.training.monitor import Monitor
+from nmt.training.preflight import Problems, check_disk, prepare
+from nmt.training.resuming import as_begun, step_to_begin_at
+from nmt.training.trainer import Trainer
+
+
+def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> None:
+    """Train a model into `run`, together with the other `ranks`, of which the first alone writes.
+
+    `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
+    if there is one). With `dry_run`, all is tried and nothing trained. Raises `NmtError`s: for what is wrong before
+    the start, `TrainingError` for what makes going on impossible, `InterruptedTrainingError` after a signal, with
+    everything saved.
+    """
+    _check_processes(config, ranks)
+    monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
+    with plain_messages(run):
+        if mode == "fresh" and ranks.is_main and run.path.exists():
+            with run.locked():
+                pass  # nobody trains there now
+            if run.path.exists():
+                monitor.say(f"{run.path}: set aside as {run.set_aside()}")
+        with run.locked() if ranks.is_main else contextlib.nullcontext("") as vanished:
+            if vanished:
+                monitor.say(
+                    f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, memory "
+                    f"ran out, or the machine went down"
+                )
+            step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say))
+            if step is not None:
+                _train_from(step, config, run, monitor, ranks, dry_run)
+
+
+def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
+    keep_freed_memory()
+    if config.training.threads:
+        torch.set_num_threads(config.training.threads)
+    with ranks.main_first():
+        if not (ranks.is_main or run.tokenizer.is_dir()):
+            raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")
+        prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
+    if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
+        raise RunError("the machines do not see the same training corpus; train in a folder that they share")
+    if step:
+        config = as_begun(config, run)
+        _check_processes(config, ranks)
+    trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
+    if step:
+        trainer.resume(run.checkpoints / str(step))
+    rehearse(trainer)
+    trainer.announce()
+    if dry_run:
+        monitor.say("dry run: all of this works; nothing was trained")
+        return
+    if ranks.is_main:
+        write_text(run.config_file, to_yaml(trainer.config))
+        run.remember_as_latest()
+    trainer.run()
+
+
+def _check_processes(config: Config, ranks: Ranks) -> None:
+    count = config.training.batches_per_update
+    if config.training.batch_tokens != "auto" and count < ranks.size:
+        raise ConfigError(
+            f"training.batches_per_update ({count}) is less than the {ranks.size} processes, which share an update's "
+            f"batches; set training.batches_per_update={ranks.size}, or a multiple"
+        )
+
+
+def rehearse(trainer: Trainer) -> None:
+    """Try all that a training will do and that may fail, so that it fails now; what fails is told at once."""
+    problems = Problems()
+    with problems.collected():
+        _settle_memory(trainer)
+    if trainer.ranks.is_main:
+        with problems.collected():
+            check_disk(trainer.folder, sum(trainer.model.parameter_counts().values()), trainer.config.training)
+        with problems.collected():
+            _try_validation(trainer)
+        with problems.collected():
+            _try_checkpoint(trainer)
+    problems.raise_all()
+
+
+def _try_validation(trainer: Trainer) -> None:
+    """Translate the longest sentences a few pieces far, and score that."""
+    prepared = trainer.prepared
+    longest = np.argsort(prepared.validation_corpus.src.lengths)[-8:]
+    lines = [trainer.prepared.validation_corpus.line_numbers(longest[index : index + 1])[0][0] - 1
+             for index in range(len(longest))]  # fmt: skip
+    few = TestSet(
+        [prepared.validation.src[line] for line in lines],
+        [[of_all[line] for line in lines] for of_all in prepared.validation.references],
+    )
+    evaluate(trainer.translator(max_length=10), few, prepared.metrics)
+
+
+def _try_checkpoint(trainer: Trainer) -> None:
+    """Save one and read it back."""
+    folder = trainer.folder.checkpoints / "trial"
+    parts = (trainer.model, trainer.optimizer, trainer.scaler)
+    save_checkpoint(folder, *parts, trainer.progress, trainer.averaging.state)
+    try:
+        load_checkpoint(folder, *parts, trainer.averaging.state)
+    finally:
+        shutil.rmtree(folder)
+        with contextlib.suppress(OSError):
+            trainer.folder.checkpoints.rmdir()  # if it is the first
+
+
+def _settle_memory(trainer: Trainer) -> None:
+    """Try the worst batch, so that memory never runs out later; first find its size, if that is left to us."""
+    config, prepared = trainer.config, trainer.prepared
+    batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
+    free = free_memory(prepared.device)
+    trainer.model.train()
+    if config.training.update_tokens is not None:
+        fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
+        largest = min(trainer.ranks.gather([fits]))
+        settings = in_numbers(config.training, largest, trainer.ranks.size)
+        config = config.model_copy(update={"training": settings})
+        trainer.configure(config)
+    account = try_worst_batch(trainer.objective, batches, config.training.positions, prepared.dtype, free)
+    if trainer.averaging.state is not None:
+        account = dataclasses.replace(account, average=account.parameters)
+    trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

@@ -1,0 +1,120 @@
+"""A training that watches itself: updates that were skipped, a loss that has exploded, and what is told of it."""
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nmt.checkpoint import Progress, weights_of
+from nmt.config import Config
+from nmt.data.dataset import EncodedCorpus
+
+REMEMBERED = 50  # records in a diagnosis
+LINES_TOLD = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """An update that changed nothing, since its gradient was not finite."""
+
+    step: int
+    lines: dict[str, list[int]]
+    """Of each source file, the lines of the pairs that it was to learn from."""
+
+    def __str__(self) -> str:
+        return f"step {self.step:,}: skipped, its gradient is not finite; its pairs: {listed(self.lines)}"
+
+
+class Watch:
+    """Looks, at each line of the log, at what the updates since the last one did."""
+
+    def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int) -> None:
+        self._config = config
+        self._corpus = corpus
+        # A model that knows nothing loses ln(vocab_size) nats a token: half of that lost again is no chance.
+        self._most_lost = math.log(vocab_size) / 2
+        self._updates: list[tuple[int, Sequence[NDArray[np.integer]], Tensor]] = []
+        self._records: deque[Mapping[str, Any]] = deque(maxlen=REMEMBERED)
+        self._skipped: deque[Skipped] = deque(maxlen=REMEMBERED)
+
+    def add(self, step: int, pairs: Sequence[NDArray[np.integer]], norm: Tensor) -> None:
+        """Remember an update's pairs, and on the device whether its gradient was finite; nothing here waits for it."""
+        self._updates.append((step, pairs, norm.isfinite()))
+
+    def skipped(self, progress: Progress) -> list[Skipped]:
+        """The updates since the last call that were skipped; counts those in a row."""
+        if not self._updates:
+            return []
+        finite = torch.stack([flag for _, _, flag in self._updates]).tolist()
+        found = []
+        for (step, pairs, _), is_finite in zip(self._updates, finite, strict=True):
+            progress.skipped_in_row = 0 if is_finite else progress.skipped_in_row + 1
+            if not is_finite:
+                found.append(Skipped(step, self.lines(pairs)))
+        self._updates.clear()
+        self._skipped.extend(found)
+        return found
+
+    def verdict(self, progress: Progress, record: Mapping[str, Any]) -> str:
+        """Why a training should not go on after an interval, or ''; `record` is what the log says of it."""
+        self._records.append(record)
+        most = self._config.training.max_skipped_updates
+        if progress.skipped_in_row >= most:
+            return (
+                f"the gradients of the last {progress.skipped_in_row:,} updates are not finite "
+                f"(training.max_skipped_updates: {most})"
+            )
+        if record["skipped_updates"] == record["updates"]:
+            return ""
+        loss, lowest = record["loss"], progress.lowest_loss
+        if lowest is not None and not loss <= lowest + self._most_lost:
+            return f"the loss has exploded: {loss:.2f}, where it was {lowest:.2f} before"
+        progress.lowest_loss = loss if lowest is None else min(loss, lowest)
+        return ""
+
+    def diagnosis(self, reason: str, model: nn.Module) -> dict[str, Any]:
+        """What a person needs to find the cause, as JSON: the figures before, the lines, the weights."""
+        weights = {
+            name: {
+                "largest": _number(value.abs().max().item()),
+                "not_finite": int((~value.isfinite()).sum()),
+                "size": value.numel(),
+            }
+            for name, value in weights_of(model).items()
+        }
+        return {
+            "reason": reason,
+            "training": self._config.training.model_dump(mode="json"),
+            "intervals": [{key: _number(value) for key, value in record.items()} for record in self._records],
+            "skipped": [dataclasses.asdict(skipped) for skipped in self._skipped],
+            "weights": weights,
+        }
+
+    def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
+        """Where in the text pairs stand: the lines in each source file, and in the target file beside it."""
+        numbers = self._corpus.line_numbers(np.concatenate(pairs))
+        return {str(self._config.data.train[corpus].src): lines for corpus, lines in numbers.items()}
+
+
+def listed(lines: Mapping[str, Sequence[int]]) -> str:
+    """Lines for people, the first few of each file.
+
+    >>> listed({"train.en": [3, 7]})
+    'train.en: lines 3, 7'
+    """
+    return "; ".join(
+        f"{path}: lines {', '.join(map(str, numbers[:LINES_TOLD]))}"
+        + (f" and {len(numbers) - LINES_TOLD:,} more" if len(numbers) > LINES_TOLD else "")
+        for path, numbers in lines.items()
+    )
+
+
+def _number(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
