@@ -178,6 +178,30 @@ def test_duplicates_are_those_that_a_set_finds(
     assert list(corpus.sizes) == sizes
 
 
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("drop_duplicates", [False, True])
+def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, number: int, drop_duplicates: bool
+) -> None:
+    seen, places = set(), []
+    for index, files in enumerate(corpora):
+        for line, (src, tgt) in enumerate(read_pairs(files), start=1):
+            sizes = [len(tokenizers.src.encode(side)) for side in (src, tgt)]
+            if min(sizes) > 0 and max(sizes) <= 12 and not (drop_duplicates and (src, tgt) in seen):
+                places.append((index, line))
+                seen.add((src, tgt))
+    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates, num_processes=number)
+    assert len(corpus) == len(places) < 1000
+    assert [corpus.line_numbers(np.array([pair])) for pair in range(len(corpus))] == [
+        {index: [line]} for index, line in places
+    ]
+    some = np.random.default_rng(0).choice(len(corpus), 90)  # a pair that is weighted up occurs twice in a batch
+    assert len(set(some.tolist())) < 90
+    expected = {index: sorted({places[pair][1] for pair in some if places[pair][0] == index}) for index in (0, 1)}
+    assert corpus.line_numbers(some) == expected
+    assert corpus.line_numbers(np.array([0, 1])).keys() == {0}
+
+
 def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Tokenizers) -> None:
     block = Block("s", "t", 5, b"the Hund\non\n\n", "größer\nthe\n.\n".encode())
     encoded = encode_block(block, tokenizers, JOB)

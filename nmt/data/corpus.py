@@ -92,12 +92,13 @@ def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tupl
     Raises `DataError`, with both counts, if one of them is longer.
     """
     src_name, tgt_name = str(files.src), str(files.tgt)
-    for index, (src, tgt) in enumerate(_raw_pairs(files)):
+    for index, (src, tgt) in enumerate(raw_pairs(files)):
         if chosen is None or chosen[index]:
             yield _decode(src, src_name, index + 1), _decode(tgt, tgt_name, index + 1)
 
 
-def _raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
+def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
+    """`read_pairs` of the bytes as they stand in the files, with their line ends."""
     src_lines, tgt_lines = _raw_lines(files.src), _raw_lines(files.tgt)
     for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
@@ -149,7 +150,7 @@ def read_blocks(files: CorpusFiles) -> Iterator[Block]:
     def block() -> Block:
         return Block(str(files.src), str(files.tgt), first, b"".join(src_lines), b"".join(tgt_lines))
 
-    for src, tgt in _raw_pairs(files):
+    for src, tgt in raw_pairs(files):
         src_lines.append(src)
         tgt_lines.append(tgt)
         size += len(src) + len(tgt)

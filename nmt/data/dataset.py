@@ -5,6 +5,7 @@ Tokenisation happens once. A folder holds
     src.ids  tgt.ids            the ids of all pairs, one after the other, without <s> and </s>
     src.lengths  tgt.lengths    how many of them each pair has
     src.starts  tgt.starts      where in the ids each pair begins
+    lines                       on which line of its files each pair stands, since some are left out
     corpus.json                 the types of the numbers, how many pairs each corpus has, how many were left out
 
 and is named by a hash of all that decides its content: the text, the tokenizers, the rules of cleaning. Nothing
@@ -36,7 +37,7 @@ from nmt.runs import read_json, replacing, write_json
 Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
 """Sequences of ids, one after the other, and the length of each."""
 
-_FORMAT = 2  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
+_FORMAT = 3  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
 _SIDES = ("src", "tgt")
 _PAIRS_MAPPED = 1 << 11  # after so many, the pages that were read are let go
 _SECONDS_BETWEEN_WORDS = 60
@@ -99,6 +100,13 @@ class EncodedCorpus:
     def __getitem__(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         return self.src[index], self.tgt[index]
 
+    def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
+        """Where some pairs stand in the text: for each text corpus that has any of them, by its place in `data.train`,
+        the numbers of their lines, from 1, upwards and each once."""
+        lines = np.memmap(self._folder / "lines", dtype=np.int64, mode="r")
+        corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
+        return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
+
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
         """Another process opens the files itself; a memory map would be sent to it whole."""
         return EncodedCorpus, (self._folder.resolve(),)
@@ -151,7 +159,7 @@ def _write(
     counts, sizes = CleaningCounts(), []
     spoken = time.monotonic()
     with ExitStack() as stack:
-        names = [f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")]
+        names = [*(f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")), "lines"]
         files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
         for corpus in corpora:
             before = counts.kept
@@ -163,6 +171,7 @@ def _write(
                 files["tgt.ids"].write(encoded.tgt_ids.tobytes())
                 files["src.lengths"].write(encoded.src_lengths.tobytes())
                 files["tgt.lengths"].write(encoded.tgt_lengths.tobytes())
+                files["lines"].write(encoded.lines.tobytes())
                 if time.monotonic() > spoken + _SECONDS_BETWEEN_WORDS:
                     spoken = time.monotonic()
                     say(f"encoded {counts.read:,} of {num_pairs:,} pairs")
@@ -186,6 +195,7 @@ def _without_duplicates(encoded: Encoded, table: PairTable) -> Encoded:
         tgt_lengths=encoded.tgt_lengths[is_new],
         src_ids=encoded.src_ids[np.repeat(is_new, encoded.src_lengths)],
         tgt_ids=encoded.tgt_ids[np.repeat(is_new, encoded.tgt_lengths)],
+        lines=encoded.lines[is_new],
         hashes=encoded.hashes.reshape(-1, HASH_BYTES)[is_new].reshape(-1),
     )
 

@@ -50,6 +50,8 @@ class Encoded:
     src_ids: NDArray[np.integer]
     """All ids of all sources, one after the other."""
     tgt_ids: NDArray[np.integer]
+    lines: NDArray[np.int64]
+    """(P,) where each pair stands in its files: the number of its line, from 1"""
     hashes: NDArray[np.uint8]
     """Of all pairs, one after the other, or empty if they were not asked for"""
 
@@ -71,6 +73,7 @@ def encode_block(block: Block, tokenizers: Tokenizers, job: Job, threads: int = 
         tgt_lengths=_lengths(tgt),
         src_ids=np.fromiter(itertools.chain.from_iterable(src), dtype=job.dtype),
         tgt_ids=np.fromiter(itertools.chain.from_iterable(tgt), dtype=job.dtype),
+        lines=block.first + np.flatnonzero(keep).astype(np.int64),
         hashes=np.frombuffer(hashes, dtype=np.uint8),
     )
 
@@ -144,18 +147,20 @@ def serve(settings: str) -> None:
 
 
 def _to_bytes(encoded: Encoded) -> list[bytes]:
-    arrays = (encoded.src_lengths, encoded.tgt_lengths, encoded.src_ids, encoded.tgt_ids, encoded.hashes)
+    ids = (encoded.src_lengths, encoded.tgt_lengths, encoded.src_ids, encoded.tgt_ids)
+    arrays = (*ids, encoded.lines, encoded.hashes)
     return [json.dumps(dataclasses.astuple(encoded.counts)).encode(), *(array.tobytes() for array in arrays)]
 
 
 def _from_bytes(parts: Sequence[bytes], job: Job) -> Encoded:
-    counts, src_lengths, tgt_lengths, src_ids, tgt_ids, hashes = parts
+    counts, src_lengths, tgt_lengths, src_ids, tgt_ids, lines, hashes = parts
     return Encoded(
         counts=CleaningCounts(*json.loads(counts)),
         src_lengths=np.frombuffer(src_lengths, dtype=np.int32),
         tgt_lengths=np.frombuffer(tgt_lengths, dtype=np.int32),
         src_ids=np.frombuffer(src_ids, dtype=job.dtype),
         tgt_ids=np.frombuffer(tgt_ids, dtype=job.dtype),
+        lines=np.frombuffer(lines, dtype=np.int64),
         hashes=np.frombuffer(hashes, dtype=np.uint8),
     )
 

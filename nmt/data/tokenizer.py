@@ -37,6 +37,10 @@ class Tokenizer(Protocol):
     def vocab_size(self) -> int:
         """Number of ids, the special ones included."""
 
+    @property
+    def byte_ids(self) -> frozenset[int]:
+        """The ids that stand for one byte of a character that the vocabulary does not hold."""
+
     def encode(self, line: str) -> list[int]:
         """Ids of a line, without `<s>` and `</s>`; none for a line of white space."""
 
@@ -99,6 +103,10 @@ class SentencePieceTokenizer:
     @property
     def vocab_size(self) -> int:
         return int(self._processor.get_piece_size())
+
+    @property
+    def byte_ids(self) -> frozenset[int]:
+        return frozenset(filter(self._processor.is_byte, range(self.vocab_size)))
 
     def encode(self, line: str) -> list[int]:
         ids: list[int] = self._processor.encode(normalize(line))
@@ -168,6 +176,10 @@ class WordTokenizer:
     @property
     def vocab_size(self) -> int:
         return len(self._vocabulary)
+
+    @property
+    def byte_ids(self) -> frozenset[int]:
+        return frozenset()
 
     def encode(self, line: str) -> list[int]:
         return self._vocabulary.encode(normalize(line).split())
