@@ -278,10 +278,10 @@ def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
     checksum = _Checksum()
     for name in sorted(tensors):
         checksum.add(name, tensors[name])
-    metadata = {"format": "pt", "sha256": checksum.hexdigest()}
+    metadata = {"sha256": checksum.hexdigest()}  # one alone: several would come in an order of their own each time
     data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
     write_bytes(path, data)
-    return {"size": len(data), "sha256": metadata["sha256"]}
+    return {"size": len(data), **metadata}
 
 
 @contextlib.contextmanager

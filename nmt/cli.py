@@ -90,15 +90,18 @@ def train(
     name: NameOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try all of it, and stop before the first step.")] = False,
 ) -> None:
     """Train a model, or go on with a training that was stopped."""
     with joined() as ranks:
         if resume and fresh:
             raise ConfigError("--resume and --fresh exclude each other")
+        if dry_run and fresh:
+            raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
         settings, run = _configured_run(file, config, overrides, name)
-        from nmt.training.trainer import train as run_training
+        from nmt.training.train import train as run_training
 
-        run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks)
+        run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
 
 
 @app.command()

@@ -149,7 +149,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     trainer.model.train()
     stream = trainer._updates(received=())
     for _ in range(warmup):
-        trainer._update(next(stream))
+        trainer._update(*next(stream))
     before = matmul_peak(device, prepared.dtype)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -158,9 +158,9 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     start = time.perf_counter()
     for _ in range(updates):
         asked = time.perf_counter()
-        share = next(stream)
+        share, num_tokens = next(stream)
         waited += time.perf_counter() - asked
-        trainer._update(share)
+        trainer._update(share, num_tokens)
         if device.type == "cuda":
             ends.append(torch.cuda.Event(enable_timing=True))
             ends[-1].record()

@@ -19,7 +19,7 @@ from nmt.config_file import load_config
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, run_named
-from nmt.training.trainer import train
+from nmt.training.train import train
 
 # As torchrun starts processes, but torch is loaded once, and nobody looks after them. `{patch}` runs in each of them.
 RUNNER = """

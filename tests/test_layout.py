@@ -24,8 +24,9 @@ _IN_ORDER = """
     decoding.devices decoding.files
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     export.ctranslate2
-    training.loss training.optimization training.stopping training.interruption training.monitor training.memory
-    training.averaging training.resuming training.preflight training.trainer
+    training.loss training.optimization training.stopping training.interruption training.watching training.monitor
+    training.memory training.averaging training.resuming training.preflight training.feeding training.trainer
+    training.train
     __init__ cli __main__
 """
 ORDER = _IN_ORDER.split()

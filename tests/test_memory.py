@@ -32,7 +32,7 @@ from nmt.training.memory import (
     try_worst_batch,
     worst_batch,
 )
-from nmt.training.trainer import train
+from nmt.training.train import train
 
 FP32 = torch.float32
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,10 +27,12 @@ from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
 from nmt.evaluation.metrics import HIGHER_IS_BETTER
 from nmt.runs import RunFolder, run_named
+from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
-from nmt.training.trainer import Share, Trainer, train
+from nmt.training.train import train
+from nmt.training.trainer import Trainer
 
 
 def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
@@ -59,6 +62,13 @@ def new_trainer(config: Config, name: str) -> Trainer:
     return Trainer(config, run, prepared, Monitor(run.metrics_file))
 
 
+FIRST = np.array([0])  # the number of a pair, where it does not matter
+
+
+def share_of(parts: list[list[tuple[list[int], list[int]]]]) -> Share:
+    return Share([collate(pairs) for pairs in parts], [FIRST] * len(parts), [FIRST])
+
+
 def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +78,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     reference = new_trainer(config, "reference").model
     # AdamW's first step is the gradient's sign, whatever its size, so look before it.
     monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
-    trainer._update(Share([collate(pairs[:1]), collate(pairs[1:])], num_tokens=6 + 2 + 3))
+    trainer._update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
     # All three pairs in one batch, torch's own mean over the real positions.
     batch = collate(pairs)
@@ -88,7 +98,7 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
     for batch in batches:
         logits = trainer.model(batch.src_ids, batch.src_mask, batch.tgt_in)
         total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
-        trainer._update(Share([batch], batch.num_tgt_tokens))
+        trainer._update(Share([batch], [FIRST], [FIRST]), batch.num_tgt_tokens)
     assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
 
 

@@ -16,14 +16,14 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.corpus import count_pairs, pairs_in, read_pairs
+from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.errors import RunError, VocabularyError
@@ -250,13 +250,19 @@ def _sample(sizes: Sequence[int], max_pairs: int) -> list[bytes | None]:
     return [part.tobytes() for part in np.split(chosen, np.cumsum(sizes)[:-1])]
 
 
-def ensure_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig, folder: Path) -> Tokenizers:
+def ensure_tokenizers(
+    corpora: Sequence[CorpusFiles],
+    config: TokenizerConfig,
+    folder: Path,
+    say: Callable[[str], None] = lambda line: None,
+) -> Tokenizers:
     """The tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
     made_from = _made_from(corpora, config)
     file = folder / "tokenizer.json"
     description = read_json(file) if file.is_file() else None
     if not isinstance(description, dict) or description.get("made_from") != made_from:
-        count_pairs(corpora)  # before hours are spent on text that cannot be used
+        if description is not None:
+            say(f"the vocabulary in {folder} was made from other text or with other settings, and is made anew")
         save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
     return load_tokenizers(folder)
 

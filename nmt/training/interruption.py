@@ -11,7 +11,6 @@ import torch
 from nmt.errors import NmtError, TrainingError
 from nmt.runs import RunFolder
 
-
 # The first one of these that came is the reason why a training stops.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 

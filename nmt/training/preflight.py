@@ -1,27 +1,38 @@
-"""Everything that can fail, tried before the first step: files, vocabulary, metrics, disk."""
+"""All that can be known before the first step: files, vocabulary, metrics, disk, and what is probably not meant so."""
 
+import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config import Config, Metric, TrainingConfig
 from nmt.data.batches import Plan, share_of_real_positions
+from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import describe_mixture
-from nmt.data.statistics import side_report
+from nmt.data.statistics import side_report, survey
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import TrainingError
+from nmt.errors import NmtError, TrainingError
 from nmt.evaluation.evaluate import TestSet, read_test_set
 from nmt.evaluation.metrics import make_metrics
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
+from nmt.training.stopping import total_steps
 
-UNKNOWN_SHARE_LIMIT = 0.001
+# What is more than chance, as shares: of the pieces, of the pairs.
+MOST_UNKNOWN = 0.001
+MOST_BYTES = 0.01
+MOST_COPIED = 0.03
+MOST_SEEN = 0.01
+MOST_TOO_LONG = 0.01
+_COLD = (
+    "warning: the learning rate never reaches its peak: training.warmup_steps is {:,}, of {:,} steps in all; lower it"
+)
 COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
@@ -40,39 +51,108 @@ class Prepared:
     dtype: torch.dtype
 
 
+class Problems:
+    """What is wrong, collected so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self._found: list[NmtError] = []
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """An `NmtError` ends the block, and what comes after it goes on."""
+        try:
+            yield
+        except NmtError as error:
+            self._found.append(error)
+
+    def raise_all(self) -> None:
+        """One error for all, with the exit code of the first, if there was any."""
+        if self._found:
+            messages = dict.fromkeys(str(error) for error in self._found)
+            raise type(self._found[0])("\n".join(messages))
+
+
 def prepare(
     config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None], ranks: Ranks = ALONE
 ) -> Prepared:
     """Read and check everything; build vocabulary and encoded corpus where they are missing.
 
-    A run that is resumed keeps the vocabulary it has. Raises `NmtError`s for whatever cannot work.
+    A run that is resumed keeps the vocabulary it has. Raises `NmtError`s for whatever cannot work, all at once.
     """
     data = config.data
-    device = ranks.device(choose_device(config.training.device))
-    dtype = choose_dtype(config.training.precision, device)
-    names: set[Metric] = {"bleu", "chrf"}
-    if config.training.best_metric != "loss":
-        names.add(config.training.best_metric)
-    metrics = make_metrics(sorted(names), data.tgt_lang)
-    make_metrics(config.evaluation.metrics, data.tgt_lang)
-    for files in data.test.values():
-        read_test_set(files.src, [files.tgt])
-    validation = read_test_set(data.validation.src, [data.validation.tgt])
+    problems = Problems()
+    test_sets = {}
+    with problems.collected():
+        device = ranks.device(choose_device(config.training.device))
+        dtype = choose_dtype(config.training.precision, device)
+    with problems.collected():
+        names: set[Metric] = {"bleu", "chrf"}
+        if config.training.best_metric != "loss":
+            names.add(config.training.best_metric)
+        metrics = make_metrics(sorted(names), data.tgt_lang)
+    with problems.collected():
+        make_metrics(config.evaluation.metrics, data.tgt_lang)
+    with problems.collected():
+        validation = read_test_set(data.validation.src, [data.validation.tgt])
+    for name, files in data.test.items():
+        with problems.collected():
+            test_sets[name] = read_test_set(files.src, [files.tgt])
+    for files in () if resuming else data.train:
+        with problems.collected():
+            count_pairs([files])
+    problems.raise_all()
 
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer)
-    for side, tokenizer, lines in (
-        ("src", tokenizers.src, validation.src),
-        ("tgt", tokenizers.tgt, validation.references[0]),
-    ):
-        share = side_report(lines, tokenizer, side).unknown_share
-        if share > UNKNOWN_SHARE_LIMIT:
-            say(f"warning: {share:.2%} of the {side} pieces of the validation set are <unk>; {_remedy(config)}")
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
+    if not resuming and ranks.is_main:
+        for line in _doubts(config, tokenizers, corpus, {"validation": validation, **test_sets}):
+            say(f"warning: {line}")
     return Prepared(tokenizers, corpus, validation, validation_corpus, metrics, device, dtype)
+
+
+def _doubts(
+    config: Config, tokenizers: Tokenizers, corpus: EncodedCorpus, test_sets: dict[str, TestSet]
+) -> Iterator[str]:
+    """What is probably not meant so, and would be found out after days."""
+    data, counts = config.data, corpus.counts
+    if counts.too_long > MOST_TOO_LONG * counts.read:
+        yield (
+            f"{counts.too_long:,} of {counts.read:,} training pairs ({counts.too_long / counts.read:.1%}) are longer "
+            f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
+        )
+    for name, test_set in test_sets.items():
+        src = side_report(test_set.src, tokenizers.src, data.src_lang, data.max_length)
+        tgt = side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)
+        if src.too_long:
+            yield (
+                f"{name}: {src.too_long:,} sources are longer than data.max_length ({data.max_length} pieces) and are "
+                f"cut when they are translated; the longest has {src.longest:,}"
+            )
+        for side, report in (("src", src), ("tgt", tgt)):
+            if report.unknown_share > MOST_UNKNOWN:
+                yield f"{name}: {report.unknown_share:.2%} of the {side} pieces are <unk>; {_remedy(config)}"
+            if report.byte_share > MOST_BYTES:
+                yield (
+                    f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
+                    f"does not hold; is the text in the language that it was made from ({report.language})?"
+                )
+    held_out = {"validation": data.validation, **data.test}
+    found = survey(data.train, held_out)
+    if found.copied > MOST_COPIED * found.pairs:
+        yield (
+            f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "
+            f"target are the same text; a model learns to copy from them: leave them out"
+        )
+    for name, overlap in found.overlaps.items():
+        if overlap.seen > MOST_SEEN * overlap.pairs:
+            yield (
+                f"{name}: {overlap.seen:,} of {overlap.pairs:,} pairs ({overlap.seen / overlap.pairs:.1%}) stand in "
+                f"the training text, too, so its scores will be too good; leave them out of the one or the other"
+            )
 
 
 def _remedy(config: Config) -> str:
@@ -108,6 +188,8 @@ def describe(
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
+    steps = total_steps(settings, len(plan))
+    never_warm = steps is not None and steps <= settings.warmup_steps
     mixture = describe_mixture(corpus.sizes, data)
     return [
         f"run         {run.path}",
@@ -122,6 +204,7 @@ def describe(
         f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
+        *([_COLD.format(settings.warmup_steps, steps)] if never_warm else []),
     ]
 
 

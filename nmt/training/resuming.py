@@ -109,7 +109,8 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
                 yield f"{section}.{field}", old_value, asked[section][field]
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
-        yield "data.train.weight", *(", ".join(f"{weight:g}" for weight in of_one) for of_one in weights)
+        before, now = (", ".join(f"{weight:g}" for weight in of_one) for of_one in weights)
+        yield "data.train.weight", before, now
 
 
 def beside_or_afresh(run: RunFolder) -> str:

@@ -43,8 +43,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
         with run.locked() if ranks.is_main else contextlib.nullcontext("") as vanished:
             if vanished:
                 monitor.say(
-                    f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, memory "
-                    f"ran out, or the machine went down"
+                    f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
+                    f"memory ran out, or the machine went down"
                 )
             step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say))
             if step is not None:
