@@ -67,7 +67,7 @@ class Trainer:
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device, ranks)
         self.watch = Watch(config, prepared.corpus, tokenizers.tgt.vocab_size)
-        self.saved_step = -1
+        self.saved = (-1, -1)  # the last checkpoint's step, and that of its last validation
         self.saved_at = 0.0  # in seconds of training
         self.stopped_by = 0  # a signal's number
         self.memory = ""  # what it takes, for people
@@ -88,7 +88,7 @@ class Trainer:
                 f"other, or {beside_or_afresh(self.folder)}"
             )
         self.progress = progress
-        self.saved_step = progress.step
+        self.saved = (progress.step, progress.validated_step)
         self.saved_at = progress.seconds
         self.interval.restore(progress.interval)
         self.monitor.say(f"resuming at step {progress.step:,}")
@@ -249,9 +249,9 @@ class Trainer:
             write_json(self.folder.diagnosis_file, self.watch.diagnosis(reason, self.model))
         settings = self.config.training
         raise TrainingError(
-            f"{reason}, at step {self.progress.step:,}: the training has diverged; the figures, lines and weights are "
-            f"in {self.folder.diagnosis_file}, and the checkpoints before it stand. Lower training.learning_rate "
-            f"({settings.learning_rate:g}) or raise training.warmup_steps ({settings.warmup_steps}): "
+            f"{reason}, at step {self.progress.step:,}; {self.folder.diagnosis_file} holds the figures, the lines and "
+            f"the weights, and the last checkpoint stands. If the training has diverged, lower training.learning_rate "
+            f"({settings.learning_rate:g}) or raise training.warmup_steps ({settings.warmup_steps}), and "
             f"{beside_or_afresh(self.folder)}"
         )
 
@@ -260,7 +260,10 @@ class Trainer:
         start = time.perf_counter()
         settings = self.config.training
         with self.averaging.scored(self.progress.validations):
-            values = self._scores()
+            try:
+                values = self._scores()
+            except TrainingError as error:  # probabilities that are none
+                self._give_up(str(error))
             value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
             is_best = is_better(settings.best_metric, value, self.progress.best_value)
             if is_best and self.ranks.is_main:
@@ -309,21 +312,22 @@ class Trainer:
 
     def _save(self) -> None:
         """Write a checkpoint, unless this step has one that says the same, and drop those no longer wanted."""
-        progress, is_saved = self.progress, self.saved_step == self.progress.step
-        if is_saved and progress.validated_step != progress.step:
+        progress = self.progress
+        now = (progress.step, progress.validated_step)
+        if self.saved == now:
             return
         self._tell_skipped()
         progress.interval = self.interval.state()
         if self.ranks.is_main:
             self.monitor.flush()
             folder = self.folder.checkpoints / str(progress.step)
-            if is_saved:  # by the clock or a signal, before it was validated
+            if self.saved[0] == progress.step:  # by the clock or a signal, before it was validated
                 replace_progress(folder, progress, self.scaler)
             else:
                 save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaging.state)
             keep = self.config.training.keep_checkpoints
             retain(self.folder.checkpoints, keep, {progress.best_step, *progress.validations})
-        self.saved_step, self.saved_at = progress.step, progress.seconds
+        self.saved, self.saved_at = now, progress.seconds
         self.ranks.wait()
 
 

@@ -1,0 +1,494 @@
+"""Runs that survive: killed at any instant, with any write failing, with damaged checkpoints; and two at once."""
+
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nmt.runs
+import nmt.training.feeding
+from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, read_progress, write_weights
+from nmt.config_file import load_config
+from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
+from nmt.runs import RunFolder, append, flush_one, rename, run_named, write_bytes
+from nmt.training.monitor import Monitor
+from nmt.training.preflight import prepare
+from nmt.training.resuming import step_to_begin_at
+from nmt.training.train import train
+from nmt.training.trainer import Trainer
+
+# All that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end in the midst of an
+# update, intervals of the log on both sides of a save, early stopping that counts.
+EVERYTHING = [
+    "tokenizer.type=bpe", "tokenizer.vocab_size=300", "data.max_length=40", "augmentation.subword_sampling=0.3",
+    "augmentation.join=0.1", "augmentation.tgt_word_dropout=0.1", "model.attention_dropout=0.1",
+    "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
+    "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
+]  # fmt: skip
+TIMES = ("seconds", "tgt_tokens_per_second")
+
+
+def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
+    run = run_named(name)
+    train(load_config(config, overrides), run, mode)
+    return run
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    return {f"{file.name}:{name}": value
+            for file in sorted([path] if path.is_file() else path.glob("*.safetensors"))
+            for name, value in load_file(file).items()}  # fmt: skip
+
+
+def assert_same_run(run: RunFolder, straight: RunFolder) -> None:
+    """The same last checkpoint and best model, to the bit, the same state and, times aside, the same log."""
+    last = checkpoint_steps(straight.checkpoints)[-1]
+    for path in (Path("checkpoints", str(last)), Path("model.safetensors")):
+        ours, theirs = tensors(run.path / path), tensors(straight.path / path)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs), path
+    progress = [read_progress(of_one.checkpoints / str(last)) for of_one in (run, straight)]
+    for of_one in progress:
+        of_one.seconds = 0.0
+        of_one.interval[-1:] = []
+    assert progress[0] == progress[1]
+    assert records(run) == records(straight)
+
+
+def records(run: RunFolder) -> list[dict[str, Any]]:
+    lines = run.metrics_file.read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
+
+
+def command(name: str, *settings: str) -> list[str]:
+    return [sys.executable, "-m", "nmt", "train", "copy.yaml", "--name", name,
+            *(part for setting in settings for part in ("--set", setting))]  # fmt: skip
+
+
+def begun(name: str, *settings: str, **options: Any) -> "subprocess.Popen[str]":
+    """A training in a process of its own."""
+    return subprocess.Popen(command(name, *settings), stderr=subprocess.PIPE, text=True, **options)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, stderr = process.communicate(timeout=120)
+    return process.returncode, stderr
+
+
+# Killed ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path) -> None:
+    settings = [*EVERYTHING, "training.save_every_minutes=0.002"]
+    straight = trained(copy_task, "straight", *settings)
+    random = Random(0)
+    kills = in_a_write = 0
+    for number in range(22):
+        run = run_named(f"killed{number}")
+        process = begun(run.name, *settings)
+        if number % 2:  # while a checkpoint is written
+            wanted = random.randint(1, 12)
+            before: set[str] = set()
+            while process.poll() is None and len(before) < wanted:
+                before.update(path.name for path in run.checkpoints.glob(".*.*"))
+        else:
+            while process.poll() is None and not run.metrics_file.exists():
+                time.sleep(0.001)
+            time.sleep(random.random())
+        process.kill()
+        code, _ = ended(process)
+        kills += code == -signal.SIGKILL
+        in_a_write += bool(list(run.checkpoints.glob(".*")))
+        assert_same_run(trained(copy_task, run.name, *settings), straight)
+        assert not list(run.path.rglob(".*"))
+    assert kills >= 20
+    assert in_a_write >= 3
+
+
+def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
+    copy_task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(copy_task, "run", "training.max_steps=6")
+    program = (
+        "import sys, time\nfrom nmt.runs import run_named\n"
+        "with run_named('run').locked():\n    print('locked', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        for mode in ("auto", "resume", "fresh"):
+            with pytest.raises(RunError, match=rf"runs/run: is being trained \(process {other.pid} on .*--name"):
+                trained(copy_task, "run", mode=mode)
+        assert checkpoint_steps(run.checkpoints) == [6]
+        other.kill()
+        other.wait()
+    capsys.readouterr()
+    trained(copy_task, "run")
+    assert f"before this one (process {other.pid} on " in capsys.readouterr().err
+    trained(copy_task, "run", "training.max_steps=18")
+    assert "before this one" not in capsys.readouterr().err
+    assert not run.lock_file.exists()
+
+
+def test_a_training_that_is_refused_leaves_no_folder(copy_task: Path) -> None:
+    with pytest.raises(NmtError):
+        trained(copy_task, "run", "data.test.src=missing.en")
+    assert not run_named("run").path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    settings = ["training.validate_every=100", "training.log_every=5"]
+    straight = trained(copy_task, "straight", *settings)
+    original = Trainer._update
+
+    def last(self: Trainer, *arguments: Any) -> None:
+        original(self, *arguments)
+        if self.progress.step == 12:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", last)
+        with pytest.raises(InterruptedTrainingError, match="at step 12") as error:
+            trained(copy_task, "run", *settings)
+    assert error.value.exit_code == 128 + number
+    assert not run_named("run").model_file.exists()
+    assert_same_run(trained(copy_task, "run", *settings), straight)
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+
+
+def test_a_second_interrupt_ends_at_once_and_the_last_checkpoint_stands(copy_task: Path) -> None:
+    program = (
+        "import sys, time, nmt.training.trainer as t\n"
+        "original = t.Trainer._update\n"
+        "def slow(self, *arguments):\n"
+        "    original(self, *arguments)\n"
+        "    if self.progress.step == 8:\n        print('now', flush=True)\n        time.sleep(60)\n"
+        "t.Trainer._update = slow\n"
+        "from nmt.cli import main\n"
+        "sys.argv = ['nmt', 'train', 'copy.yaml', '--name', 'run']\nmain()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None  # it finishes the step
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - began < 20
+    assert (process.returncode, "Traceback" in stderr) == (130, False)
+    run = run_named("run")
+    assert checkpoint_steps(run.checkpoints) == [6]
+    assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
+
+
+def test_checkpoints_by_the_clock_change_nothing_else(copy_task: Path) -> None:
+    straight = trained(copy_task, "straight", "training.log_every=5")
+    run = trained(copy_task, "run", "training.log_every=5", "training.save_every_minutes=1e-9")
+    assert checkpoint_steps(straight.checkpoints) == [6, 12]
+    assert checkpoint_steps(run.checkpoints) == sorted({read_progress(run.checkpoints / "12").best_step, 11, 12})
+    assert_same_run(run, straight)
+
+
+def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    straight = trained(copy_task, "straight", "augmentation.src_word_dropout=0.3")
+    original = Trainer._update
+
+    def deadly(self: Trainer, *arguments: Any) -> None:
+        if self.progress.step == 7:
+            for worker in multiprocessing.active_children():
+                assert worker.pid is not None
+                os.kill(worker.pid, signal.SIGTERM)
+        original(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_update", deadly)
+    # The loader makes a few batches ahead, so a batch that it has not made is waited for.
+    run = trained(copy_task, "run", "augmentation.src_word_dropout=0.3")
+    assert_same_run(run, straight)
+    assert "a process that prepares batches was ended from outside" in capsys.readouterr().err
+
+
+def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(*arguments: Any) -> Iterator[None]:
+        raise RuntimeError("DataLoader worker (pid 4711) is killed by signal: Killed. ")
+        yield
+
+    monkeypatch.setattr(nmt.training.feeding, "batch_loader", dying)
+    with pytest.raises(TrainingError, match=r"died 3 times in a row \(.*4711.*if memory ran out"):
+        trained(copy_task, "run")
+
+
+# Writes that fail --------------------------------------------------------------------------------------------------
+
+
+class Faults:
+    """Counts what is done to the disk, and has the operation number `failing` fail, half of it done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, code: int) -> None:
+        self.done: list[str] = []
+        self._failing, self._code = failing, code
+        for original in (write_bytes, append, flush_one, rename):
+            for module in [module for name, module in sys.modules.items() if name.split(".")[0] == "nmt"]:
+                if getattr(module, original.__name__, None) is original:
+                    monkeypatch.setattr(module, original.__name__, self._counted(original))
+
+    def _counted(self, original: Callable[..., None]) -> Callable[..., None]:
+        def operation(path: Path, *arguments: Any) -> None:
+            self.done.append(f"{original.__name__} {path.name}")
+            if len(self.done) == self._failing:
+                if original is write_bytes:
+                    path.write_bytes(arguments[0][: len(arguments[0]) // 2])
+                if original is append:
+                    with path.open("a") as file:
+                        file.write(arguments[0][: len(arguments[0]) // 2])
+                raise OSError(self._code, os.strerror(self._code), str(path))
+            original(path, *arguments)
+
+        return operation
+
+
+SAVED = ["training.ema_decay=0.9", "training.log_every=2", "training.best_metric=loss", "training.max_steps=6",
+         "training.validate_every=3", "training.save_every_minutes=1e-9"]  # fmt: skip
+
+
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_had(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    straight = trained(copy_task, "straight", *SAVED)
+    begun = trained(copy_task, "begun", *SAVED, "training.max_steps=3")
+    kinds = set()
+    for failing in itertools.count(1, stride):
+        run = run_named(f"run{failing}")
+        shutil.copytree(begun.path, run.path)
+        with monkeypatch.context() as patch:
+            faults = Faults(patch, failing, code=[28, 5, 27, 30][failing % 4])
+            try:
+                trained(copy_task, run.name, *SAVED)
+            except TrainingError as error:
+                assert error.exit_code == 3
+                assert "cannot be written" in str(error)
+            else:
+                assert len(faults.done) < failing, faults.done  # no operation's failure goes unnoticed
+                break
+        kinds.add(faults.done[-1])
+        if not list(run.checkpoints.glob("*")):
+            pytest.fail(faults.done[-1])
+        check_checkpoint(run.checkpoints / str(checkpoint_steps(run.checkpoints)[-1]))
+        assert tensors(run.model_file)
+        assert not list(run.path.rglob(".*"))
+        assert_same_run(trained(copy_task, run.name, *SAVED), straight)
+    if stride == 1:  # every part of it was met: the best model, the log, each file of a checkpoint, its name
+        assert kinds >= {
+            "write_bytes model.safetensors", "write_bytes state.safetensors", "write_bytes average.safetensors",
+            "write_bytes progress.json", "append metrics.jsonl", "flush_one metrics.jsonl", "flush_one checkpoints",
+            "flush_one state.safetensors", "rename 6", "rename model.safetensors", "rename config.yaml",
+        }  # fmt: skip
+
+
+def test_a_disk_that_is_full_by_the_kernel_s_word(copy_task: Path) -> None:
+    import resource
+
+    trained(copy_task, "run", "training.max_steps=6")
+    before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
+
+    def limited() -> None:  # the weights fit, and the optimizer's moments do not
+        resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
+
+    code, stderr = ended(begun("run", "training.max_steps=12", preexec_fn=limited))
+    assert code == 3, stderr
+    assert "cannot be written: File too large; make room" in stderr
+    assert "Traceback" not in stderr
+    after = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
+    assert {path for path in before if before[path] != after.get(path)} <= {Path("runs/run/config.yaml"),
+                                                                            Path("runs/run/metrics.jsonl")}  # fmt: skip
+    assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
+
+
+def obeying_permissions() -> None:
+    """For a process to be started: root, too, is held by what files permit."""
+    import ctypes
+
+    capability_bounding_set_drop, dac_override, dac_read_search = 24, 1, 2  # linux/prctl.h, linux/capability.h
+    for capability in (dac_override, dac_read_search):
+        ctypes.CDLL(None).prctl(capability_bounding_set_drop, capability, 0, 0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
+@pytest.mark.parametrize("folder", ["runs/run/checkpoints", "runs/run", "runs"])
+def test_a_folder_that_may_not_be_written(copy_task: Path, folder: str) -> None:
+    trained(copy_task, "run", "training.max_steps=6")
+    before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
+    name = "new" if folder == "runs" else "run"
+    Path(folder).chmod(0o555)
+    try:
+        code, stderr = ended(begun(name, "training.max_steps=12", preexec_fn=obeying_permissions))
+    finally:
+        Path(folder).chmod(0o755)
+    assert code == 3, stderr
+    assert f"nmt: {folder}" in stderr
+    assert "cannot be written: Permission denied" in stderr
+    assert "Traceback" not in stderr
+    assert {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()} == before
+
+
+# Damaged -----------------------------------------------------------------------------------------------------------
+
+
+def flipped(data: bytes, random: Random) -> bytes:
+    place = random.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "average.safetensors", "progress.json"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+) -> None:
+    settings = ["training.ema_decay=0.9", "training.best_metric=loss"]
+    run = trained(copy_task, "run", *settings)
+    path = run.checkpoints / "12" / name
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        at = len(data) - 40
+        path.write_bytes({"truncated": data[:-7], "empty": b"",
+                          "flipped": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]}[damage])  # fmt: skip
+    capsys.readouterr()
+    trained(copy_task, "run", *settings, "training.max_steps=18")
+    err = capsys.readouterr().err
+    assert f"runs/run/checkpoints/12/{name}: " in err
+    assert "going on from the checkpoint before it, and this one is runs/run/checkpoints/12.damaged now" in err
+    assert "resuming at step 6" in err
+    assert_same_run(run, trained(copy_task, "straight", *settings, "training.max_steps=18"))
+
+
+def test_no_flipped_bit_goes_unnoticed(copy_task: Path, tmp_path: Path) -> None:
+    run = trained(copy_task, "run", "training.ema_decay=0.9")
+    folder = run.checkpoints / "12"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    expected, progress = tensors(folder), check_checkpoint(folder)
+    random = Random(0)
+    harmless = 0
+    for name, data in whole.items():
+        path = folder / name
+        for _ in range(100):
+            path.write_bytes(flipped(data, random))
+            try:
+                of_flipped: Progress | None = check_checkpoint(folder)
+            except RunError as error:
+                assert str(path) in str(error)
+                continue
+            harmless += 1  # a space in a header, or between JSON's words
+            assert of_flipped == progress
+            read = tensors(folder)
+            assert read.keys() == expected.keys()
+            assert all(torch.equal(read[of_one], expected[of_one]) for of_one in expected)
+        path.write_bytes(data)
+    assert harmless < 40
+    assert check_checkpoint(folder) == progress
+
+
+def test_no_flipped_bit_of_the_model_is_translated_with(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    config = load_config(copy_task)
+    trainer = Trainer(config, run, prepare(config, run, True, print), Monitor(run.metrics_file))
+    data, expected = run.model_file.read_bytes(), tensors(run.model_file)
+    random = Random(1)
+    noticed = 0
+    for _ in range(200):
+        run.model_file.write_bytes(flipped(data, random))
+        try:
+            load_weights(trainer.model, run.model_file)
+        except RunError as error:
+            noticed += 1
+            assert str(run.model_file) in str(error)
+        else:
+            read = tensors(run.model_file)
+            assert all(torch.equal(read[name], expected[name]) for name in expected)
+    assert noticed > 150
+
+
+def test_weights_of_another_program_have_no_checksum_and_are_read(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = torch.nn.Linear(2, 3)
+    wanted = {"weight": torch.randn(3, 2), "bias": torch.randn(3)}
+    save_file(wanted, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
+    load_weights(model, tmp_path / "theirs.safetensors")
+    assert torch.equal(model.weight, wanted["weight"])
+    # and what is written twice is the same file
+    for name in ("a", "b"):
+        write_weights(wanted, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    for step in (6, 12):
+        (run.checkpoints / str(step) / "state.safetensors").write_bytes(b"")
+    with pytest.raises(RunError) as error:
+        step_to_begin_at(load_config(copy_task, ["training.max_steps=24"]), run, "auto", print)
+    for part in ("12/state.safetensors: damaged", "6/state.safetensors: damaged", "--name run-2", "--fresh"):
+        assert part in str(error.value)
+    assert checkpoint_steps(run.checkpoints) == [6, 12]
+
+
+def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_again(copy_task: Path) -> None:
+    run = trained(copy_task, "run", "training.max_steps=6")
+    (run.path / ".tokenizer.x1y2z3").mkdir()
+    rename(run.tokenizer, run.path / ".tokenizer.x1y2z3" / "old")
+    assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
+    assert not list(run.path.glob(".*"))
+
+
+# What changed ------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_changed_is_shown_what_may_is_done_and_what_may_not_is_refused_with_both_ways_out(
+    copy_task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(copy_task, "run")
+    capsys.readouterr()
+    with pytest.raises(RunError) as error:
+        trained(copy_task, "run", "model.dropout=0.3", "training.seed=2", "training.max_steps=24")
+    message = str(error.value)
+    for part in (
+        "model.dropout: 0.1, not 0.3",
+        "training.seed: 1, not 2",
+        "--name run-2",
+        "--fresh",
+        "deletes nothing",
+    ):
+        assert part in message
+    assert "max_steps" not in message
+    trained(copy_task, "run", "training.max_steps=18", "decoding.beam_size=2")
+    err = capsys.readouterr().err
+    assert "changed: training.max_steps: 12 -> 18\n" in err
+    assert "changed: decoding.beam_size: 3 -> 2\n" in err
+    trained(copy_task, "run", "training.max_steps=18")
+    assert "to go on: the same command with --set training.max_steps=36; to start over: with --fresh" in (
+        capsys.readouterr().err
+    )
