@@ -158,6 +158,7 @@ class RunFolder:
                 self.lock_file.unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     self.path.rmdir()  # if nothing came of it
+                    self.path.parent.rmdir()
 
     def remove_leftovers(self) -> None:
         """Clear away what a kill left half written, and fetch back what it left aside; only under the lock."""

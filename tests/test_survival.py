@@ -33,7 +33,7 @@ from nmt.training.trainer import Trainer
 # All that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end in the midst of an
 # update, intervals of the log on both sides of a save, early stopping that counts.
 EVERYTHING = [
-    "tokenizer.type=bpe", "tokenizer.vocab_size=300", "data.max_length=40", "augmentation.subword_sampling=0.3",
+    "tokenizer.type=bpe", "tokenizer.vocab_size=280", "data.max_length=40", "augmentation.subword_sampling=0.3",
     "augmentation.join=0.1", "augmentation.tgt_word_dropout=0.1", "model.attention_dropout=0.1",
     "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
     "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
