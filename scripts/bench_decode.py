@@ -37,6 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from nmt.data.cleaning import mend
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.runs import RunFolder, open_run
@@ -147,7 +148,9 @@ def file_translation(
     search = direct_search(run, run.path / "export" / name, tokenizers, 1, workers=threads, max_batch_size=32)
 
     def direct(lines: Sequence[str], beam_size: int) -> list[str]:
-        return [tokenizers.tgt.decode(ids) for ids in search(tokenizers.src.encode_lines(lines), beam_size)]
+        return [
+            tokenizers.tgt.decode(ids) for ids in search(tokenizers.src.encode_lines([*map(mend, lines)]), beam_size)
+        ]
 
     return direct
 
@@ -233,7 +236,7 @@ def work(args: argparse.Namespace) -> None:
             _answer(time.perf_counter() - start, [], texts, sum(map(len, tokenizers.tgt.encode_lines(texts))))
             continue
         start = time.perf_counter()
-        sources = tokenizers.src.encode_lines(lines)
+        sources = tokenizers.src.encode_lines([*map(mend, lines)])
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         outputs: dict[int, Sequence[int]] = {}
         of_batches = []

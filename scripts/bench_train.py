@@ -43,6 +43,7 @@ import yaml
 from nmt.config import Config, ModelConfig
 from nmt.config_file import load_config
 from nmt.data.batches import Batch
+from nmt.data.cleaning import mend
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.device import choose_device, keep_freed_memory
@@ -207,7 +208,7 @@ def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path
     for side, tokenizer in (("src", tokenizers.src), ("tgt", tokenizers.tgt)):
         with (folder / f"eole.{side}").open("w", encoding="utf-8") as file:
             for line in read_lines(getattr(files, side)):
-                file.write(" ".join(tokenizer.pieces(tokenizer.encode(line))) + "\n")
+                file.write(" ".join(tokenizer.pieces(tokenizer.encode(mend(line)))) + "\n")
     size = tokenizers.tgt.vocab_size
     pieces = tokenizers.tgt.pieces(range(4, size))
     (folder / "eole.vocab").write_text("".join(f"{piece}\t1\n" for piece in pieces), encoding="utf-8")

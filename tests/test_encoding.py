@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import nmt.data.corpus
 import nmt.data.encoding
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.cleaning import CleaningCounts, clean
+from nmt.data.cleaning import CleaningCounts, clean, mend
 from nmt.data.corpus import Block, decode_lines, read_blocks, read_pairs
 from nmt.data.dataset import CACHE, encode_corpus
 from nmt.data.encoding import Encoded, Job, encode_block, encode_blocks, num_processes_for
@@ -161,7 +161,7 @@ def test_duplicates_are_those_that_a_set_finds(
     for files in corpora:
         before = len(expected)
         for src, tgt in read_pairs(files):
-            ids = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
+            ids = tokenizers.src.encode(mend(src)), tokenizers.tgt.encode(mend(tgt))
             if min(map(len, ids)) == 0 or max(map(len, ids)) > 12:
                 continue
             if (src, tgt) in seen:
@@ -186,7 +186,7 @@ def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
     seen, places = set(), []
     for index, files in enumerate(corpora):
         for line, (src, tgt) in enumerate(read_pairs(files), start=1):
-            sizes = [len(tokenizers.src.encode(side)) for side in (src, tgt)]
+            sizes = [len(tokenizers.src.encode(mend(side))) for side in (src, tgt)]
             if min(sizes) > 0 and max(sizes) <= 12 and not (drop_duplicates and (src, tgt) in seen):
                 places.append((index, line))
                 seen.add((src, tgt))
@@ -200,6 +200,18 @@ def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
     expected = {index: sorted({places[pair][1] for pair in some if places[pair][0] == index}) for index in (0, 1)}
     assert corpus.line_numbers(some) == expected
     assert corpus.line_numbers(np.array([0, 1])).keys() == {0}
+
+
+def test_what_people_type_without_seeing_it_is_mended_on_the_way(tokenizers: Tokenizers) -> None:
+    typed = ["the  Hund", " größer\t", "gro\u0308\u00dfer", "\u3000", "\u2581on", "the Hund\r"]
+    meant = ["the Hund", "größer", "gr\u00f6\u00dfer", "", "on", "the Hund"]
+    both = []
+    for lines in (typed, meant):
+        text = "".join(f"{line}\n" for line in lines).encode()
+        both.append(encode_block(Block("s", "t", 1, text, text), tokenizers, JOB))
+    assert both[0].src_ids.tolist() == both[1].src_ids.tolist()
+    assert both[0].tgt_lengths.tolist() == both[1].tgt_lengths.tolist()
+    assert both[0].counts == both[1].counts == CleaningCounts(read=6, empty=1)
 
 
 def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Tokenizers) -> None:
@@ -227,7 +239,7 @@ def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
     block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
     encoded = encode_block(block, tokenizers, JOB)
     assert encoded.counts == CleaningCounts(read=5, empty=1, too_long=2)
-    assert seen == ["", "the", "", "the", long[:-1]] + ["on"] * 5  # 64 KB is looked at
+    assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is looked at
 
 
 def test_the_rules_of_cleaning_count_each_pair_once() -> None:

@@ -94,7 +94,7 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["masks", "data.vocabulary", "models.attention", "models.transformer", "training.monitor"]
+    "name", ["masks", "data.cleaning", "data.vocabulary", "models.attention", "models.transformer", "training.monitor"]
 )
 def test_the_examples_in_docstrings_are_true(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"nmt.{name}"))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.cleaning import mend
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import (
     SentencePieceTokenizer,
@@ -131,9 +132,8 @@ def test_text_of_the_corpus_comes_back_from_its_ids(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("line", ["", " ", "   "])
-def test_a_line_of_white_space_has_no_ids(kind: Kind, line: str) -> None:
-    assert WITH_BYTES[kind].encode(line) == []
+def test_a_line_without_characters_has_no_ids(kind: Kind) -> None:
+    assert WITH_BYTES[kind].encode("") == []
     assert WITH_BYTES[kind].decode([]) == ""
 
 
@@ -156,11 +156,11 @@ def test_unseen_characters_come_back_through_their_bytes(kind: Kind, line: str) 
 
 
 @pytest.mark.parametrize("kind", SUBWORD)
-@given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁ "), min_size=1, max_size=30))
+@given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), min_size=1, max_size=30))
 def test_any_text_comes_back_through_its_bytes(kind: Kind, text: str) -> None:
     ids = WITH_BYTES[kind].encode(text)
     assert min(ids) > UNK_ID
-    assert WITH_BYTES[kind].decode(ids) == unicodedata.normalize("NFC", text)
+    assert WITH_BYTES[kind].decode(ids) == text
 
 
 @pytest.mark.parametrize("kind", SUBWORD)
@@ -188,7 +188,7 @@ def test_a_special_piece_that_is_spelled_out_in_a_text_is_plain_text(kind: Kind)
         for line in SPELLED:
             ids = tokenizer.encode(line)
             assert min(ids) > UNK_ID, line
-            assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
+            assert tokenizer.decode(ids) == line.replace("▁", " ")
 
 
 def test_a_special_piece_that_is_spelled_out_is_an_unknown_word() -> None:
@@ -210,8 +210,7 @@ def test_accents_are_one_however_they_were_typed(kind: Kind) -> None:
     line = "Häuser über süß"
     decomposed = unicodedata.normalize("NFD", line)
     assert len(decomposed) > len(line)
-    assert WITH_BYTES[kind].encode(decomposed) == WITH_BYTES[kind].encode(line)
-    assert WITH_BYTES[kind].decode(WITH_BYTES[kind].encode(decomposed)) == line
+    assert mend(decomposed) == line
     learnt = trained(kind, [unicodedata.normalize("NFD", line) for line in BOTH_LINES])
     assert [learnt.encode(line) for line in DE_LINES] == [WITH_BYTES[kind].encode(line) for line in DE_LINES]
 

@@ -128,6 +128,14 @@ def test_lines_in_capitals_are_translated_in_small_letters_if_asked_to(line: str
         assert translator.translate([line]) == [expected]
 
 
+def test_what_people_type_without_seeing_it_changes_no_translation() -> None:
+    lines = ["the café is big", "a big dog", "the dog and the café"]
+    tokenizer: Tokenizer = SentencePieceTokenizer.train(lines * 5, TokenizerConfig(type="bpe", vocab_size=300))
+    translator = Translator(Tokenizers(tokenizer, tokenizer), ReversingEngine(), DecodingConfig(), 100)
+    typed = ["  the  cafe\u0301 is big ", "a\u2581big dog\t", "\u3000", " \t"]
+    assert translator.translate(typed) == [*translator.translate(["the café is big", "a big dog"]), "", ""]
+
+
 def test_source_and_target_have_their_own_tokenizer() -> None:
     src = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "ein", "Hund"]))
     tgt = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "dog"]))

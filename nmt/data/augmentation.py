@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config import AugmentationConfig, Config
+from nmt.data.cleaning import mend
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
@@ -102,7 +103,7 @@ class Augmentation:
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
             if change and UNK_ID not in own:  # with <unk>, what the text was is not known
-                new = self._tokenizer.encode(change(self._tokenizer.decode(own)))
+                new = self._tokenizer.encode(mend(change(self._tokenizer.decode(own))))
             if sampler:
                 new = sampler(new, draws)
             if new is not own and 0 < len(new) <= limit:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nmt.config import Config, CorpusFiles
+from nmt.data.cleaning import mend
 from nmt.data.corpus import count_pairs, raw_pairs, read_lines
 from nmt.data.hashes import CACHE, corpus_hashes
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
@@ -42,12 +43,12 @@ class SideReport:
 
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
-    """Encode lines and count; a line may have `max_length` pieces."""
+    """Encode lines, once mended, and count; a line may have `max_length` pieces."""
     words = characters = pieces = unknown = spelled = longest = too_long = 0
     byte_ids = tokenizer.byte_ids
     first_line: tuple[str, ...] | None = None
     for line in lines:
-        ids = tokenizer.encode(line)
+        ids = tokenizer.encode(mend(line))
         if first_line is None:
             first_line = tuple(tokenizer.pieces(ids))
         line_words = line.split()

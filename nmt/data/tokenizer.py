@@ -15,7 +15,6 @@ import hashlib
 import io
 import itertools
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,15 +22,21 @@ from typing import Protocol
 import sentencepiece
 
 from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.data.cleaning import mend
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.errors import RunError, VocabularyError
 from nmt.runs import read_json, replacing, write_json
 
+_RECIPE = 2  # raise it when the same text and settings give another vocabulary
+
 
 class Tokenizer(Protocol):
-    """One side's text to ids and back."""
+    """One side's text to ids and back.
+
+    A tokenizer changes no more of a line than it says; what has to be mended is mended before (`mend`).
+    """
 
     @property
     def vocab_size(self) -> int:
@@ -42,7 +47,7 @@ class Tokenizer(Protocol):
         """The ids that stand for one byte of a character that the vocabulary does not hold."""
 
     def encode(self, line: str) -> list[int]:
-        """Ids of a line, without `<s>` and `</s>`; none for a line of white space."""
+        """Ids of a line, without `<s>` and `</s>`; none for an empty line."""
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         """`encode` of each, in less time."""
@@ -61,7 +66,13 @@ class Tokenizer(Protocol):
 
 
 class SentencePieceTokenizer:
-    """A SentencePiece model (Kudo and Richardson 2018): `bpe`, `unigram` or `char`."""
+    """A SentencePiece model (Kudo and Richardson 2018): `bpe`, `unigram` or `char`.
+
+    With byte fallback no text becomes `<unk>`, and with the normalization `identity` `decode(encode(line)) == line` for
+    every line of Unicode characters: combining marks, white space of any kind and at any place, even NUL. The one
+    exception is U+2581, by which SentencePiece writes a space: it comes back as one. The nfkc rules give what they make
+    of the line, with spaces at its ends removed and runs of them made one.
+    """
 
     def __init__(self, model: bytes) -> None:
         self._model = model
@@ -69,11 +80,11 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
-        """Train on lines; `VocabularyError` if they cannot give `vocab_size` pieces."""
+        """Train on lines, once mended; `VocabularyError` if they cannot give `vocab_size` pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(normalize, lines),
+                sentence_iterator=map(mend, lines),
                 model_writer=model,
                 model_type=config.type,
                 vocab_size=config.vocab_size,
@@ -81,6 +92,7 @@ class SentencePieceTokenizer:
                 byte_fallback=config.byte_fallback,
                 character_coverage=config.character_coverage,
                 normalization_rule_name=config.normalization,
+                remove_extra_whitespaces=config.normalization != "identity",
                 pad_id=PAD_ID,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
@@ -109,11 +121,11 @@ class SentencePieceTokenizer:
         return frozenset(filter(self._processor.is_byte, range(self.vocab_size)))
 
     def encode(self, line: str) -> list[int]:
-        ids: list[int] = self._processor.encode(normalize(line))
+        ids: list[int] = self._processor.encode(line)
         return ids
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        ids: list[list[int]] = self._processor.encode([normalize(line) for line in lines], num_threads=threads)
+        ids: list[list[int]] = self._processor.encode(list(lines), num_threads=threads)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -149,15 +161,15 @@ class SentencePieceTokenizer:
 
 
 class WordTokenizer:
-    """Words are what white space separates."""
+    """Words are what white space separates, however much of whatever kind; each comes back as one space."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
-        """Count the words of lines; `VocabularyError` if none is left."""
-        sentences = (normalize(line).split() for line in lines)
+        """Count the words of lines, once mended; `VocabularyError` if none is left."""
+        sentences = (mend(line).split() for line in lines)
         vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency)
         if len(vocabulary) == len(SPECIAL_PIECES):
             raise VocabularyError(
@@ -182,7 +194,7 @@ class WordTokenizer:
         return frozenset()
 
     def encode(self, line: str) -> list[int]:
-        return self._vocabulary.encode(normalize(line).split())
+        return self._vocabulary.encode(line.split())
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         return [self.encode(line) for line in lines]  # no time is lost between the lines, nor has Python threads for it
@@ -200,11 +212,6 @@ class WordTokenizer:
         path = stem.with_suffix(".words")
         path.write_bytes("".join(word + "\n" for word in self._vocabulary.words).encode())
         return path
-
-
-def normalize(line: str) -> str:
-    """Unicode NFC, so that a letter with its accent is one character however it was typed."""
-    return unicodedata.normalize("NFC", line)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +276,7 @@ def ensure_tokenizers(
 
 def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> str:
     """A hash of the settings and the text that decide a vocabulary."""
-    digest = hashlib.sha256(config.model_dump_json().encode())
+    digest = hashlib.sha256(f"{_RECIPE} {config.model_dump_json()}".encode())
     digest.update(b"".join(corpus_hashes(corpora)))
     return digest.hexdigest()[:20]
 

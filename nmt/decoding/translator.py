@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig
+from nmt.data.cleaning import mend
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import ConfigError, RunError, TrainingError
@@ -109,7 +110,7 @@ class Translator:
     def _encode(self, number: int, line: str) -> list[int]:
         if self._decoding.lower_capitals and line.isupper() and len(line.split()) > 1:
             line = line.lower()
-        ids = self._tokenizers.src.encode(line)
+        ids = self._tokenizers.src.encode(mend(line))
         if len(ids) > self._max_src_length:
             log.warning(
                 "line %d: %d pieces; only the first %d (data.max_length) are translated",
