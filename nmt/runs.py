@@ -76,6 +76,29 @@ def replacing(path: Path) -> Iterator[Path]:
         shutil.rmtree(holder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def building(folder: Path) -> Iterator[Path | None]:
+    """As `replacing`, for a folder that several processes may want at once: the first makes it, the others wait.
+
+    Gives None where it is there by then. What one that was killed left of it is cleared away.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock_file = folder.with_name(f"{folder.name}.lock")
+    with lock_file.open("w", encoding="utf-8") as file:
+        _lock(file, wait=True)
+        try:
+            if folder.is_dir():
+                yield None
+                return
+            for leftover in folder.parent.glob(f".{folder.name}.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            with replacing(folder) as temporary:
+                temporary.mkdir()
+                yield temporary
+        finally:
+            lock_file.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the file's content."""
     with replacing(path) as temporary:
@@ -178,8 +201,8 @@ class RunFolder:
         return target
 
 
-def _lock(file: IO[str]) -> bool:
-    """Lock an open file for this process, which is for as long as it lives; False if another one has it.
+def _lock(file: IO[str], wait: bool = False) -> bool:
+    """Lock an open file for this process, which is for as long as it lives; False if another one has it, or `wait`.
 
     POSIX's locks are not those of processes that are forked off, and go with the process however it ends.
     """
@@ -188,7 +211,7 @@ def _lock(file: IO[str]) -> bool:
     except ImportError:  # Windows
         return True
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         return error.errno not in (errno.EACCES, errno.EAGAIN)  # some network file systems know no locks
     return True

@@ -239,6 +239,23 @@ def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, mo
         trained(copy_task, "run")
 
 
+def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "key"
+    (tmp_path / "cache" / ".key.a1b2").mkdir(parents=True)  # of one that was killed
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.runs import building\n"
+        "with building(Path(sys.argv[1])) as temporary:\n"
+        "    print('waited' if temporary is None else 'made', flush=True)\n"
+        "    if temporary is not None:\n"
+        "        time.sleep(1)\n        (temporary / 'whole').touch()\n"
+    )
+    arguments = [sys.executable, "-c", program, str(folder)]
+    both = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert sorted(process.communicate(timeout=60)[0] for process in both) == ["made\n", "waited\n"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["key"]
+    assert [path.name for path in folder.iterdir()] == ["whole"]
+
+
 # Writes that fail --------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
 from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
 from nmt.data.tokenizer import Tokenizers
 from nmt.errors import DataError
-from nmt.runs import read_json, replacing, write_json
+from nmt.runs import building, read_json, write_json
 
 Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
 """Sequences of ids, one after the other, and the length of each."""
@@ -138,11 +138,11 @@ def encode_corpus(
         def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
             return encode_blocks(blocks, tokenizers, tokenizer_folder, job, num_processes)
 
-        with replacing(folder) as temporary:
-            temporary.mkdir()
-            if num_processes > 1:
-                say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
-            _write(corpora, encoded, job, num_pairs, temporary, say)
+        with building(folder) as temporary:
+            if temporary is not None:
+                if num_processes > 1:
+                    say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
+                _write(corpora, encoded, job, num_pairs, temporary, say)
     return EncodedCorpus(folder)
 
 
