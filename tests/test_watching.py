@@ -288,3 +288,6 @@ def test_a_learning_rate_that_never_gets_warm_is_warned_of(copy_task: Path, caps
     (warning,) = warnings(copy_task, capsys, QUIET[1], "training.max_steps=null", "training.max_epochs=1")
     assert "never reaches its peak: training.warmup_steps is 50, of 25 steps in all" in warning
     assert warnings(copy_task, capsys, QUIET[1], "training.max_steps=51") == []
+    limits = ["training.max_steps=null", "training.max_minutes=0.01", "training.warmup_steps=100000"]
+    trained(copy_task, "run", *limits, QUIET[1])  # how many steps that makes is known after the first ones
+    assert "warning: the learning rate never reaches its peak" in capsys.readouterr().err

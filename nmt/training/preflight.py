@@ -30,9 +30,6 @@ MOST_BYTES = 0.01
 MOST_COPIED = 0.03
 MOST_SEEN = 0.01
 MOST_TOO_LONG = 0.01
-_COLD = (
-    "warning: the learning rate never reaches its peak: training.warmup_steps is {:,}, of {:,} steps in all; lower it"
-)
 COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
@@ -188,8 +185,6 @@ def describe(
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
-    steps = total_steps(settings, len(plan))
-    never_warm = steps is not None and steps <= settings.warmup_steps
     mixture = describe_mixture(corpus.sizes, data)
     return [
         f"run         {run.path}",
@@ -204,7 +199,17 @@ def describe(
         f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
-        *([_COLD.format(settings.warmup_steps, steps)] if never_warm else []),
+        *warm_up_doubt(settings, total_steps(settings, len(plan))),
+    ]
+
+
+def warm_up_doubt(settings: TrainingConfig, steps: float | None) -> list[str]:
+    """A line if a training of so many updates, None if that is not known, ends before its warm-up does."""
+    if steps is None or steps > settings.warmup_steps:
+        return []
+    return [
+        f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
+        f"{steps:,.0f} steps in all; lower it"
     ]
 
 

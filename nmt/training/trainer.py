@@ -29,7 +29,7 @@ from nmt.training.interruption import SIGNALS, collected_signals, is_out_of_memo
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
-from nmt.training.preflight import Prepared, describe
+from nmt.training.preflight import Prepared, describe, warm_up_doubt
 from nmt.training.resuming import beside_or_afresh
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 from nmt.training.watching import Watch, listed
@@ -217,6 +217,9 @@ class Trainer:
             per_update = self.interval.seconds() / self.interval.updates
             left = seconds_left(self.progress, settings, self.batches_an_epoch, per_update)
             self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} to the end, validations aside")
+            if total_steps(settings, self.batches_an_epoch) is None:  # the clock ends it
+                for line in warm_up_doubt(settings, step + left / per_update):
+                    self.monitor.say(line)
         if step % settings.log_every:
             return
         self._tell_skipped()
