@@ -148,7 +148,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
     trainer.model.train()
-    stream = trainer._updates(received=())
+    stream = trainer._updates()
     for _ in range(warmup):
         trainer._update(*next(stream))
     before = matmul_peak(device, prepared.dtype)

@@ -173,6 +173,29 @@ def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated
     assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
+@pytest.mark.parametrize("step", [6, 12])
+def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    straight = trained(copy_task, "straight", "training.ema_decay=0.9")
+    original = Trainer._validation_loss
+
+    def signalled(self: Trainer) -> float:
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_validation_loss", signalled)
+        with pytest.raises(InterruptedTrainingError, match=f"stopped by SIGTERM at step {step}; saved"):
+            trained(copy_task, "run", "training.ema_decay=0.9")
+    run = run_named("run")
+    assert [record["step"] for record in records(run) if record["kind"] == "validation"] == [6][: step // 12]
+    assert read_progress(run.checkpoints / str(step)).validated_step < step
+    assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
+
+
 def test_a_second_interrupt_ends_at_once_and_the_last_checkpoint_stands(copy_task: Path) -> None:
     program = (
         "import sys, time, nmt.training.trainer as t\n"

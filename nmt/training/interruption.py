@@ -15,28 +15,49 @@ from nmt.runs import RunFolder
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
-@contextlib.contextmanager
-def collected_signals() -> Iterator[list[int]]:
-    """Collect SIGINT, SIGTERM and SIGHUP (a terminal that is closed), so that the update under way ends and is saved.
+class Stopped(BaseException):
+    """A signal came in a block that it ends."""
 
-    A second one ends at once. One that is ignored (by nohup) stays so.
-    """
-    received: list[int] = []
-    old: dict[signal.Signals, Any] = {}
 
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        for name, handler in old.items():
-            signal.signal(name, handler)
+class Signals:
+    """SIGINT, SIGTERM and SIGHUP (a terminal that is closed), so that the update under way ends and is saved."""
 
-    for name in SIGNALS:
-        if signal.getsignal(name) != signal.SIG_IGN:
-            old[name] = signal.signal(name, receive)
-    try:
-        yield received
-    finally:
-        for name, handler in old.items():
-            signal.signal(name, handler)
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._ends_block = False
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Take them for the length of the block; a second one ends all at once.
+
+        One that is ignored (by nohup) stays so.
+        """
+        old: dict[signal.Signals, Any] = {}
+
+        def receive(number: int, frame: FrameType | None) -> None:
+            self.received.append(number)
+            for name, handler in old.items():
+                signal.signal(name, handler)
+            if self._ends_block:
+                raise Stopped
+
+        for name in SIGNALS:
+            if signal.getsignal(name) != signal.SIG_IGN:
+                old[name] = signal.signal(name, receive)
+        try:
+            yield
+        finally:
+            for name, handler in old.items():
+                signal.signal(name, handler)
+
+    @contextlib.contextmanager
+    def ending_the_block(self) -> Iterator[None]:
+        """For a block that takes long and changes nothing: the first signal ends it by `Stopped`."""
+        self._ends_block = True
+        try:
+            yield
+        finally:
+            self._ends_block = False
 
 
 @contextlib.contextmanager

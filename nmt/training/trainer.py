@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,7 +25,7 @@ from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder, write_json
 from nmt.training.averaging import Averaging
 from nmt.training.feeding import Feed, Share
-from nmt.training.interruption import SIGNALS, collected_signals, is_out_of_memory
+from nmt.training.interruption import SIGNALS, Signals, Stopped, is_out_of_memory
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
@@ -69,7 +69,8 @@ class Trainer:
         self.watch = Watch(config, prepared.corpus, tokenizers.tgt.vocab_size)
         self.saved = (-1, -1)  # the last checkpoint's step, and that of its last validation
         self.saved_at = 0.0  # in seconds of training
-        self.stopped_by = 0  # a signal's number
+        self.signals = Signals()
+        self.stopped_by = 0  # the number of the one that ends this training
         self.memory = ""  # what it takes, for people
         self._began = time.perf_counter()
 
@@ -109,13 +110,17 @@ class Trainer:
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
         try:
-            with collected_signals() as received:
-                for share, num_tokens in self._updates(received):
+            with self.signals.collected():
+                self._validate_if_due()  # a signal may have come before that was done
+                for share, num_tokens in self._updates():
                     self._update(share, num_tokens)
                     self._report()
-                    if self.progress.step % settings.validate_every == 0:
-                        self._validate()
-                if self.stopped_by:
+                    self._validate_if_due()
+                if not self.stopped_by and self.progress.validated_step != self.progress.step:
+                    self._validate()
+                    self._agree(0)
+                reason = stop_reason(self.progress, settings)
+                if self.stopped_by and not (reason and self.progress.validated_step == self.progress.step):
                     self._save()
                     name = signal.Signals(self.stopped_by).name
                     raise InterruptedTrainingError(
@@ -123,17 +128,15 @@ class Trainer:
                         f"and the same command goes on from there",
                         self.stopped_by,
                     )
-                if self.progress.validated_step != self.progress.step:
-                    self._validate()
         finally:
             self.monitor.close()
         best = f"best {settings.best_metric} {self.progress.best_value:.3f} at step {self.progress.best_step:,}"
         self.monitor.say(
-            f"finished: {stop_reason(self.progress, settings)}; {best}; "
+            f"finished: {reason}; {best}; "
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
         )
 
-    def _updates(self, received: Sequence[int]) -> Iterator[tuple[Share, int]]:
+    def _updates(self) -> Iterator[tuple[Share, int]]:
         """This process's share of one update after another, from where the plan stands, until a limit or a signal.
 
         With it comes the number of real target tokens of the whole update.
@@ -142,7 +145,7 @@ class Trainer:
         while True:
             plan = self.feed.plan(progress.epoch)
             for share in self.feed.rest_of_epoch(plan, progress.epoch, progress.batch):
-                num_tokens, save_is_due = self._agree(share.num_tokens, received)
+                num_tokens, save_is_due = self._agree(share.num_tokens)
                 if self.stopped_by or stop_reason(progress, self.config.training):
                     return
                 if save_is_due:
@@ -152,7 +155,7 @@ class Trainer:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 yield share, num_tokens
 
-    def _agree(self, num_tokens: int, received: Sequence[int]) -> tuple[int, bool]:
+    def _agree(self, num_tokens: int) -> tuple[int, bool]:
         """Before each update, the one word between the hosts: the update's tokens, a signal to any, rank 0's clock.
 
         So all stop at the same step, whoever was signalled and however their clocks run. No device waits for it.
@@ -161,7 +164,7 @@ class Trainer:
         progress, minutes = self.progress, self.config.training.save_every_minutes
         is_due = minutes is not None and progress.seconds >= self.saved_at + 60 * minutes
         of_main = [progress.seconds, float(is_due)] if self.ranks.is_main else [0.0, 0.0]
-        signals = [received.count(number) for number in SIGNALS]
+        signals = [self.signals.received.count(number) for number in SIGNALS]
         total, progress.seconds, due, *counts = self.ranks.sum([num_tokens, *of_main, *signals])
         self.stopped_by = next((number for number, count in zip(SIGNALS, counts, strict=True) if count), 0)
         return int(total), due > 0
@@ -258,13 +261,24 @@ class Trainer:
             f"{beside_or_afresh(self.folder)}"
         )
 
+    def _validate_if_due(self) -> None:
+        progress = self.progress
+        if progress.step % self.config.training.validate_every == 0 and progress.validated_step != progress.step:
+            self._validate()
+
     def _validate(self) -> None:
-        """Score the weights, or their average; then save, and as the best model too if it is."""
+        """Score the weights, or their average; then save, and as the best model too if it is.
+
+        Alone, a signal ends the scoring, which is done when the run goes on; several processes end it together.
+        """
         start = time.perf_counter()
         settings = self.config.training
         with self.averaging.scored(self.progress.validations):
             try:
-                values = self._scores()
+                with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
+                    values = self._scores()
+            except Stopped:
+                return
             except TrainingError as error:  # probabilities that are none
                 self._give_up(str(error))
             value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
