@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from nmt.errors import RunError
 from nmt.runs import read_json, replacing, write_json
 
+MOST_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
+
 
 @dataclasses.dataclass
 class Progress:
@@ -181,3 +183,20 @@ def _read(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
+
+
+def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """`RunError` if the file does not hold weights of these shapes; its header alone is read.
+
+    So a configuration and a file that do not belong together are told before memory is taken for either.
+    """
+    try:
+        with path.open("rb") as start:
+            header_bytes = int.from_bytes(start.read(8), "little")
+        if header_bytes > MOST_HEADER_BYTES:  # it would be read whole, and take ten times as much memory
+            raise RunError(f"{path}: cannot be read as safetensors: a header of {header_bytes:,} bytes")
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read as safetensors: {error.strerror or error}") from None
+    with _open(path) as file:
+        found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    _check_alike(path, found, shapes)

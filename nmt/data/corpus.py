@@ -78,6 +78,8 @@ def line_blocks(file: BufferedReader, name: str) -> Iterator[list[str]]:
 
 
 def _decode(line: bytes, name: str, number: int) -> str:
+    if b"\0" in line:
+        raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
     if number == 1:
         line = line.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put first
     try:
@@ -134,6 +136,8 @@ def _split(data: bytes, name: str, first: int) -> list[str]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
         return list(decode_lines(io.BytesIO(data), name, first))  # which finds the line
     if first == 1:
         text = text.removeprefix("\ufeff")

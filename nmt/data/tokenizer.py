@@ -289,11 +289,16 @@ def same_tokenizers(folder: Path, other: Path) -> bool:
 
 def _files(folder: Path) -> tuple[Path, Path]:
     """The files of src and tgt; one file twice where the vocabulary is joint."""
-    names = read_json(folder / "tokenizer.json")
+    file = folder / "tokenizer.json"
+    names = read_json(file)
     try:
-        return folder / str(names["src"]), folder / str(names["tgt"])
+        src, tgt = str(names["src"]), str(names["tgt"])
     except (TypeError, KeyError):
-        raise RunError(f"{folder / 'tokenizer.json'}: does not name the tokenizers of src and tgt") from None
+        raise RunError(f"{file}: does not name the tokenizers of src and tgt") from None
+    for name in (src, tgt):
+        if not re.fullmatch(r"\w[\w.-]*", name):  # a path could lead anywhere
+            raise RunError(f"{file}: names {name[:100]!r}, which is not the name of a file beside it")
+    return folder / src, folder / tgt
 
 
 def _load(path: Path) -> Tokenizer:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import shutil
 
 from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
@@ -38,8 +39,8 @@ def average_run(
     there are fewer, or the new run exists; nothing is written then.
     """
     config = run.config()
-    target = run_named(name or f"{run.name}-average")
-    if target.path.exists():
+    target = run_named(f"{run.name}-average" if name is None else name)
+    if os.path.lexists(target.path):
         raise RunError(f"{target.path} exists already; give the average another --name")
     steps = _steps(run, last, best)
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang)

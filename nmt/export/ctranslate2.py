@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from nmt.checkpoint import load_weights
 from nmt.config import ModelConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.ctranslate2_engine import import_ctranslate2
 from nmt.decoding.exported import QUANTIZATIONS, ModelFile
+from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.models.attention import MultiHeadAttention
-from nmt.models.factory import build_model
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
 from nmt.runs import RunFolder, replacing, write_json
 
@@ -135,11 +134,9 @@ def _told(comparisons: Sequence[Comparison]) -> str:
 
 def _write_model(run: RunFolder, quantization: str, folder: Path) -> None:
     tokenizers = load_tokenizers(run.tokenizer)
-    config = run.config().model
-    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-    load_weights(model, run.model_file)
+    model = load_model(run, tokenizers)
     assert isinstance(model, Transformer)
-    write_model(model, config, tokenizers, quantization, folder)
+    write_model(model, run.config().model, tokenizers, quantization, folder)
 
 
 def write_model(
