@@ -186,7 +186,7 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
         else:
-            wanted = re.sub(r"^(Input|String) should", "it should", problem["msg"])
+            wanted = re.sub(r"^\w+ should", "it should", problem["msg"])
             lines.append(f"{where}: {key} is {_short(problem['input'])}; {wanted[0].lower()}{wanted[1:]}")
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from nmt.config import Config
 from nmt.config_file import load_config
-from nmt.errors import RunError
+from nmt.errors import ConfigError, RunError
 
 RUNS = Path("runs")
 
@@ -104,8 +104,14 @@ class RunFolder:
         return self.export_file.is_file()
 
     def config(self) -> Config:
-        """The run's configuration, every default written out when it was made."""
-        return load_config(self.config_file)
+        """The run's configuration, every default written out when it was made; `RunError` if it can't be read."""
+        try:
+            return load_config(self.config_file)
+        except ConfigError as error:
+            raise RunError(
+                f"{error}\n{self.path}: this run was made by another version of nmt, or its config.yaml was changed; "
+                f"use that version, or set right what is named above"
+            ) from None
 
     def remember_as_latest(self) -> None:
         """Make this the run that commands without `--model` take."""
@@ -151,13 +157,12 @@ def open_run(model: str | None) -> RunFolder:
             model = str(RUNS / (RUNS / "latest").read_text(encoding="utf-8").strip())
         except (OSError, ValueError):
             raise RunError(
-                f"there is no {RUNS}/latest here that names a run: train a model first (nmt train FILE), or name one "
-                f"(--model RUN)"
+                f"there is no {RUNS}/latest here: train a model first (nmt train FILE), or name one (--model RUN)"
             ) from None
     if not model or "\0" in model or max(map(len, os.fsencode(model).split(b"/"))) > 255:
         raise RunError(f"--model {model[:100]!r}: no run can have this name")
     run = RunFolder(Path(model))
-    if not run.exists() and (RUNS / model / "config.yaml").is_file():
+    if not run.exists() and ((RUNS / model / "config.yaml").is_file() or not run.path.is_dir()):
         run = RunFolder(RUNS / model)
     if not run.path.is_dir():
         others = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))

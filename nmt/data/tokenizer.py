@@ -292,12 +292,14 @@ def _files(folder: Path) -> tuple[Path, Path]:
     file = folder / "tokenizer.json"
     names = read_json(file)
     try:
-        src, tgt = str(names["src"]), str(names["tgt"])
+        src, tgt = names["src"], names["tgt"]
     except (TypeError, KeyError):
         raise RunError(f"{file}: does not name the tokenizers of src and tgt") from None
     for name in (src, tgt):
-        if not re.fullmatch(r"\w[\w.-]*", name):  # a path could lead anywhere
-            raise RunError(f"{file}: names {name[:100]!r}, which is not the name of a file beside it")
+        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):  # a path could lead anywhere
+            raise RunError(f"{file}: names {str(name)[:100]!r}, which is not the name of a file beside it")
+        if (folder / name).is_file() and not (folder / name).stat().st_size:  # to SentencePiece that is a model
+            raise RunError(f"{folder / name}: is empty; copy the run's tokenizer/ again")
     return folder / src, folder / tgt
 
 

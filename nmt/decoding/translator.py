@@ -132,7 +132,9 @@ class Translator:
         """
         if len(line) <= LONG_LINE:
             return line
-        return normalize(re.sub(" +", " ", line))[: max(LONG_LINE, 2 * PIECE_CHARACTERS * self._max_src_length)]
+        most = max(LONG_LINE, 2 * PIECE_CHARACTERS * self._max_src_length)
+        words = itertools.islice(re.finditer("[^ ]+", line), most)
+        return normalize(" ".join(word[0] for word in words))[:most]
 
 
 def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:

@@ -86,11 +86,11 @@ def _validations(run: RunFolder, metric: str) -> dict[int, float]:
     if not run.metrics_file.is_file():
         return {}
     values = {}
-    for line in run.metrics_file.read_text(encoding="utf-8").splitlines():
+    for line in run.metrics_file.read_bytes().splitlines():
         try:
             record = json.loads(line)
-        except ValueError:  # cut in half by a kill
+            if record["kind"] == "validation" and not math.isnan(record[metric]):
+                values[int(record["step"])] = float(record[metric])
+        except (ValueError, TypeError, KeyError):  # cut in half by a kill
             continue
-        if record["kind"] == "validation" and not math.isnan(record[metric]):
-            values[record["step"]] = record[metric]
     return values

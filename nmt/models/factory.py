@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from nmt.config import ModelConfig
@@ -17,14 +18,19 @@ def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -
 
 
 def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parameters of such a model, by name, without the memory for it; a shared one is named once."""
-    with torch.device("meta"), _WithoutRandomNumbers():
-        model = build_model(config, src_vocab_size, tgt_vocab_size)
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    """The shapes of such a model's parameters by name, a shared one once; no memory is taken for them."""
+    # Sinusoids are computed, which without memory has torch import its compiler, for seconds.
+    with_tables = config.model_copy(update={"positions": "learned"})
+    with torch.device("meta"), _NotInitialised():
+        model = build_model(with_tables, src_vocab_size, tgt_vocab_size)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    if config.positions == "sinusoidal":
+        del shapes["src_positions.table"], shapes["tgt_positions.table"]
+    return shapes
 
 
-class _WithoutRandomNumbers(TorchFunctionMode):
-    """Leaves out initialisations: for a tensor without memory torch first imports, for seconds, how to do them."""
+class _NotInitialised(TorchFunctionMode):
+    """Draws no normal numbers: it takes the same import."""
 
     def __torch_function__(
         self,
@@ -33,6 +39,4 @@ class _WithoutRandomNumbers(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func in (torch.Tensor.normal_, torch.Tensor.uniform_):
-            return args[0]
-        return func(*args, **(kwargs or {}))
+        return None if func is nn.init.normal_ else func(*args, **(kwargs or {}))
