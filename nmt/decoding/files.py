@@ -56,14 +56,14 @@ class Files:
 
 
 def _check_output(option: str, path: Path) -> None:
+    if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
+        raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
     if path.is_dir():
         raise ConfigError(f"{option} {path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():  # /dev/null, which the finished output would replace
         raise ConfigError(f"{option} {path}: is not a file; to write into it, leave {option} out and use > or |")
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it first")
-    if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
-        raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
 
 
 @dataclasses.dataclass
