@@ -22,6 +22,7 @@ from nmt.errors import RunError
 from nmt.runs import read_json, replacing, write_bytes
 
 FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be gone on from
+MOST_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
 
 
 @dataclasses.dataclass
@@ -229,7 +230,7 @@ def _description(folder: Path) -> _Description:
 
 def checkpoint_steps(checkpoints: Path) -> list[int]:
     """The steps that have a checkpoint, in order."""
-    return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
+    return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isascii() and path.name.isdecimal())
 
 
 def retain(checkpoints: Path, last: int, others: Collection[int]) -> None:
@@ -288,6 +289,10 @@ def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
 def _open(path: Path) -> Iterator[Any]:
     """A file of tensors, to be read one by one."""
     try:
+        with path.open("rb") as start:
+            header_bytes = int.from_bytes(start.read(8), "little")
+        if header_bytes > MOST_HEADER_BYTES:  # it would be read whole, and take ten times as much memory
+            raise RunError(f"{path}: cannot be read as safetensors: a header of {header_bytes:,} bytes")
         with safe_open(path, framework="pt") as file:
             yield file
     except (OSError, SafetensorError) as error:
@@ -309,3 +314,13 @@ def _check_sum(path: Path, file: Any, checksum: _Checksum) -> None:
     stated = (file.metadata() or {}).get("sha256")
     if stated is not None and stated != checksum.hexdigest():
         raise RunError(f"{path}: damaged: it does not hold what was written")
+
+
+def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """`RunError` if the file does not hold weights of these shapes; its header alone is read.
+
+    So a configuration and a file that do not belong together are told before memory is taken for either.
+    """
+    with _open(path) as file:
+        found = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+    _check_alike(path, found, shapes)

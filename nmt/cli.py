@@ -6,6 +6,7 @@ Each command imports what it needs, so that `--help` and small commands do not l
 """
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -16,12 +17,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 import nmt
-from nmt.config import Config, DecodingConfig, language_suffix
+from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, Config, DecodingConfig, language_suffix
 from nmt.config_file import load_config
 from nmt.distributed import joined
-from nmt.errors import ConfigError, MissingExtraError, NmtError
+from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError
 from nmt.runs import RunFolder, open_run, open_runs, run_named
 
 if TYPE_CHECKING:
@@ -29,7 +31,29 @@ if TYPE_CHECKING:
     from nmt.evaluation.evaluate import Evaluation
     from nmt.export.ctranslate2 import ExportedRun
 
+# What is wrong with the machine, not with what was asked.
+_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more: typer, which sees to broken pipes too, would call it an error."""
+
+
+class _Commands(TyperGroup):
+    """All commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one, to the last byte of its output."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+        return result
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -58,8 +82,12 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.
 EngineOption = Annotated[
     str, typer.Option(help="auto, torch or ctranslate2; auto takes a fresh export for CTranslate2 on a CPU.")
 ]
-BeamOption = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: the run's.")]
-PenaltyOption = Annotated[float | None, typer.Option(min=0, help="Length penalty. Default: the run's.")]
+BeamOption = Annotated[
+    int | None, typer.Option(min=1, max=MOST_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
+]
+PenaltyOption = Annotated[
+    float | None, typer.Option(min=0, max=MOST_LENGTH_PENALTY, help="Length penalty. Default: the run's.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
 
 
@@ -180,7 +208,7 @@ def translate(
     else:
         translator = nmt.load(paths, device=device, decoding=decoding, engine=engine, alignments=alignments is not None)
         if text:
-            sys.stdout.buffer.write(f"{translator.translate([' '.join(text)])[0]}\n".encode())
+            sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())
             return
         if input_file is None and sys.stdin.isatty():
             _converse(translator)
@@ -282,6 +310,9 @@ def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
     logging.getLogger("nmt").setLevel(logging.INFO)
+    if sys.stdin is None or sys.stdout is None:  # the next file that is opened would take its place
+        print("nmt: standard input and output must be open; use < /dev/null or > /dev/null", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
         signal.signal(number, _end)
     try:
@@ -294,8 +325,21 @@ def main() -> None:
             raise
         print(f"nmt: {error.name} is not installed here, and this needs it: pip install {error.name}", file=sys.stderr)
         sys.exit(MissingExtraError.exit_code)
-    except BrokenPipeError:  # `nmt translate ... | head`: the reader has gone, and that is all right
+    except ReaderGoneError:  # `nmt translate ... | head`, and that is all right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        is_machine = error.errno in _MACHINE
+        if error.filename is None and not is_machine:
+            raise
+        print(f"nmt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        sys.exit(TrainingError.exit_code if is_machine else NmtError.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        from nmt.training.interruption import is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        print("nmt: out of memory; lower decoding.batch_tokens or --beam-size", file=sys.stderr)
+        sys.exit(TrainingError.exit_code)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -310,7 +354,7 @@ def _configured_run(
         raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
     path = file or option
     assert path is not None
-    return load_config(path, overrides or ()), run_named(name or path.stem)
+    return load_config(path, overrides or ()), run_named(path.stem if name is None else name)
 
 
 def _search(
@@ -318,6 +362,15 @@ def _search(
 ) -> DecodingConfig:
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
     return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def _utf8(text: str) -> str:
+    """The text itself; `DataError` if the shell was given bytes that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError("the text to translate is not UTF-8; convert it") from None
+    return text
 
 
 def _converse(translator: nmt.Translator) -> None:
@@ -329,6 +382,9 @@ def _converse(translator: nmt.Translator) -> None:
         except EOFError:
             print(file=sys.stderr)
             return
+        except UnicodeDecodeError:
+            print("nmt: not UTF-8", file=sys.stderr)
+            continue
         print(translator.translate([line])[0])
 
 

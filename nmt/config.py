@@ -45,6 +45,19 @@ Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Metric = Literal["bleu", "chrf", "ter"]
 
+# Beyond any Transformer ever trained: a slip of the keyboard is told at once, and a configuration from elsewhere
+# cannot take all memory.
+MOST_LAYERS = 256
+MOST_WIDTH = 1 << 17
+MOST_POSITIONS = 1 << 16
+MOST_PIECES = 1_000_000
+MOST_BEAMS = 1_000
+MOST_LENGTH_PENALTY = 10.0
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
+Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
+BeamSize = Annotated[int, Field(ge=1, le=MOST_BEAMS)]
+
 
 class Section(BaseModel):
     """What all sections share: unknown keys are refused and nothing changes after parsing."""
@@ -70,7 +83,7 @@ class CorpusFiles(Section):
 class TrainingFiles(CorpusFiles):
     """One of the corpora to train on."""
 
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     """How often each of its pairs occurs in an epoch. Of a fraction, as many pairs as it makes are drawn anew
     in every epoch: 2.5 is every pair twice, and half of them once more."""
 
@@ -106,7 +119,7 @@ class DataConfig(Section):
     """The source language, as ISO 639-1 code. Default: the suffix of the first training file."""
     tgt_lang: str = Field(default="", validate_default=True)
     """The target language; it also chooses the tokenizer of BLEU (Chinese, Japanese, Korean, others)."""
-    max_length: PositiveInt = 128
+    max_length: Positions = 128
     """Pairs with more pieces than this on either side are left out of training, and counted; a longer
     sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
     counts as longer without being looked at."""
@@ -167,7 +180,7 @@ class TokenizerConfig(Section):
     type: Literal["bpe", "unigram", "char", "word"] = "bpe"
     """SentencePiece with byte pairs (Sennrich et al. 2016), a unigram model (Kudo 2018) or characters; or
     `word`: whatever white space separates."""
-    vocab_size: Annotated[int, Field(ge=5)] = 8000
+    vocab_size: Annotated[int, Field(ge=5, le=MOST_PIECES)] = 8000
     """Number of pieces, the four special ones included: exactly that many for `bpe` and `unigram`, at most
     that many for `char` and `word`."""
     joint: bool = True
@@ -227,15 +240,15 @@ class AugmentationConfig(Section):
 class ModelConfig(Section):
     """The encoder-decoder Transformer (Vaswani et al. 2017)."""
 
-    num_encoder_layers: PositiveInt = 3
+    num_encoder_layers: Layers = 3
     """Layers of the encoder."""
-    num_decoder_layers: PositiveInt = 3
+    num_decoder_layers: Layers = 3
     """Layers of the decoder."""
-    d_model: PositiveInt = 256
+    d_model: Width = 256
     """Width of the states between the layers."""
-    num_heads: PositiveInt = 4
+    num_heads: Width = 4
     """Attention heads; `d_model` is divided among them."""
-    d_ff: PositiveInt = 1024
+    d_ff: Width = 1024
     """Width of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each part (trains stably without care) or after it (as in the paper)."""
@@ -243,7 +256,7 @@ class ModelConfig(Section):
     """Of the feed-forward networks; `swiglu` (Shazeer 2020) has a third matrix."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """How a place in the sentence is told."""
-    max_positions: PositiveInt = 512
+    max_positions: Positions = 512
     """Longest sequence the model can hold, in pieces."""
     dropout: Rate = 0.1
     """On the embeddings and on what each part adds to the residual stream."""
@@ -308,7 +321,7 @@ class TrainingConfig(Section):
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`. With `auto` and `cuda`,
     several processes take a GPU each."""
-    threads: PositiveInt | None = None
+    threads: Annotated[int, Field(ge=1, le=1_024)] | None = None
     """CPU threads of each process; `null` leaves torch's choice. The same number gives the same weights to the bit."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random."""
@@ -371,13 +384,13 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a translation is searched for."""
 
-    beam_size: PositiveInt = 5
+    beam_size: BeamSize = 5
     """Hypotheses kept at each step; 1 is greedy search."""
-    length_penalty: Annotated[float, Field(ge=0)] = 1.0
+    length_penalty: Annotated[float, Field(ge=0, le=MOST_LENGTH_PENALTY)] = 1.0
     """Alpha: a hypothesis is ranked by its log-probability over length ** alpha; 0 prefers short ones."""
     min_length: Annotated[int, Field(ge=0)] = 1
     """Fewest pieces of a translation."""
-    max_length: PositiveInt = 256
+    max_length: Positions = 256
     """Most pieces of a translation."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times the source's pieces, and ten more."""
@@ -406,7 +419,7 @@ class EvaluationConfig(Section):
 
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
     """What `nmt eval` prints."""
-    validation_beam_size: PositiveInt = 1
+    validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; greedy search is the fastest."""
 
 

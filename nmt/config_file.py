@@ -7,6 +7,7 @@ values, written as in YAML.
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,16 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
     Raises `ConfigError` for anything that cannot be read or does not fit.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        text = data.decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; name a configuration, for example configs/tiny.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a configuration: {error}") from None
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise ConfigError(f"{path}:{line}: not a configuration: it is not UTF-8 ({error.reason}); convert it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read as a configuration: {reason}") from None
     root = _compose(text, str(path))
     raw = _construct(root, str(path)) if root is not None else None
     if not isinstance(raw, dict):
@@ -43,6 +49,15 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
 
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader, less surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The node's value; as a YAML error, with its place, where the safe loader has a bug's exception for it."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError, TypeError):  # such as `!!int x` and `0x_`
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{_short(node.value)} is not of the type {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -77,15 +92,27 @@ def to_yaml(config: Config) -> str:
 def _compose(text: str, where: str) -> yaml.Node | None:
     try:
         root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = f"{where}:{1 + text.count(chr(10), 0, error.position)}"
+        raise ConfigError(f"{line}: not valid YAML: it holds the character U+{error.character:04X}") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"{where}:{mark.line + 1}" if mark else where
-        raise ConfigError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+        raise _not_yaml(error, where) from None
+    except RecursionError:
+        raise ConfigError(f"{where}: its lists or mappings stand too deep in each other") from None
     return root
 
 
+def _not_yaml(error: yaml.YAMLError, where: str) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    line = f"{where}:{mark.line + 1}" if mark else where
+    return ConfigError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}")
+
+
 def _construct(root: yaml.Node, where: str) -> Any:
-    """The node's value; a key that stands twice is an error, since YAML would keep the last in silence."""
+    """The node's value; a key that stands twice is an error, since YAML would keep the last in silence.
+
+    So is `<<`, which copies mappings into others: ten lines of it make a billion keys.
+    """
     stack, visited = [root], set()
     while stack:
         node = stack.pop()
@@ -98,17 +125,22 @@ def _construct(root: yaml.Node, where: str) -> Any:
                 line = f"{where}:{key.start_mark.line + 1}"
                 if not isinstance(key, yaml.ScalarNode):
                     raise ConfigError(f"{line}: a key is one word, not a list or a mapping")
+                if key.tag == "tag:yaml.org,2002:merge":
+                    raise ConfigError(f"{line}: the key << is not known here; write out what it stands for")
                 if key.value in seen:
                     raise ConfigError(f"{line}: the key {key.value!r} stands here twice")
                 seen.add(key.value)
                 stack.append(value)
         elif isinstance(node, yaml.SequenceNode):
             stack.extend(node.value)
+        elif _UNWRITABLE.search(node.value):
+            line = f"{where}:{node.start_mark.line + 1}"
+            raise ConfigError(f"{line}: {_short(node.value)} holds a character that no name or text can have")
     loader = _Loader("")
     try:
         return loader.construct_document(root)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not valid YAML: {error}") from None
+        raise _not_yaml(error, where) from None
     finally:
         loader.dispose()
 
@@ -143,7 +175,7 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
         key = ".".join(location)
         if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
                for parts in overridden):  # fmt: skip
-            where = f"--set {key}"
+            where = f"--set {key}".rstrip()
         else:
             where = f"{path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
@@ -154,8 +186,8 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
         else:
-            message = problem["msg"].replace("Input should", "should")
-            lines.append(f"{where}: {key} is {problem['input']!r}; it {message[0].lower()}{message[1:]}")
+            wanted = re.sub(r"^\w+ should", "it should", problem["msg"])
+            lines.append(f"{where}: {key} is {_short(problem['input'])}; {wanted[0].lower()}{wanted[1:]}")
     return "\n".join(lines)
 
 
@@ -204,6 +236,20 @@ def _suggestion(location: tuple[str, ...]) -> str:
     if close:
         return f"; did you mean {'.'.join([*above, close[0]])}?"
     return f"; known here: {_listed(here)}"
+
+
+# Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.
+_UNWRITABLE = re.compile("[\ud800-\udfff\0]")
+
+
+def _short(value: object) -> str:
+    """The value as in a program, but for what is long: by aliases, a line of YAML can hold a billion words."""
+    shortened = reprlib.Repr()
+    shortened.maxlevel, shortened.maxstring, shortened.maxother = 2, 100, 100
+    try:
+        return shortened.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def _listed(names: Iterable[str]) -> str:

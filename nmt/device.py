@@ -1,6 +1,7 @@
 """Which device computes, with which precision, and how its memory is handled."""
 
 import ctypes
+import re
 import sys
 
 import torch
@@ -18,9 +19,12 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if has_cuda else "mps" if has_mps else "cpu")
     try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device {name!r} is not one of auto, cpu, cuda, cuda:N and mps") from None
+        # torch knows many more kinds, most of which it was not built for.
+        device = torch.device(name) if re.fullmatch(r"cpu|mps|cuda(:\d+)?", name) else None
+    except RuntimeError:  # a number too large for it
+        device = None
+    if device is None:
+        raise ConfigError(f"device {name!r} is not one of auto, cpu, cuda, cuda:N and mps")
     if device.type == "cuda" and (device.index or 0) >= (torch.cuda.device_count() if has_cuda else 0):
         raise ConfigError(f"device {name}: this machine has no such GPU; use `auto` or `cpu`")
     if device.type == "mps" and not has_mps:

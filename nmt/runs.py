@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from nmt.config import Config
 from nmt.config_file import load_config
-from nmt.errors import RunError
+from nmt.errors import ConfigError, RunError
 
 RUNS = Path("runs")
 
@@ -114,7 +114,7 @@ def read_json(path: Path) -> Any:
     """The value in a JSON file of a run; `RunError` if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from None
 
 
@@ -151,8 +151,14 @@ class RunFolder:
         return self.export_file.is_file()
 
     def config(self) -> Config:
-        """The run's configuration, every default written out when it was made."""
-        return load_config(self.config_file)
+        """The run's configuration, every default written out when it was made; `RunError` if it can't be read."""
+        try:
+            return load_config(self.config_file)
+        except ConfigError as error:
+            raise RunError(
+                f"{error}\n{self.path}: this run was made by another version of nmt, or its config.yaml was changed; "
+                f"use that version, or set right what is named above"
+            ) from None
 
     def remember_as_latest(self) -> None:
         """Make this the run that commands without `--model` take."""
@@ -221,24 +227,33 @@ def run_named(name: str) -> RunFolder:
     """The folder for a run to be trained, under the current directory."""
     if not re.fullmatch(r"[^\s./\\]([^/\\\x00-\x1f]*[^\s/\\\x00-\x1f])?", name) or name in ("latest", "cache"):
         raise RunError(f"a run cannot be called {name!r}: the name becomes a folder under {RUNS}/")
-    return RunFolder(RUNS / name)
+    if len(name.encode(errors="surrogateescape")) > 200:  # a file's name has at most 255 bytes, and ours add to it
+        raise RunError(f"a run cannot be called {name[:20]!r}...: the name becomes a folder's, and is too long; --name")
+    run = RunFolder(RUNS / name)
+    for folder in (RUNS, run.path):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise RunError(f"{folder}: is not a folder, and the run {name} needs it to be one; move it out of the way")
+    _refuse_links(run)
+    return run
 
 
 def open_run(model: str | None) -> RunFolder:
     """The trained run, or the export of one, that a command works on.
 
     `model` is a folder's path or a run's name under `runs/`; without it, the newest run.
-    Raises `RunError` if there is no such run, or it has no model yet.
+    Raises `RunError` if there is no such run, it has no model yet, or a link in it leads elsewhere.
     """
     if model is None:
         try:
             model = str(RUNS / (RUNS / "latest").read_text(encoding="utf-8").strip())
-        except OSError:
+        except (OSError, ValueError):
             raise RunError(
                 f"there is no {RUNS}/latest here: train a model first (nmt train FILE), or name one (--model RUN)"
             ) from None
+    if not model or "\0" in model or max(map(len, os.fsencode(model).split(b"/"))) > 255:
+        raise RunError(f"--model {model[:100]!r}: no run can have this name")
     run = RunFolder(Path(model))
-    if not run.exists() and (RUNS / model / "config.yaml").is_file():
+    if not run.exists() and ((RUNS / model / "config.yaml").is_file() or not run.path.is_dir()):
         run = RunFolder(RUNS / model)
     if not run.path.is_dir():
         others = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
@@ -247,7 +262,22 @@ def open_run(model: str | None) -> RunFolder:
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
     if not run.model_file.is_file() and not run.is_export():
         raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
+    _refuse_links(run)
     return run
+
+
+def _refuse_links(run: RunFolder) -> None:
+    """`RunError` if a link in the folder leads out of it: whoever made the run must not choose what is read or written.
+
+    The folder itself may be reached through a link.
+    """
+    inside = Path(os.path.realpath(run.path))
+    for path in run.path.rglob("*"):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
+            raise RunError(
+                f"{path}: a link that leads out of the run; put in its place what it leads to, or move the whole run "
+                f"and link its folder"
+            )
 
 
 def open_runs(models: Sequence[str | Path] | None) -> list[RunFolder]:

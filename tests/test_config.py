@@ -172,7 +172,7 @@ def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
 def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("data: Köln\n".encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"latin\.yaml: cannot be read as a configuration"):
+    with pytest.raises(ConfigError, match=r"latin\.yaml:1: not a configuration: it is not UTF-8"):
         load_config(path)
 
 

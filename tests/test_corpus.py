@@ -17,7 +17,7 @@ from nmt.errors import DataError
 WriteLines = Callable[[str, list[str]], Path]
 
 # All that `str.splitlines` breaks a line at, and "\n" alone does not.
-NOT_LINE_ENDS = ["\x00", "\x0b", "\x0c", "\r", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+NOT_LINE_ENDS = ["\x0b", "\x0c", "\r", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
 
 def lines_of(path: Path, content: bytes) -> list[str]:

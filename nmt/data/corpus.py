@@ -81,9 +81,12 @@ def _decode(line: bytes, name: str, number: int) -> str:
     if number == 1:
         line = line.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put first
     try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
+    if "\0" in text:
+        raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
+    return text
 
 
 def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
@@ -135,6 +138,8 @@ def _split(data: bytes, name: str, first: int) -> list[str]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
         return list(decode_lines(io.BytesIO(data), name, first))  # which finds the line
     if first == 1:
         text = text.removeprefix("\ufeff")

@@ -314,11 +314,18 @@ def same_tokenizers(folder: Path, other: Path) -> bool:
 
 def _files(folder: Path) -> tuple[Path, Path]:
     """The files of src and tgt; one file twice where the vocabulary is joint."""
-    names = read_json(folder / "tokenizer.json")
+    file = folder / "tokenizer.json"
+    names = read_json(file)
     try:
-        return folder / str(names["src"]), folder / str(names["tgt"])
+        src, tgt = names["src"], names["tgt"]
     except (TypeError, KeyError):
-        raise RunError(f"{folder / 'tokenizer.json'}: does not name the tokenizers of src and tgt") from None
+        raise RunError(f"{file}: does not name the tokenizers of src and tgt") from None
+    for name in (src, tgt):
+        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):  # a path could lead anywhere
+            raise RunError(f"{file}: names {str(name)[:100]!r}, which is not the name of a file beside it")
+        if (folder / name).is_file() and not (folder / name).stat().st_size:  # to SentencePiece that is a model
+            raise RunError(f"{folder / name}: is empty; copy the run's tokenizer/ again")
+    return folder / src, folder / tgt
 
 
 def _load(path: Path) -> Tokenizer:

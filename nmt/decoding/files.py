@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gzip
 import itertools
+import os
 import sys
 import time
 import zlib
@@ -36,18 +37,33 @@ class Files:
     """None: no alignments."""
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` if a file has two parts to play."""
+        """Raises `ConfigError` if a file has two parts to play, or an output can be none."""
         paths = [path for path in (self.input, self.output, self.alignments) if path]
-        if len({path.resolve() for path in paths}) < len(paths):
+        if len({os.path.realpath(path) for path in paths}) < len(paths):
             raise ConfigError("--input, --output and --alignments must be different files")
+        for option, output in (("--output", self.output), ("--alignments", self.alignments)):
+            if output is not None:
+                _check_output(option, output)
 
     def outputs(self) -> list[Path]:
-        """The files that get a line each for every line of the input."""
-        return [path for path in (self.output, self.alignments) if path]
+        """The files that get a line each for every line of the input; of a link, what it leads to."""
+        paths = [path for path in (self.output, self.alignments) if path]
+        return [Path(os.path.realpath(path)) if path.is_symlink() else path for path in paths]
 
     def are_finished(self) -> bool:
         """Whether the outputs are there and no parts of them."""
         return all(path.exists() for path in self.outputs()) and not _made_from_file(self.outputs()[0]).exists()
+
+
+def _check_output(option: str, path: Path) -> None:
+    if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
+        raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: is a folder; name a file in it")
+    if path.exists() and not path.is_file():  # /dev/null, which the finished output would replace
+        raise ConfigError(f"{option} {path}: is not a file; to write into it, leave {option} out and use > or |")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it first")
 
 
 @dataclasses.dataclass
@@ -91,14 +107,19 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
 def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig) -> dict[str, Any]:
     """What decides the output of a translation, for `OutputFiles`: the name of each thing, and its value as JSON."""
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
-    models = [[str(path.resolve()), path.stat().st_mtime] for path in model_files]
-    alignments = str(files.alignments and files.alignments.resolve())
+    models = [[_written(path), path.stat().st_mtime] for path in model_files]
+    alignments = _written(files.alignments)
     return {
-        "--input": str(files.input and files.input.resolve()),
+        "--input": _written(files.input),
         "--alignments": alignments,
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
     }
+
+
+def _written(path: Path | None) -> str:
+    """The path for a file of JSON: a name may hold bytes that are no text."""
+    return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
 
 
 def _input_blocks(path: Path | None, skip: int) -> Iterator[list[str]]:

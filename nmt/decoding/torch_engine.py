@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.checkpoint import load_weights
+from nmt.checkpoint import check_weights, load_weights
 from nmt.config import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers
@@ -16,10 +16,11 @@ from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.device import choose_device, choose_dtype, keep_freed_memory
+from nmt.errors import RunError
 from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
-from nmt.models.factory import build_model
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.factory import build_model, parameter_shapes
+from nmt.models.interface import Seq2SeqModel, TrainableModel
 from nmt.models.packed import pack_linear_maps
 from nmt.runs import RunFolder
 
@@ -78,14 +79,26 @@ def load_torch_engine(
     """The run's best model, or the ensemble of several runs', on a device; `ConfigError` as `choose_dtype`."""
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen, "decoding.precision")
-    models = [_load_model(run, tokenizers, chosen, dtype) for run in runs]
+    models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
     keep_freed_memory()
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
 
 
-def _load_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype) -> Seq2SeqModel:
-    model = build_model(run.config().model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel:
+    """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers don't belong together."""
+    config, sizes = run.config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    try:
+        shapes = parameter_shapes(config, *sizes)
+    except ValueError as error:
+        raise RunError(f"{run.path}: its tokenizers are not those of its model: {error}") from None
+    check_weights(run.model_file, shapes)
+    model = build_model(config, *sizes)
     load_weights(model, run.model_file)
+    return model
+
+
+def _prepared_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype) -> Seq2SeqModel:
+    model = load_model(run, tokenizers)
     model.to(device, dtype).eval()
     pack_linear_maps(model)
     return model

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
+LONG_LINE = 1 << 14  # characters; SentencePiece needs hundreds of bytes of memory for each
+PIECE_CHARACTERS = 16  # of SentencePiece's longest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,16 +113,28 @@ class Translator:
     def _encode(self, number: int, line: str) -> list[int]:
         if self._decoding.lower_capitals and line.isupper() and len(line.split()) > 1:
             line = line.lower()
-        ids = self._tokenizers.src.encode(mend(line))
+        length = len(line)
+        ids = self._tokenizers.src.encode(mend(self._beginning(line)))
         if len(ids) > self._max_src_length:
             log.warning(
-                "line %d: %d pieces; only the first %d (data.max_length) are translated",
+                "line %d: %s; only the first %d (data.max_length) are translated",
                 number,
-                len(ids),
+                f"{len(ids)} pieces" if length <= LONG_LINE else f"{length:,} characters",
                 self._max_src_length,
             )
             ids = ids[: self._max_src_length]
         return ids
+
+    def _beginning(self, line: str) -> str:
+        """As much of a long line as decides the pieces that are translated, and more, so that the rest has no say.
+
+        Many spaces are one to a tokenizer, and up to three characters become one by Unicode's NFC.
+        """
+        if len(line) <= LONG_LINE:
+            return line
+        most = max(LONG_LINE, 2 * PIECE_CHARACTERS * self._max_src_length)
+        words = itertools.islice(re.finditer("[^ ]+", line), most)
+        return " ".join(word[0] for word in words)[: 2 * most]
 
 
 def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:

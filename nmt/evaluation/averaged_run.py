@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import shutil
 
 from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
@@ -38,8 +39,8 @@ def average_run(
     there are fewer, or the new run exists; nothing is written then.
     """
     config = run.config()
-    target = run_named(name or f"{run.name}-average")
-    if target.path.exists():
+    target = run_named(f"{run.name}-average" if name is None else name)
+    if os.path.lexists(target.path):
         raise RunError(f"{target.path} exists already; give the average another --name")
     steps = _steps(run, last, best)
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang)
@@ -85,11 +86,11 @@ def _validations(run: RunFolder, metric: str) -> dict[int, float]:
     if not run.metrics_file.is_file():
         return {}
     values = {}
-    for line in run.metrics_file.read_text(encoding="utf-8").splitlines():
+    for line in run.metrics_file.read_bytes().splitlines():
         try:
             record = json.loads(line)
-        except ValueError:  # cut in half by a kill
+            if record["kind"] == "validation" and not math.isnan(record[metric]):
+                values[int(record["step"])] = float(record[metric])
+        except (ValueError, TypeError, KeyError):  # cut in half by a kill
             continue
-        if record["kind"] == "validation" and not math.isnan(record[metric]):
-            values[record["step"]] = record[metric]
     return values

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from nmt.checkpoint import load_weights
 from nmt.config import ModelConfig
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.ctranslate2_engine import import_ctranslate2
 from nmt.decoding.exported import QUANTIZATIONS, ModelFile
+from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
+from nmt.device import choose_device
 from nmt.errors import ConfigError, DataError, ExportError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.models.attention import MultiHeadAttention
-from nmt.models.factory import build_model
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
 from nmt.runs import RunFolder, replacing, write_json
 
@@ -77,13 +77,17 @@ def export_ctranslate2(
     import_ctranslate2()
     config = run.config()
     test_set = _test_set(src or config.data.validation.src, ref or config.data.validation.tgt)
+    choose_device(device)  # before anything is written
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers)
+    assert isinstance(model, Transformer)
     model_file = ModelFile.of(run.model_file)
     folder = run.exports / f"ctranslate2-{quantization}"
     with replacing(folder) as temporary:
         temporary.mkdir()
         shutil.copyfile(run.config_file, temporary / "config.yaml")
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
-        _write_model(run, quantization, temporary)
+        write_model(model, config.model, tokenizers, quantization, temporary)
         description = {"quantization": quantization, "model": dataclasses.asdict(model_file)}
         write_json(temporary / "export.json", description)
         comparisons = _compare(run, RunFolder(temporary), test_set, device)
@@ -131,15 +135,6 @@ def _told(comparisons: Sequence[Comparison]) -> str:
         f"{one.export_score.value:.2f} instead of {one.torch_score.value:.2f}"
         for one in comparisons
     )
-
-
-def _write_model(run: RunFolder, quantization: str, folder: Path) -> None:
-    tokenizers = load_tokenizers(run.tokenizer)
-    config = run.config().model
-    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-    load_weights(model, run.model_file)
-    assert isinstance(model, Transformer)
-    write_model(model, config, tokenizers, quantization, folder)
 
 
 def write_model(

@@ -1,5 +1,12 @@
 """From the configuration's section to a model."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
 from nmt.config import ModelConfig
 from nmt.models.interface import TrainableModel
 from nmt.models.transformer import Transformer
@@ -8,3 +15,28 @@ from nmt.models.transformer import Transformer
 def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel:
     """The model that the section describes, freshly initialised from torch's generator."""
     return Transformer(config, src_vocab_size, tgt_vocab_size)
+
+
+def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of such a model's parameters by name, a shared one once; no memory is taken for them."""
+    # Sinusoids are computed, which without memory has torch import its compiler, for seconds.
+    with_tables = config.model_copy(update={"positions": "learned"})
+    with torch.device("meta"), _NotInitialised():
+        model = build_model(with_tables, src_vocab_size, tgt_vocab_size)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    if config.positions == "sinusoidal":
+        del shapes["src_positions.table"], shapes["tgt_positions.table"]
+    return shapes
+
+
+class _NotInitialised(TorchFunctionMode):
+    """Draws no normal numbers: it takes the same import."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return None if func is nn.init.normal_ else func(*args, **(kwargs or {}))
