@@ -5,31 +5,26 @@ Results go to standard output, everything else to standard error. Exit codes: 0 
 Each command imports what it needs, so that `--help` and small commands do not load torch.
 """
 
-import dataclasses
 import errno
-import json
 import logging
 import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 import nmt
-from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, Config, DecodingConfig, language_suffix
+from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, Config, DecodingConfig
 from nmt.config_file import load_config
 from nmt.distributed import joined
 from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError
+from nmt.languages import language_suffix
+from nmt.printing import print_average, print_evaluation, print_export, print_vocabulary
 from nmt.runs import RunFolder, open_run, open_runs, run_named
-
-if TYPE_CHECKING:
-    from nmt.evaluation.averaged_run import AveragedRun
-    from nmt.evaluation.evaluate import Evaluation
-    from nmt.export.ctranslate2 import ExportedRun
 
 # What is wrong with the machine, not with what was asked.
 _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -145,16 +140,7 @@ def vocab(
     from nmt.data.statistics import vocabulary_report
 
     report = vocabulary_report(settings, run)
-    if as_json:
-        print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
-        return
-    print(f"{settings.tokenizer.type}{', joint' if settings.tokenizer.joint else ''}, in {run.tokenizer}")
-    for side, of_side in report.items():
-        print(
-            f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
-            f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
-            f"{of_side.unknown_share:.2%} <unk>\n  its first line: {' '.join(of_side.first_line)}"
-        )
+    print_vocabulary(settings.tokenizer, run, report, as_json)
 
 
 @app.command()
@@ -245,7 +231,7 @@ def evaluate(
         if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
         metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, language_suffix(ref[0])))
-        _print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
+        print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
     if bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
@@ -260,7 +246,7 @@ def evaluate(
     metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
     decoding = _search(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device, engine):
-        _print_evaluation(name, evaluation, as_json)
+        print_evaluation(name, evaluation, as_json)
 
 
 @app.command()
@@ -279,7 +265,7 @@ def average(
     """Make a run of the mean of a run's checkpoints, and score both on the validation set."""
     from nmt.evaluation.averaged_run import average_run
 
-    _print_average(average_run(open_run(model), last, best, name, device), as_json)
+    print_average(average_run(open_run(model), last, best, name, device), as_json)
 
 
 @exports.command(name="ctranslate2")
@@ -303,7 +289,7 @@ def export_ctranslate2(
         raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     from nmt.export.ctranslate2 import export_ctranslate2 as export
 
-    _print_export(export(open_run(model), quantization, src, ref, device), as_json)
+    print_export(export(open_run(model), quantization, src, ref, device), as_json)
 
 
 def main() -> None:
@@ -386,41 +372,3 @@ def _converse(translator: nmt.Translator) -> None:
             print("nmt: not UTF-8", file=sys.stderr)
             continue
         print(translator.translate([line])[0])
-
-
-def _print_evaluation(name: str, evaluation: "Evaluation", as_json: bool) -> None:
-    if as_json:
-        scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
-        print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,
-                          "hypotheses": evaluation.file and str(evaluation.file)}))  # fmt: skip
-        return
-    print(name)
-    for score in evaluation.scores.values():
-        print(f"  {score.name:6} {score.value:6.2f}  {score.signature}")
-    if evaluation.file:
-        rate = len(evaluation.hypotheses) / evaluation.seconds
-        print(f"  {len(evaluation.hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): "
-              f"{evaluation.file}")  # fmt: skip
-
-
-def _print_average(result: "AveragedRun", as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(dataclasses.asdict(result)))
-        return
-    print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {result.run}, steps "
-          f"{', '.join(map(str, result.steps))}")  # fmt: skip
-    print("validation set: the run's model, and the average")
-    for metric, score in result.run_scores.items():
-        print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")
-
-
-def _print_export(result: "ExportedRun", as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(dataclasses.asdict(result)))
-        return
-    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with CTranslate2")
-    for one in result.comparisons:
-        search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
-        share = one.same_lines / one.lines
-        print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
-    print(f"  {result.comparisons[0].torch_score.signature}")

@@ -231,7 +231,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
     assert {path.name for path in Path("runs/copy/tokenizer").iterdir()} == {"src.words", "tgt.words", "tokenizer.json"}
     code, out, _ = cli("vocab", "copy.yaml", "--set", "tokenizer.vocab_size=9")
     assert code == 0
-    assert re.search(r"^tgt \(de\): 9 pieces; .* \d\d\.\d\d% <unk>$", out, re.M)
+    assert re.search(r"^tgt \(de\): 9 pieces; .* \d\d\.\d\d% <unk>, 0\.00% bytes$", out, re.M)
     before = Path("runs/copy/tokenizer").stat().st_ino
     assert cli("train", "copy.yaml", "--set", "tokenizer.vocab_size=9", "--set", "training.max_steps=1")[0] == 0
     assert Path("runs/copy/tokenizer").stat().st_ino == before

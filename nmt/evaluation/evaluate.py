@@ -9,12 +9,13 @@ from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import DecodingConfig, Metric, check_language
+from nmt.config import DecodingConfig, Metric
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, score
+from nmt.languages import check_language
 from nmt.runs import RunFolder, write_json, write_text
 
 
