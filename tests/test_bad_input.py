@@ -160,7 +160,8 @@ ROWS = [
     # ------------------------------------------------------------------------------------------- training
     Row("train: --resume and --fresh", f"{TRAIN} --resume --fresh", ["--resume and --fresh exclude each other"]),
     Row("train: nothing to resume", f"{TRAIN} --resume", ["runs/new: nothing to resume; leave --resume out"]),
-    Row("train: another model", "train copy.yaml --set model.d_model=64", ["was begun with model.d_model: 32, not 64"]),
+    Row("train: another model", "train copy.yaml --set model.d_model=64",
+        ["begun with other settings", "model.d_model: 32, not 64", "--name copy-2", "--fresh"]),
     Row("train: no such device", f"{TRAIN} --set training.device=cuda:9", ["cuda:9: this machine has no such GPU"]),
     Row("train: a device that is none", f"{TRAIN} --set training.device=tpu", ["training.device is 'tpu'"]),
     Row("train: a name that leads out", "train copy.yaml --name ../x", ["a run cannot be called '../x'"]),

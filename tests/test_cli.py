@@ -226,6 +226,9 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         "pieces_per_word": 1.0,
         "characters_per_piece": 1.0,
         "unknown_share": 0.0,
+        "byte_share": 0.0,
+        "longest": 8,
+        "too_long": 0,
         "first_line": Path("val.en").read_text().splitlines()[0].split(),
     }
     assert {path.name for path in Path("runs/copy/tokenizer").iterdir()} == {"src.words", "tgt.words", "tokenizer.json"}
@@ -276,7 +279,7 @@ def test_a_mistake_is_one_plain_message_and_loses_nothing(
 def test_a_mistake_in_a_run_that_exists_loses_nothing(in_solved: Path, cli: Cli) -> None:
     before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
     for arguments, message in [
-        (["train", "copy.yaml"], "this run was begun with model.d_model: 64, not 32"),
+        (["train", "copy.yaml"], "model.d_model: 64, not 32"),
         (["vocab", "copy.yaml", "--set", "tokenizer.vocab_size=9"], "is trained with another vocabulary"),
         (["eval", "--tgt-lang", "german"], "--tgt-lang: 'german' is not a language code"),
         (["translate", "x", "--model", "nothing"], "no such run; under runs/ there are copy"),

@@ -315,11 +315,11 @@ def test_of_a_long_line_the_tokenizer_sees_a_beginning(caplog: pytest.LogCapture
     short, seen = recorded(20)
     line = "a b c " * 1_700_000  # 10 MB
     assert short.translate([line, "d e"]) == ["a b c " * 6 + "a b", "d e"]
-    assert seen.longest <= LONG_LINE
+    assert seen.longest <= 2 * LONG_LINE
     assert caplog.messages == ["line 1: 10,200,000 characters; only the first 20 (data.max_length) are translated"]
     far, seen = recorded(5000)
     assert far.translate([line]) == [" ".join(("a b c " * 1700_000).split()[:5000])]
-    assert seen.longest <= 32 * 5000
+    assert seen.longest <= 2 * 32 * 5000
 
 
 def test_spaces_do_not_count(caplog: pytest.LogCaptureFixture) -> None:

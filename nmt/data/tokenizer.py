@@ -13,7 +13,6 @@ imports torch, so that a translator that does not need torch need not load it.
 import dataclasses
 import hashlib
 import io
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -136,8 +135,13 @@ class SentencePieceTokenizer:
         return [str(self._processor.id_to_piece(int(index))) for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        begins = (piece.startswith("▁") for piece in self.pieces(ids))
-        return [max(0, count - 1) for count in itertools.accumulate(begins)]
+        word, after_space, words = -1, True, []
+        for piece in self.pieces(ids):
+            after_space = after_space or piece.startswith("▁")
+            if after_space and piece.strip("▁"):  # one of several spaces begins no word
+                word, after_space = word + 1, False
+            words.append(max(0, word))
+        return words
 
     def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
         """The text of each id, None for special pieces and bytes; and the score of each text.

@@ -85,8 +85,9 @@ class Feed:
                 for batch in loader:
                     yield batch
                     done, deaths = done + 1, 0
-            except RuntimeError as error:
-                if "DataLoader worker (pid" not in str(error):
+            except (RuntimeError, OSError, EOFError) as error:
+                # The last two where it is its unread batches that cannot be had any more.
+                if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                     raise
                 deaths += 1
                 if deaths == MOST_DEATHS:

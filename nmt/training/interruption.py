@@ -72,6 +72,8 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
     except NmtError:
         raise
     except OSError as error:
+        if isinstance(error, ConnectionError):
+            raise
         where = f"{error.filename}: " if error.filename else f"{run.path}: "
         raise TrainingError(
             f"{where}cannot be written: {error.strerror or error}; make room, or see to it that the folder may be "
