@@ -7,7 +7,7 @@ from nmt.config import Config
 from nmt.errors import RunError
 from nmt.runs import RunFolder, rename
 from nmt.training.memory import found_before
-from nmt.training.stopping import stop_reason, to_go_on
+from nmt.training.stopping import reached
 
 # What a resumed run may change: nothing that the weights so far, or the moving average of them, hang on.
 FREE_TO_CHANGE = {
@@ -41,12 +41,12 @@ def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[s
     changed = check_same(run.config(), as_begun(config, run), run)
     step = _newest_whole(run, steps, say)
     progress = read_progress(run.checkpoints / str(step))
-    reason = stop_reason(progress, config.training)
-    if reason and progress.validated_step == step:
+    limit = reached(progress, config.training)
+    if limit and progress.validated_step == step:
         run.remember_as_latest()
         say(
-            f"{run.path}: this run is finished ({reason}); to go on: the same command with "
-            f"{to_go_on(progress, config.training)}; to start over: with --fresh, which sets this run aside"
+            f"{run.path}: this run is finished ({limit.reason}); to go on: the same command with {limit.to_go_on}; "
+            f"to start over: with --fresh, which sets this run aside"
         )
         return None
     for line in changed:

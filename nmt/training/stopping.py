@@ -1,31 +1,39 @@
 """When a training ends, and how long that is."""
 
+import dataclasses
+
 from nmt.checkpoint import Progress
 from nmt.config import TrainingConfig
 
 
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What has ended a training."""
+
+    reason: str
+    to_go_on: str
+    """The option by which it goes on."""
+
+
+def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
+    """The limit that a training has come to, if there is one."""
+    steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
+    if steps is not None and progress.step >= steps:
+        return Limit(f"training.max_steps, {steps:,}, is reached", f"--set training.max_steps={2 * steps}")
+    if epochs is not None and progress.epoch >= epochs:
+        return Limit(f"training.max_epochs, {epochs:,}, is reached", f"--set training.max_epochs={2 * epochs}")
+    if minutes is not None and progress.seconds >= 60 * minutes:
+        return Limit(f"training.max_minutes, {minutes:g}, is reached", f"--set training.max_minutes={2 * minutes:g}")
+    if patience is not None and progress.validations_since_best >= patience:
+        reason = f"training.patience: {patience} validations without a better {settings.best_metric}"
+        return Limit(reason, "--set training.patience=null")
+    return None
+
+
 def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
     """Which limit a training has reached, or ''."""
-    if settings.max_steps is not None and progress.step >= settings.max_steps:
-        return f"training.max_steps, {settings.max_steps:,}, is reached"
-    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
-        return f"training.max_epochs, {settings.max_epochs:,}, is reached"
-    if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
-        return f"training.max_minutes, {settings.max_minutes:g}, is reached"
-    if settings.patience is not None and progress.validations_since_best >= settings.patience:
-        return f"training.patience: {settings.patience} validations without a better {settings.best_metric}"
-    return ""
-
-
-def to_go_on(progress: Progress, settings: TrainingConfig) -> str:
-    """The option by which a training that has reached a limit goes on."""
-    if settings.max_steps is not None and progress.step >= settings.max_steps:
-        return f"--set training.max_steps={2 * settings.max_steps}"
-    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
-        return f"--set training.max_epochs={2 * settings.max_epochs}"
-    if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
-        return f"--set training.max_minutes={2 * settings.max_minutes:g}"
-    return "--set training.patience=null"
+    limit = reached(progress, settings)
+    return limit.reason if limit else ""
 
 
 def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
