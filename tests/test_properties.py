@@ -36,6 +36,7 @@ from nmt.distributed import Ranks
 from nmt.errors import ConfigError
 from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
+from nmt.training.feeding import updates_from
 
 # ------------------------------------------------------------------------------------------------- lines
 
@@ -326,11 +327,10 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_
     for num_processes, per_update, num_updates in itertools.cycle(sessions):
         pairs = pairs_of_epoch(corpus.sizes, data, seed, epoch)  # made anew after each interruption
         plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, batch_tokens, seed, epoch, pairs)
-        numbers = list(range(position, len(plan)))
-        size = max(per_update, num_processes)  # each process has one
-        updates = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        updates = updates_from(position, len(plan), max(per_update, num_processes))  # each process has one
         for rank in range(num_processes):
-            own = [number for of_one in updates[:num_updates] for number in Ranks(rank, num_processes).share(of_one)]
+            ranks = Ranks(rank, num_processes)
+            own = [number for of_one in updates[:num_updates] for number in ranks.share(list(of_one))]
             for batch in batch_loader(corpus, plan, CPU, own):
                 assert torch.equal(batch.src_ids[:, 0], batch.tgt_out[:, 0])
                 seen.update(batch.src_ids[:, 0].tolist())

@@ -38,6 +38,11 @@ class Share:
         return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
 
 
+def updates_from(begin: int, end: int, count: int) -> list[range]:
+    """The numbers of the batches `begin` to `end` in updates of `count`; an epoch's last one may have fewer."""
+    return [range(start, min(start + count, end)) for start in range(begin, end, count)]
+
+
 class Feed:
     """The shares of one update after another."""
 
@@ -55,8 +60,7 @@ class Feed:
 
     def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
         """This process's share of each update from batch `begin` of an epoch's plan on."""
-        count = self._config.training.batches_per_update
-        updates = [range(start, min(start + count, len(plan))) for start in range(begin, len(plan), count)]
+        updates = updates_from(begin, len(plan), self._config.training.batches_per_update)
         numbers = [self._ranks.share(list(whole)) or [whole[0]] for whole in updates]
         batches = self._batches(plan, epoch, [number for share in numbers for number in share])
         for whole, share in zip(updates, numbers, strict=True):
