@@ -105,8 +105,10 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path)
     settings = [*EVERYTHING, "training.save_every_minutes=0.002"]
     straight = trained(copy_task, "straight", *settings)
     random = Random(0)
-    kills = in_a_write = 0
-    for number in range(22):
+    kills = in_a_write = number = 0
+    while kills < 20:  # on a fast machine, some end before they are killed
+        assert number < 40
+        number += 1
         run = run_named(f"killed{number}")
         with begun(run.name, *settings) as process:
             if number % 2:  # while a checkpoint is written
@@ -123,7 +125,6 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path)
         in_a_write += bool(being_written(run))
         assert_same_run(trained(copy_task, run.name, *settings), straight)
         assert not list(run.path.rglob(".*"))
-    assert kills >= 20
     assert in_a_write >= 3
 
 
