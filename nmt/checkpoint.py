@@ -99,7 +99,7 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
                 total += current[name].cpu()
             means[name] = (total / (len(files) + (current is not None))).float()
         for path, file in opened.items():
-            _check_sum(path, file, checksums[path])
+            checksums[path].check(path, _stated_sum(file))
     return means
 
 
@@ -174,7 +174,10 @@ def load_checkpoint(
 
 
 def check_checkpoint(folder: Path) -> Progress:
-    """Read all of a checkpoint's files; `RunError`, naming the one, if it does not hold what was written."""
+    """How far the training was when a checkpoint was saved; reads all of its files.
+
+    `RunError`, naming the one, if it does not hold what was written, or another version wrote it.
+    """
     description = _description(folder)
     for name, described in description.files.items():
         path = folder / name
@@ -184,18 +187,12 @@ def check_checkpoint(folder: Path) -> Progress:
             raise RunError(f"{path}: cannot be read: {error.strerror}") from None
         if size != described["size"]:
             raise RunError(f"{path}: damaged: it has {size:,} bytes instead of {described['size']:,}")
+        checksum = _Checksum()
         with _open(path) as file:
-            checksum = _Checksum()
             for tensor in sorted(file.keys()):
                 checksum.add(tensor, file.get_tensor(tensor))
-        if checksum.hexdigest() != described["sha256"]:
-            raise RunError(f"{path}: damaged: it does not hold what was written")
+        checksum.check(path, described["sha256"])
     return description.progress
-
-
-def read_progress(folder: Path) -> Progress:
-    """How far the training was when a checkpoint was saved; `RunError` if that is damaged or another version's."""
-    return _description(folder).progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,6 +270,11 @@ class _Checksum:
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
+    def check(self, path: Path, stated: str | None) -> None:
+        """`RunError` if the file of these tensors is stated to hold others."""
+        if stated is not None and stated != self.hexdigest():
+            raise RunError(f"{path}: damaged: it does not hold what was written")
+
 
 def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
     """Write a file of tensors, its checksum in its header; returns what progress.json says of it."""
@@ -305,15 +307,13 @@ def _read(path: Path) -> dict[str, Tensor]:
         for name in sorted(file.keys()):
             tensors[name] = file.get_tensor(name)
             checksum.add(name, tensors[name])
-        _check_sum(path, file, checksum)
+        checksum.check(path, _stated_sum(file))
     return tensors
 
 
-def _check_sum(path: Path, file: Any, checksum: _Checksum) -> None:
-    """`RunError` if an open file of tensors says that it holds others; one that another program wrote says nothing."""
-    stated = (file.metadata() or {}).get("sha256")
-    if stated is not None and stated != checksum.hexdigest():
-        raise RunError(f"{path}: damaged: it does not hold what was written")
+def _stated_sum(file: Any) -> str | None:
+    """What an open file of tensors says is their checksum; one that another program wrote says nothing."""
+    return (file.metadata() or {}).get("sha256")
 
 
 def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -16,10 +16,10 @@ from torch import nn
 
 import nmt.training.trainer
 from nmt.checkpoint import (
+    check_checkpoint,
     checkpoint_steps,
     load_weights,
     mean_of_weights,
-    read_progress,
     save_weights,
     weights_of,
 )
@@ -148,7 +148,7 @@ def test_validations_score_the_average_whose_best_is_the_model_and_the_weights_a
     assert newest_weights(run) == newest_weights(plain)
     assert [r["loss"] for r in records(run, "train")] == [r["loss"] for r in records(plain, "train")]
 
-    best = read_progress(run.checkpoints / "24").best_step
+    best = check_checkpoint(run.checkpoints / "24").best_step
     assert best >= 12
     if average == EMA:
         expected = weights_at(run, best, "average.safetensors")
@@ -186,7 +186,7 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(
 def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [*LONGER, "training.average_last=4", "training.keep_checkpoints=1"]
     run = interrupted(copy_task, "run", 14, monkeypatch, *settings)
-    assert read_progress(run.checkpoints / "14").validations == [4, 8, 12]
+    assert check_checkpoint(run.checkpoints / "14").validations == [4, 8, 12]
     assert checkpoint_steps(run.checkpoints) == [4, 8, 12, 14]
     # Another distance between validations: the mean is still that of the last four, wherever they were.
     used: list[list[str]] = []
@@ -198,7 +198,7 @@ def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: py
     monkeypatch.setattr("nmt.training.averaging.mean_of_weights", mean)
     trained(copy_task, "run", *settings, "training.validate_every=5")
     assert used == [["4", "8", "12"], ["8", "12", "15"], ["12", "15", "20"]]
-    best = read_progress(run.checkpoints / "24").best_step
+    best = check_checkpoint(run.checkpoints / "24").best_step
     assert checkpoint_steps(run.checkpoints) == sorted({15, 20, 24, best})
 
 
@@ -207,7 +207,7 @@ def test_the_moving_average_may_not_be_changed_on_the_way_and_the_mean_of_valida
     with pytest.raises(RunError, match=r"  training\.ema_decay: None, not 0\.9"):
         trained(copy_task, "run", EMA, "training.max_steps=24")
     trained(copy_task, "run", LAST, "training.max_steps=24")
-    assert read_progress(run.checkpoints / "24").validations == [18, 24]
+    assert check_checkpoint(run.checkpoints / "24").validations == [18, 24]
     assert newest_weights(run) == newest_weights(trained(copy_task, "straight", "training.max_steps=24"))
 
 

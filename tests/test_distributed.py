@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt.checkpoint import checkpoint_steps, read_progress
+from nmt.checkpoint import check_checkpoint, checkpoint_steps
 from nmt.config_file import load_config
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError
@@ -113,7 +113,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
         assert of_ours == pytest.approx(of_theirs, rel=1e-5, abs=1e-5)
     steps = checkpoint_steps(ours.checkpoints)
     assert steps == checkpoint_steps(theirs.checkpoints)
-    places = [read_progress(run.checkpoints / str(steps[-1])) for run in (ours, theirs)]
+    places = [check_checkpoint(run.checkpoints / str(steps[-1])) for run in (ours, theirs)]
     assert (places[0].epoch, places[0].batch, places[0].tgt_tokens) == (
         places[1].epoch,
         places[1].batch,
@@ -239,7 +239,7 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: 
     faster = "clock = time.perf_counter\nt.time.perf_counter = lambda: clock() * (1 + 99 * rank)\n"
     limits = ["training.batches_per_update=2", "training.max_steps=null", "training.max_minutes=0.02"]
     clock = trained_by_two("clock", *limits, patch=faster)
-    progress = read_progress(clock.checkpoints / str(checkpoint_steps(clock.checkpoints)[-1]))
+    progress = check_checkpoint(clock.checkpoints / str(checkpoint_steps(clock.checkpoints)[-1]))
     assert progress.seconds >= 1.2
 
 

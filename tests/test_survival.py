@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 import nmt.runs
 import nmt.training.feeding
-from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, read_progress, write_weights
+from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
 from nmt.config_file import load_config
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.runs import RunFolder, append, flush_one, rename, run_named, write_bytes
@@ -62,7 +62,7 @@ def assert_same_run(run: RunFolder, straight: RunFolder) -> None:
         ours, theirs = tensors(run.path / path), tensors(straight.path / path)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs), path
-    progress = [read_progress(of_one.checkpoints / str(last)) for of_one in (run, straight)]
+    progress = [check_checkpoint(of_one.checkpoints / str(last)) for of_one in (run, straight)]
     for of_one in progress:
         of_one.seconds = 0.0
         of_one.interval[-1:] = []
@@ -201,7 +201,7 @@ def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
             trained(copy_task, "run", "training.ema_decay=0.9")
     run = run_named("run")
     assert [record["step"] for record in records(run) if record["kind"] == "validation"] == [6][: step // 12]
-    assert read_progress(run.checkpoints / str(step)).validated_step < step
+    assert check_checkpoint(run.checkpoints / str(step)).validated_step < step
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
@@ -238,7 +238,7 @@ def test_checkpoints_by_the_clock_change_nothing_else(copy_task: Path) -> None:
     straight = trained(copy_task, "straight", "training.log_every=5")
     run = trained(copy_task, "run", "training.log_every=5", "training.save_every_minutes=1e-9")
     assert checkpoint_steps(straight.checkpoints) == [6, 12]
-    assert checkpoint_steps(run.checkpoints) == sorted({read_progress(run.checkpoints / "12").best_step, 11, 12})
+    assert checkpoint_steps(run.checkpoints) == sorted({check_checkpoint(run.checkpoints / "12").best_step, 11, 12})
     assert_same_run(run, straight)
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import nmt.training.preflight
 import nmt.training.trainer
-from nmt.checkpoint import Progress, checkpoint_steps, load_checkpoint, read_progress
+from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_checkpoint
 from nmt.config import Config, TrainingConfig
 from nmt.config_file import load_config
 from nmt.data.batches import collate
@@ -213,7 +213,7 @@ def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> No
     assert checkpoint_steps(run.checkpoints) == sorted({best, 35, 40})
     kept = load_file(run.checkpoints / str(best) / "model.safetensors")
     assert all(torch.equal(value, kept[name]) for name, value in load_file(run.model_file).items())
-    assert read_progress(run.checkpoints / "40").best_step == best
+    assert check_checkpoint(run.checkpoints / "40").best_step == best
 
 
 @pytest.mark.parametrize("metric", ["loss", "bleu", "chrf", "ter"])
@@ -231,7 +231,7 @@ def test_patience_ends_a_training_that_gets_no_better(copy_task: Path, metric: s
 
 def test_limits_by_epochs_and_by_minutes(copy_task: Path) -> None:
     by_epochs = trained(copy_task, "epochs", "training.max_steps=null", "training.max_epochs=2")
-    progress = read_progress(by_epochs.checkpoints / str(checkpoint_steps(by_epochs.checkpoints)[-1]))
+    progress = check_checkpoint(by_epochs.checkpoints / str(checkpoint_steps(by_epochs.checkpoints)[-1]))
     assert (progress.epoch, progress.batch) == (2, 0)
     tokens = sum(len(line.split()) + 1 for line in Path("train.de").read_text().splitlines())
     assert progress.tgt_tokens == 2 * tokens
@@ -349,7 +349,7 @@ def test_a_mixture_is_trained_on_and_said(copy_task: Path, capsys: pytest.Captur
     said = f"mixture     train.en {shares[0]}, val.en {shares[1]} of {sum(counts):,} pairs an epoch"
     assert said in capsys.readouterr().err
     lines = [line.split() for name in ("train", "val") for line in Path(f"{name}.de").read_text().splitlines()]
-    progress = read_progress(run.checkpoints / str(checkpoint_steps(run.checkpoints)[-1]))
+    progress = check_checkpoint(run.checkpoints / str(checkpoint_steps(run.checkpoints)[-1]))
     expected = sum(
         len(lines[pair]) + 1
         for epoch in (0, 1)

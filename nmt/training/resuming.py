@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from nmt.checkpoint import check_checkpoint, checkpoint_steps, read_progress
+from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps
 from nmt.config import Config
 from nmt.errors import RunError
 from nmt.runs import RunFolder, rename
@@ -39,10 +39,9 @@ def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[s
         run.remove_leftovers()
         return 0
     changed = check_same(run.config(), as_begun(config, run), run)
-    step = _newest_whole(run, steps, say)
-    progress = read_progress(run.checkpoints / str(step))
+    progress = _newest_whole(run, steps, say)
     limit = reached(progress, config.training)
-    if limit and progress.validated_step == step:
+    if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
         say(
             f"{run.path}: this run is finished ({limit.reason}); to go on: the same command with {limit.to_go_on}; "
@@ -52,15 +51,15 @@ def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[s
     for line in changed:
         say(f"changed: {line}")
     run.remove_leftovers()
-    return step
+    return progress.step
 
 
-def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> int:
-    """The newest checkpoint that holds what was written."""
+def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> Progress:
+    """That of the newest checkpoint that holds what was written."""
     damages = []
     for step in reversed(steps):
         try:
-            check_checkpoint(run.checkpoints / str(step))
+            progress = check_checkpoint(run.checkpoints / str(step))
         except RunError as error:
             damages.append(str(error))
             continue
@@ -68,7 +67,7 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
             aside = run.checkpoints / f"{damaged}.damaged"
             say(f"{damage}; going on from the checkpoint before it, and this one is {aside} now")
             rename(run.checkpoints / str(damaged), aside)
-        return step
+        return progress
     raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
 
 

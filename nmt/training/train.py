@@ -106,8 +106,7 @@ def _try_validation(trainer: Trainer) -> None:
     """Translate the longest sentences a few pieces far, and score that."""
     prepared = trainer.prepared
     longest = np.argsort(prepared.validation_corpus.src.lengths)[-8:]
-    lines = [trainer.prepared.validation_corpus.line_numbers(longest[index : index + 1])[0][0] - 1
-             for index in range(len(longest))]  # fmt: skip
+    lines = [number - 1 for number in prepared.validation_corpus.line_numbers(longest)[0]]
     few = TestSet(
         [prepared.validation.src[line] for line in lines],
         [[of_all[line] for line in lines] for of_all in prepared.validation.references],
