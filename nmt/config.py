@@ -369,6 +369,9 @@ class DecodingConfig(Section):
     """Most pieces of a translation."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times the source's pieces, and ten more."""
+    no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
+    """No so many pieces in a row stand in a translation twice, which stops loops; 0 allows any. With few, what must be
+    said twice suffers."""
     lower_capitals: bool = False
     """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
     vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""

@@ -32,6 +32,7 @@ from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _came_to_the_end, load_ctranslate2_engine
+from nmt.decoding.engines import Engine
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
@@ -168,6 +169,28 @@ def test_the_searches_find_the_same(
         assert theirs[0].log_prob == pytest.approx(ours[0].log_prob, abs=1e-3)
         assert theirs[0].tokens == ours[0].tokens
         assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
+def test_neither_search_repeats_what_it_must_not(
+    config: ModelConfig, tokenizers: Tokenizers, size: int, tmp_path: Path
+) -> None:
+    """Greedy, what is forbidden before the softmax or after it is chosen alike."""
+    model = random_model(config, tokenizers, seed=3)
+    sources = random_sources(30, tokenizers.src.vocab_size)
+    engine = engine_for(model, config, tokenizers, tmp_path)
+
+    def tokens(searching: Engine, **changes: int) -> list[tuple[int, ...]]:
+        decoding = DecodingConfig(max_length=20, **changes)
+        return [hypothesis.tokens for (hypothesis, *_) in searching.search(sources, decoding)]
+
+    greedy = tokens(engine, beam_size=1, no_repeat_ngram_size=size)
+    assert greedy == tokens(TorchEngine(model), beam_size=1, no_repeat_ngram_size=size)
+    assert greedy != tokens(engine, beam_size=1)
+    for ids in [*greedy, *tokens(engine, beam_size=4, no_repeat_ngram_size=size)]:
+        ngrams = [ids[start : start + size] for start in range(len(ids) - size + 1)]
+        assert len(set(ngrams)) == len(ngrams)
 
 
 def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:

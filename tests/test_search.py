@@ -112,9 +112,11 @@ def beam(
     beam_size: int,
     length_penalty: float = 1.0,
     min_length: int = 1,
+    no_repeat: int = 0,
 ) -> list[list[Hypothesis]]:
+    longest = torch.tensor(max_lengths)
     with torch.no_grad():
-        return beam_search(model, *source(sentences), torch.tensor(max_lengths), beam_size, length_penalty, min_length)
+        return beam_search(model, *source(sentences), longest, beam_size, length_penalty, min_length, no_repeat)
 
 
 def greedy(
@@ -123,9 +125,11 @@ def greedy(
     max_lengths: Sequence[int],
     length_penalty: float = 1.0,
     min_length: int = 1,
+    no_repeat: int = 0,
 ) -> list[Hypothesis]:
+    longest = torch.tensor(max_lengths)
     with torch.no_grad():
-        return greedy_search(model, *source(sentences), torch.tensor(max_lengths), length_penalty, min_length)
+        return greedy_search(model, *source(sentences), longest, length_penalty, min_length, no_repeat)
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -315,12 +319,26 @@ def next_log_probs(model: Seq2SeqModel, sentence: Sequence[int], prefixes: Seque
     return log_probs
 
 
-def may_follow(token: int, length: int, min_length: int) -> bool:
-    return token not in (PAD_ID, BOS_ID, UNK_ID) and (token != EOS_ID or length >= min_length)
+def may_follow(token: int, prefix: Prefix, min_length: int, no_repeat: int) -> bool:
+    if token == EOS_ID:
+        return len(prefix) >= min_length
+    return token not in (PAD_ID, BOS_ID, UNK_ID) and not (no_repeat and repeats((*prefix, token), no_repeat))
+
+
+def repeats(tokens: Prefix, size: int) -> bool:
+    """Whether so many tokens in a row stand there twice."""
+    ngrams = [tokens[start : start + size] for start in range(len(tokens) - size + 1)]
+    return len(set(ngrams)) < len(ngrams)
 
 
 def naive_beam(
-    model: Seq2SeqModel, sentence: Sequence[int], longest: int, beam_size: int, alpha: float, min_length: int
+    model: Seq2SeqModel,
+    sentence: Sequence[int],
+    longest: int,
+    beam_size: int,
+    alpha: float,
+    min_length: int,
+    no_repeat: int = 0,
 ) -> list[Hypothesis]:
     """What the docstring of `beam_search` says, for one sentence, with lists."""
     prefixes: list[tuple[Prefix, float]] = [((), 0.0)]
@@ -335,7 +353,7 @@ def naive_beam(
             (so_far + log_prob, tokens, token)
             for (tokens, so_far), log_probs in zip(prefixes, following, strict=True)
             for token, log_prob in enumerate(log_probs)
-            if may_follow(token, length, min_length)
+            if may_follow(token, tokens, min_length, no_repeat)
         ]
         candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
         for log_prob, tokens, token in candidates[:beam_size]:
@@ -351,13 +369,13 @@ def naive_beam(
 
 
 def naive_greedy(
-    model: Seq2SeqModel, sentence: Sequence[int], longest: int, alpha: float, min_length: int
+    model: Seq2SeqModel, sentence: Sequence[int], longest: int, alpha: float, min_length: int, no_repeat: int = 0
 ) -> Hypothesis:
     tokens: Prefix = ()
     total = 0.0
     while len(tokens) < longest:
         (log_probs,) = next_log_probs(model, sentence, [tokens])
-        allowed = [token for token in range(V) if may_follow(token, len(tokens), min_length)]
+        allowed = [token for token in range(V) if may_follow(token, tokens, min_length, no_repeat)]
         best = max(allowed, key=lambda token: log_probs[token])
         total += log_probs[best]
         if best == EOS_ID:
@@ -393,16 +411,18 @@ def test_beam_search_finds_what_a_search_with_loops_finds(
     beam_size=st.integers(1, 13),  # up to more than there are tokens
     alpha=st.floats(0, 2),
     min_length=st.integers(0, 4),
+    no_repeat=st.sampled_from([0, 2, 3]),
 )
 def test_any_beam_search_finds_what_a_search_with_loops_finds(
-    seed: int, lengths: list[tuple[int, int]], beam_size: int, alpha: float, min_length: int
+    seed: int, lengths: list[tuple[int, int]], beam_size: int, alpha: float, min_length: int, no_repeat: int
 ) -> None:
     random = np.random.default_rng(seed)
     model, sentences = lively_model(seed), [random.integers(4, V, size=length).tolist() for length, _ in lengths]
     max_lengths = [longest for _, longest in lengths]
-    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length)
+    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length, no_repeat)
     for sentence, longest, hypotheses in zip(sentences, max_lengths, found, strict=True):
-        assert_same(hypotheses, naive_beam(model, sentence, longest, beam_size, alpha, min_length))
+        expected = naive_beam(model, sentence, longest, beam_size, alpha, min_length, no_repeat)
+        assert_same(hypotheses, expected)
 
 
 @settings(max_examples=60)
@@ -443,18 +463,19 @@ def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
     assert set(lengths) == set(range(10))
 
 
+@pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
 @pytest.mark.parametrize("min_length", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int) -> None:
+def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int, no_repeat: int) -> None:
     model = lively_model(seed)
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     if min_length == 3:
         max_lengths = [max(length, 3) for length in max_lengths]
     expected = [
-        naive_greedy(model, sentence, longest, 0.8, min_length)
+        naive_greedy(model, sentence, longest, 0.8, min_length, no_repeat)
         for sentence, longest in zip(sentences, max_lengths, strict=True)
     ]
-    assert_same(greedy(model, sentences, max_lengths, 0.8, min_length), expected)
+    assert_same(greedy(model, sentences, max_lengths, 0.8, min_length, no_repeat), expected)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -514,6 +535,17 @@ def test_no_translation_is_shorter_than_min_length(beam_size: int, min_length: i
     (best,) = greedy(model, [[9]], [8], min_length=min_length)
     assert best.tokens == (4,) * min_length
     assert best.log_prob == pytest.approx(min_length * math.log(0.07) + math.log(0.9), abs=1e-5)
+
+
+def test_a_loop_is_left_where_it_would_repeat() -> None:
+    """A model that says 4 5 for ever, and 6 or the end where it may not."""
+    model = TableModel(lambda _, prefix: {4 if prefix[-1:] != (4,) else 5: 0.9, 6: 0.06, EOS_ID: 0.04})
+    expected = {0: (4, 5, 4, 5, 4, 5, 4, 5), 1: (4, 5, 6), 2: (4, 5, 4, 6, 4), 3: (4, 5, 4, 5, 6, 4, 5)}
+    for size, tokens in expected.items():
+        (best,) = greedy(model, [[9]], [8], no_repeat=size)
+        assert best.tokens == tokens
+        (found,) = beam(model, [[9]], [8], 4, no_repeat=size)
+        assert not size or not any(repeats(hypothesis.tokens, size) for hypothesis in found)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -579,8 +611,11 @@ def test_longest_outputs_by_hand() -> None:
 
 def test_forbidding_touches_the_special_ids_and_an_early_end_alone() -> None:
     log_probs = torch.zeros(2, 3, 6)
-    forbid(log_probs, length=1, min_length=2)
+    forbid(log_probs, torch.tensor([[[4], [5], [4]]] * 2), min_length=2, no_repeat_ngram_size=0)
     assert (log_probs == torch.tensor([-torch.inf, -torch.inf, -torch.inf, -torch.inf, 0, 0])).all()
     log_probs = torch.zeros(2, 6)
-    forbid(log_probs, length=2, min_length=2)
+    forbid(log_probs, torch.tensor([[4, 4], [5, 4]]), min_length=2, no_repeat_ngram_size=3)
     assert (log_probs == torch.tensor([-torch.inf, -torch.inf, 0, -torch.inf, 0, 0])).all()
+    forbid(log_probs, torch.tensor([[4, 4], [5, 4]]), min_length=2, no_repeat_ngram_size=2)
+    assert (log_probs[:, 4] == torch.tensor([-torch.inf, 0])).all()
+    assert (log_probs[:, [2, 5]] == 0).all()

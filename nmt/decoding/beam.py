@@ -55,6 +55,7 @@ def beam_search(
     beam_size: int,
     length_penalty: float = 1.0,
     min_length: int = 1,
+    no_repeat_ngram_size: int = 0,
 ) -> list[list[Hypothesis]]:
     """Translate a batch; at most K hypotheses a sentence, best first, sentences in their order.
 
@@ -72,7 +73,7 @@ def beam_search(
     found: list[list[Hypothesis]] = [[] for _ in src_ids]
     for length in range(longest):
         log_probs = model.step(latest, state).float().log_softmax(dim=-1)  # (B, K, V)
-        forbid(log_probs, length, min_length)
+        forbid(log_probs, prefixes.tokens, min_length, no_repeat_ngram_size)
         candidates = best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
         some_finish = _finish(prefixes, candidates, beam_size, found, length_penalty)
         origins, latest = _go_on(prefixes, candidates, beam_size)  # (B, K), (B, K)

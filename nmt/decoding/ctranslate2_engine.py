@@ -84,6 +84,7 @@ class CTranslate2Engine:
                 # With 0 it would stop at the first finished hypothesis that is the best one so far.
                 length_penalty=decoding.length_penalty or 1e-9,
                 min_decoding_length=decoding.min_length,
+                no_repeat_ngram_size=decoding.no_repeat_ngram_size,
                 max_decoding_length=limits[group[0]],
                 max_input_length=0,
                 max_batch_size=min(decoding.batch_tokens, most, share),

@@ -20,6 +20,7 @@ def greedy_search(
     max_lengths: Tensor,
     length_penalty: float = 1.0,
     min_length: int = 1,
+    no_repeat_ngram_size: int = 0,
 ) -> list[Hypothesis]:
     """Translate a batch; one hypothesis a sentence, in its order.
 
@@ -33,7 +34,7 @@ def greedy_search(
     while len(sentences):
         length = tokens.shape[1] - 1
         log_probs = model.step(tokens[:, -1:], state).float().log_softmax(dim=-1)  # (B, 1, V)
-        forbid(log_probs, length, min_length)
+        forbid(log_probs, tokens[:, None, 1:], min_length, no_repeat_ngram_size)
         best = best_candidates(so_far, log_probs, 1)  # of (B, 1)
         so_far = best.log_probs
         tokens = torch.cat([tokens, best.tokens], dim=1)

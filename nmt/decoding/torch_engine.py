@@ -46,7 +46,13 @@ class TorchEngine:
         try:
             if decoding.beam_size == 1:
                 found = greedy_search(
-                    self._model, src_ids, src_mask, max_lengths, decoding.length_penalty, decoding.min_length
+                    self._model,
+                    src_ids,
+                    src_mask,
+                    max_lengths,
+                    decoding.length_penalty,
+                    decoding.min_length,
+                    decoding.no_repeat_ngram_size,
                 )
                 return [[hypothesis] for hypothesis in found]
             return beam_search(
@@ -57,6 +63,7 @@ class TorchEngine:
                 decoding.beam_size,
                 decoding.length_penalty,
                 decoding.min_length,
+                decoding.no_repeat_ngram_size,
             )
         finally:
             self._model.train(was_training)
