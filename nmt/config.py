@@ -369,7 +369,7 @@ class DecodingConfig(Section):
     """Most pieces of a translation."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times the source's pieces, and ten more."""
-    no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
+    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MOST_POSITIONS)] = 0
     """No so many pieces in a row stand in a translation twice, which stops loops; 0 allows any. With few, what must be
     said twice suffers."""
     lower_capitals: bool = False

@@ -255,6 +255,8 @@ def test_values_that_just_agree_are_taken(load: Load, rest: str) -> None:
         ("tokenizer: {vocab_size: 4}", "tokenizer.vocab_size", "4"),
         ("decoding: {length_penalty: .nan}", "decoding.length_penalty", "nan"),
         ("decoding: {max_length_ratio: .inf}", "decoding.max_length_ratio", "inf"),
+        ("decoding: {no_repeat_ngram_size: -1}", "decoding.no_repeat_ngram_size", "-1"),
+        ("decoding: {no_repeat_ngram_size: 65537}", "decoding.no_repeat_ngram_size", "65537"),
         ("evaluation: {metrics: []}", "evaluation.metrics", "[]"),
     ],
 )
