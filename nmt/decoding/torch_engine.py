@@ -41,30 +41,14 @@ class TorchEngine:
         src_ids = pad(sources, last=[EOS_ID]).to(device)
         src_mask = padding_mask(src_ids, PAD_ID)
         max_lengths = longest_outputs(torch.tensor([len(ids) for ids in sources]), decoding).to(device)
+        settings = decoding.length_penalty, decoding.min_length, decoding.no_repeat_ngram_size
         was_training = self._model.training
         self._model.eval()
         try:
             if decoding.beam_size == 1:
-                found = greedy_search(
-                    self._model,
-                    src_ids,
-                    src_mask,
-                    max_lengths,
-                    decoding.length_penalty,
-                    decoding.min_length,
-                    decoding.no_repeat_ngram_size,
-                )
+                found = greedy_search(self._model, src_ids, src_mask, max_lengths, *settings)
                 return [[hypothesis] for hypothesis in found]
-            return beam_search(
-                self._model,
-                src_ids,
-                src_mask,
-                max_lengths,
-                decoding.beam_size,
-                decoding.length_penalty,
-                decoding.min_length,
-                decoding.no_repeat_ngram_size,
-            )
+            return beam_search(self._model, src_ids, src_mask, max_lengths, decoding.beam_size, *settings)
         finally:
             self._model.train(was_training)
 
