@@ -20,10 +20,11 @@ from typer.core import TyperGroup
 import nmt
 from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, Config, DecodingConfig
 from nmt.config_file import load_config
-from nmt.distributed import joined
+from nmt.distributed import is_launched, joined
 from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError
 from nmt.languages import language_suffix
 from nmt.printing import print_average, print_evaluation, print_export, print_vocabulary
+from nmt.processes import bound_waiting, python_command
 from nmt.runs import RunFolder, open_run, open_runs, run_named
 
 # What is wrong with the machine, not with what was asked.
@@ -122,8 +123,17 @@ def train(
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
         settings, run = _configured_run(file, config, overrides, name)
+        from nmt.training.launching import launch
+        from nmt.training.train import num_processes
         from nmt.training.train import train as run_training
 
+        if is_launched():
+            if settings.training.processes != "auto":
+                raise ConfigError("training.processes: torchrun says how many there are; leave it out")
+        elif (count := num_processes(settings, run, fresh)) > 1:
+            own = ["--set", "training.processes=auto"]  # each is one of them, and starts no others
+            command = python_command("from nmt.cli import main; main()", *sys.argv[1:], *own)
+            raise typer.Exit(launch(count, command, settings.training.threads))
         run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
 
 
@@ -294,6 +304,7 @@ def export_ctranslate2(
 
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
+    bound_waiting()
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
     logging.getLogger("nmt").setLevel(logging.INFO)
     if sys.stdin is None or sys.stdout is None:  # the next file that is opened would take its place

@@ -44,6 +44,7 @@ MOST_POSITIONS = 1 << 16
 MOST_PIECES = 1_000_000
 MOST_BEAMS = 1_000
 MOST_LENGTH_PENALTY = 10.0
+MAX_PROCESSES = 1_024
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
@@ -293,11 +294,18 @@ class TrainingConfig(Section):
     compile: bool = False
     """Have torch.compile fuse what stands between the matrix products, for batches of any shape at once. For GPUs: on
     a CPU it takes minutes and gains nothing."""
+    processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
+    """Processes that `nmt train` starts, which share each update. `auto` is one for each GPU, or on a CPU one for each
+    core, if that leaves each of them 1,000 positions of a micro-batch; otherwise one. Under torchrun, `auto` alone."""
+    batch_parts: PositiveInt | Literal["auto"] = "auto"
+    """Parts that each micro-batch is cut into, so that several processes can share it: the update has the same pairs.
+    `auto` is as few as give every process the same number; the run's config.yaml holds the number."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`. With `auto` and `cuda`,
     several processes take a GPU each."""
     threads: Annotated[int, Field(ge=1, le=1_024)] | None = None
-    """CPU threads of each process; `null` leaves torch's choice. The same number gives the same weights to the bit."""
+    """CPU threads of each process; `null` shares the cores evenly. The same numbers of processes, parts and threads
+    give the same weights to the bit."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random."""
     validate_every: PositiveInt = 500
@@ -327,6 +335,11 @@ class TrainingConfig(Section):
         """`batch_tokens` where it is known to be a number: in a run whose training has begun."""
         assert isinstance(self.batch_tokens, int), "resolved before the first plan"
         return self.batch_tokens
+
+    @property
+    def parts(self) -> int:
+        """`batch_parts` in a number: 1 until processes are there to share a micro-batch."""
+        return 1 if self.batch_parts == "auto" else self.batch_parts
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

@@ -1,10 +1,11 @@
 """Several processes that train one model: who is who, what they tell each other, and how they end together.
 
-`torchrun` starts them and says in the environment who each one is. Every process makes the same plan and the same
-decisions; what only one can know (a signal, the time, a share's sum) goes round among all. Two process groups:
-one of the hosts (Gloo, on CPU tensors) for these few numbers, and one for the gradients (NCCL on GPUs).
+`nmt train` itself (training/launching.py) or `torchrun` starts them, and says in the environment who each one is. Every
+process makes the same plan and the same decisions; what only one can know (a signal, the time, a share's sum) goes
+round among all. Two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers, and one for the
+gradients (NCCL on GPUs).
 
-Alone, without torchrun, nothing here does anything, and torch is not loaded.
+Alone, nothing here does anything, and torch is not loaded.
 """
 
 import contextlib
@@ -48,6 +49,8 @@ class Ranks:
     """Number of processes."""
     local_rank: int = 0
     """Number of this process on its machine."""
+    local_size: int = 1
+    """Number of processes on this machine."""
 
     @property
     def is_main(self) -> bool:
@@ -119,8 +122,8 @@ class Ranks:
         count = torch.cuda.device_count()
         if self.local_rank >= count:
             raise ConfigError(
-                f"this machine has {count} GPUs and more processes, each of which needs one; "
-                f"start with torchrun --nproc-per-node={count}"
+                f"this machine has {count} GPUs and more processes, each of which needs one; set "
+                f"training.processes={count}, or start with torchrun --nproc-per-node={count}"
             )
         device = torch.device("cuda", self.local_rank)
         torch.cuda.set_device(device)
@@ -158,7 +161,7 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that torchrun started, for the length of the block; alone, nothing is done.
+    """Join the processes that a launcher has started, for the length of the block; alone, nothing is done.
 
     If the block fails in one process all of them end, with its message, once, and its exit code.
     """
@@ -187,6 +190,11 @@ def joined() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
+def is_launched() -> bool:
+    """Whether a launcher has started this process, and has decided how many there are."""
+    return "WORLD_SIZE" in os.environ
+
+
 def _from_environment() -> Ranks:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -194,7 +202,8 @@ def _from_environment() -> Ranks:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise ConfigError(f"WORLD_SIZE is {size} and {missing[0]} is not set; start with torchrun, or unset WORLD_SIZE")
-    return Ranks(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    return Ranks(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]), local_size)
 
 
 class _Watch:
@@ -219,7 +228,10 @@ class _Watch:
                     self._leave(int(self._store.get("nmt/exit_code")))
             except RuntimeError:  # the store has gone with the process that kept it
                 if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # else all is well: that one was done first
-                    print(f"nmt: {self._who}torchrun, or the first process, has gone", file=sys.stderr)
+                    print(
+                        f"nmt: {self._who}the process that started this one, or the first one, has ended",
+                        file=sys.stderr,
+                    )
                     _end(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:

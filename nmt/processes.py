@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from nmt import errors
@@ -25,8 +26,40 @@ Answer = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: by its affinity, and by a container's quota of CPU time where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota (Linux control groups, version 2)
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
+
+
+def cores_to_use() -> int:
+    """Cores that computing may keep busy: as many as OMP_NUM_THREADS says, or all that are available."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else available_cores()
+
+
+def bound_waiting() -> None:
+    """Have a thread that waits for others at an OpenMP barrier sleep soon; call it before torch is loaded.
+
+    A training step has hundreds of barriers. By default a thread spins at each for milliseconds, which gains a little
+    on an idle machine; where another program has taken a core, it keeps its own partner from it, and a step takes
+    65 times as long (scripts/README.md). What the user has set stays.
+    """
+    spin_count, block_time = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"  # GNU's library; LLVM's and Intel's, in milliseconds
+    if os.environ.keys() & {"OMP_WAIT_POLICY", spin_count, block_time}:
+        return
+    os.environ[spin_count] = "1000"
+    os.environ[block_time] = "1"
+    if sys.platform == "win32":
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # Microsoft's has nothing between this and spinning
+
+
+def python_command(program: str, *arguments: str) -> list[str]:
+    """The command that runs a program's text in a fresh interpreter, which finds what this one finds."""
+    head = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); "
+    return [sys.executable, "-c", head + program, "\n".join(sys.path), *arguments]
 
 
 class Workers:
@@ -36,10 +69,10 @@ class Workers:
     """
 
     def __init__(self, module: str, settings: Sequence[Any], environment: Mapping[str, str]) -> None:
-        program = f"import sys; sys.path[:] = sys.argv[2:]; from {module} import serve; serve(sys.argv[1])"
+        program = f"from {module} import serve; serve(sys.argv[1])"
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-c", program, json.dumps(of_one), *sys.path],
+                python_command(program, json.dumps(of_one)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **environment},

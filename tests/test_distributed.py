@@ -131,6 +131,16 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     [
         (2, 0.0, ["training.ema_decay=0.9", "augmentation.src_word_dropout=0.2", "augmentation.join=0.3"]),
         (5, 0.3, ["training.average_last=2", "training.r_drop=1"]),
+        (
+            1,
+            0.3,
+            [
+                "training.batch_parts=2",
+                "training.max_steps=48",
+                "augmentation.src_word_dropout=0.2",
+                "augmentation.join=0.3",
+            ],
+        ),
     ],
 )
 def test_two_processes_follow_the_curve_of_one(
@@ -144,6 +154,13 @@ def test_two_processes_follow_the_curve_of_one(
     assert_same_curve(two, one)
     for ours, theirs in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_an_update_in_parts_is_the_same_update(copy_task: Path) -> None:
+    settings = ["model.dropout=0", "training.max_steps=12", "training.log_every=1"]
+    whole = trained_by_one(copy_task, "whole", *settings)
+    parts = trained_by_one(copy_task, "parts", *settings, "training.batch_parts=20")  # some batches have fewer pairs
+    assert_same_curve(parts, whole)
 
 
 @pytest.mark.parametrize("scaler", [False, True])
@@ -171,6 +188,18 @@ def test_a_run_goes_on_with_fewer_and_with_more_processes(copy_task: Path) -> No
     assert_same_curve(trained_by_one(copy_task, "fewer", *settings), straight)
     trained_by_one(copy_task, "more", *settings, first_half)
     assert_same_curve(trained_by_two("more", *settings), straight)
+
+
+@pytest.mark.slow
+def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: Path) -> None:
+    settings = ["training.batch_tokens=2000", "training.max_steps=24", "model.dropout=0"]
+    straight = trained_by_one(copy_task, "straight", *settings)
+    trained_by_one(copy_task, "cut", *settings, "training.max_steps=12")
+    resumed = trained_by_two("cut", *settings)
+    assert resumed.config().training.batch_parts == 2
+    assert_same_curve(resumed, straight)
+    again = trained_by_one(copy_task, "cut", *settings, "training.max_steps=30")  # as it was cut
+    assert again.config().training.batch_parts == 2
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ _IN_ORDER = """
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     export.ctranslate2
     training.loss training.optimization training.stopping training.interruption training.watching training.monitor
-    training.memory training.averaging training.resuming training.preflight training.feeding training.trainer
-    training.train
+    training.memory training.averaging training.sharing training.resuming training.preflight
+    training.feeding training.trainer training.launching training.train
     __init__ printing cli __main__
 """
 ORDER = _IN_ORDER.split()

@@ -27,7 +27,7 @@ from nmt.training.memory import (
     fit_batch_tokens,
     found_before,
     free_memory,
-    in_numbers,
+    resolve_auto_batch,
     try_batch,
     try_worst_batch,
     worst_batch,
@@ -191,8 +191,8 @@ def auto(update_tokens: int) -> TrainingConfig:
         (100, 33, 1, 25, 4),
     ],
 )
-def test_an_update_in_numbers(update: int, largest: int, processes: int, tokens: int, count: int) -> None:
-    settings = in_numbers(auto(update), largest, processes)
+def test_an_update_resolve_auto_batch(update: int, largest: int, processes: int, tokens: int, count: int) -> None:
+    settings = resolve_auto_batch(auto(update), largest, processes)
     assert (settings.positions, settings.batches_per_update, settings.update_tokens) == (tokens, count, None)
     assert found_before(auto(update), settings) == settings
     assert found_before(auto(2 * update), settings) == auto(2 * update)

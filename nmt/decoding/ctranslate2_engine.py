@@ -9,7 +9,6 @@ after, so that its log-probabilities are higher by what the model gives to `<pad
 
 import importlib
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, MissingExtraError, RunError
-from nmt.processes import available_cores
+from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
 
 # On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
@@ -141,7 +140,7 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
     if kind == "auto":
         kind = "cuda" if gpus else "cpu"
-    cores = _cores()
+    cores = cores_to_use()
     workers = min(cores, MOST_WORKERS) if kind == "cpu" else 1
     ctranslate2.set_log_level(logging.ERROR)  # no page about a type that this machine has not and is replaced
     try:
@@ -152,11 +151,3 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
     src, tgt = tokenizers.src, tokenizers.tgt
     return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
-
-
-def _cores() -> int:
-    """As many as there are cores for this process, or as OMP_NUM_THREADS says."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    return available_cores()

@@ -24,7 +24,7 @@ class Share:
     """What of an update falls to this process."""
 
     batches: list[Batch]
-    """Micro-batches rank, rank + size, ... of the update's."""
+    """Micro-batches, or parts of them, rank, rank + size, ... of the update's."""
     pairs: list[NDArray[np.integer]]
     """The numbers of the pairs of each of `batches`."""
     of_all: list[NDArray[np.integer]]
@@ -41,6 +41,15 @@ class Share:
 def updates_from(begin: int, end: int, count: int) -> list[range]:
     """The numbers of the batches `begin` to `end` in updates of `count`; an epoch's last one may have fewer."""
     return [range(start, min(start + count, end)) for start in range(begin, end, count)]
+
+
+def cut(plan: Plan, parts: int) -> Plan:
+    """Each batch in so many parts, one after the other: every n-th pair, so that they are alike in lengths.
+
+    >>> [part.tolist() for part in cut([np.arange(5), np.arange(5, 6)], 2)]
+    [[0, 2, 4], [1, 3], [5], []]
+    """
+    return [batch[part::parts] for batch in plan for part in range(parts)]
 
 
 class Feed:
@@ -60,15 +69,22 @@ class Feed:
 
     def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
         """This process's share of each update from batch `begin` of an epoch's plan on."""
-        updates = updates_from(begin, len(plan), self._config.training.batches_per_update)
-        numbers = [self._ranks.share(list(whole)) or [whole[0]] for whole in updates]
-        batches = self._batches(plan, epoch, [number for share in numbers for number in share])
-        for whole, share in zip(updates, numbers, strict=True):
+        settings = self._config.training
+        parts = cut(plan, settings.parts)
+        updates = updates_from(begin, len(plan), settings.batches_per_update)
+        of_updates = [
+            # A batch of few pairs has fewer parts.
+            [part for part in range(whole.start * settings.parts, whole.stop * settings.parts) if len(parts[part])]
+            for whole in updates
+        ]
+        shares = [self._ranks.share(of_update) or of_update[:1] for of_update in of_updates]
+        batches = self._batches(parts, epoch, [number for share in shares for number in share])
+        for whole, of_update, share in zip(updates, of_updates, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
-                [plan[number] for number in share],
+                [parts[number] for number in share],
                 [plan[number] for number in whole],
-                is_extra=self._ranks.rank >= len(whole),
+                is_extra=self._ranks.rank >= len(of_update),
             )
 
     def _batches(self, plan: Plan, epoch: int, numbers: Sequence[int]) -> Iterator[Batch]:

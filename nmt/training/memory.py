@@ -57,9 +57,10 @@ class MemoryAccount:
         )
 
 
-def worst_batch(reach: Reach, batch_tokens: int) -> Batch:
-    """A batch as large as any plan can make one: every pair as long as the longest, and no room left."""
-    return _batch_of(max(1, int(reach.stretch * batch_tokens) // reach.width), reach.width)
+def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
+    """A batch, or a part of it, as large as any plan can make one: every pair as long as the longest, and no room."""
+    rows = max(1, int(reach.stretch * batch_tokens) // reach.width)
+    return _batch_of(-(-rows // parts), reach.width)
 
 
 def _batch_of(rows: int, width: int) -> Batch:
@@ -103,13 +104,13 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
 
 
 def try_worst_batch(
-    objective: Objective, reach: Reach, batch_tokens: int, dtype: torch.dtype, free: int | None
+    objective: Objective, reach: Reach, batch_tokens: int, dtype: torch.dtype, free: int | None, parts: int = 1
 ) -> MemoryAccount:
-    """`try_batch` with the worst batch, unless small ones say already that it needs more than `free` bytes.
+    """`try_batch` with the worst batch, or a part, unless small ones say already that it needs more than `free` bytes.
 
     On a CPU nothing refuses memory: a program that takes too much of it is killed without a word.
     """
-    batch = worst_batch(reach, batch_tokens)
+    batch = worst_batch(reach, batch_tokens, parts)
     rows, width = batch.tgt_out.shape
     if free is not None and rows > MORE:
         fixed, of_a_pair = _needs(objective, width, dtype)
@@ -158,7 +159,7 @@ def _too_large(rows: int, width: int, device: torch.device, free: int | None = N
     return TrainingError(f"the worst batch, {rows:,} pairs of {width:,} pieces, does not fit into {space}; {remedy}")
 
 
-def in_numbers(settings: TrainingConfig, largest: int, num_processes: int) -> TrainingConfig:
+def resolve_auto_batch(settings: TrainingConfig, largest: int, num_processes: int) -> TrainingConfig:
     """`batch_tokens: auto` in numbers: as few micro-batches of at most `largest` positions as make `update_tokens`.
 
     Every process gets as many of them.

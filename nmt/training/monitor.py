@@ -198,6 +198,45 @@ class Interval:
         return means
 
 
+class Pace:
+    """Whether updates have become much slower than the first ones were, so that somebody may look for the cause."""
+
+    UPDATES = 10  # are timed together
+    SLOW, USUAL = 3.0, 1.5
+
+    def __init__(self) -> None:
+        self._first = 0.0  # seconds a token
+        self._is_slow = False
+        self._restart()
+
+    def _restart(self) -> None:
+        self._tokens = self._updates = 0
+        self._start = time.perf_counter()
+
+    def exclude(self, seconds: float) -> None:
+        """Time that went into something else."""
+        self._start += seconds
+
+    def add(self, tokens: int) -> str:
+        """Count an update; a line for people when updates have become slow, else ''."""
+        self._tokens += tokens
+        self._updates += 1
+        if self._updates < self.UPDATES:
+            return ""
+        seconds = (time.perf_counter() - self._start) / self._tokens
+        self._first = self._first or seconds
+        self._restart()
+        times = seconds / self._first
+        was_slow, self._is_slow = self._is_slow, times >= (self.USUAL if self._is_slow else self.SLOW)
+        if was_slow or not self._is_slow:
+            return ""
+        return (
+            f"warning: the last {self.UPDATES} updates took {times:.1f} times as long as the first ones "
+            f"({1 / seconds:,.0f} target tokens a second, {1 / self._first:,.0f} at first); is another program using "
+            f"this machine?"
+        )
+
+
 def _step_of(line: str) -> float:
     """The step of a record; a line that a kill cut in half is later than all."""
     try:

@@ -196,7 +196,8 @@ def describe(
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
         *([f"memory      {memory}"] if memory else []),
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
+        f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
+        + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
         *warm_up_doubt(settings, total_steps(settings, len(plan))),

@@ -1,12 +1,18 @@
 """Where a training begins: anew, or at the newest checkpoint that is whole; and what may be different by then."""
 
+import contextlib
 from collections.abc import Callable, Iterator
+
+import torch
 
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps
 from nmt.config import Config
-from nmt.errors import RunError
+from nmt.device import choose_device
+from nmt.errors import ConfigError, RunError
+from nmt.processes import cores_to_use
 from nmt.runs import RunFolder, rename
 from nmt.training.memory import found_before
+from nmt.training.sharing import shared
 from nmt.training.stopping import reached
 
 # What a resumed run may change: nothing that the weights so far, or the moving average of them, hang on.
@@ -14,14 +20,21 @@ FREE_TO_CHANGE = {
     "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
-        "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last",
+        "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
+        "batch_parts",
     },
     "decoding": {"*"},
     "evaluation": {"*"},
 }  # fmt: skip
 
 
-def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[str], None]) -> int | None:
+# What sums are made in another order by: the weights differ in their last bits then.
+ROUNDED_BY = ("training.processes", "training.batch_parts", "training.threads", "training.device")
+
+
+def step_to_begin_at(
+    config: Config, run: RunFolder, mode: str, say: Callable[[str], None], num_processes: int = 1
+) -> int | None:
     """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished.
 
     A checkpoint that is damaged is named and renamed, and the one before it taken. Raises `RunError` if the run
@@ -38,7 +51,7 @@ def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[s
             )
         run.remove_leftovers()
         return 0
-    changed = check_same(run.config(), as_begun(config, run), run)
+    changed = check_same(run.config(), in_numbers(batches_as_begun(config, run), num_processes), run)
     progress = _newest_whole(run, steps, say)
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
@@ -50,6 +63,8 @@ def step_to_begin_at(config: Config, run: RunFolder, mode: str, say: Callable[[s
         return None
     for line in changed:
         say(f"changed: {line}")
+    if any(line.startswith(ROUNDED_BY) for line in changed):
+        say("the training is the same; its weights will differ in their last bits from those it would have had")
     run.remove_leftovers()
     return progress.step
 
@@ -71,11 +86,28 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
     raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
 
 
-def as_begun(config: Config, run: RunFolder) -> Config:
-    """`config` with the batches that `training.batch_tokens: auto` found when the run was begun."""
-    if config.training.batch_tokens != "auto":
-        return config
-    return config.model_copy(update={"training": found_before(config.training, run.config().training)})
+def batches_as_begun(config: Config, run: RunFolder) -> Config:
+    """`config` with what `training.batch_tokens` and `batch_parts` were found to be when the run was begun."""
+    settings, of_run = config.training, run.config().training
+    if settings.batch_tokens == "auto":
+        settings = found_before(settings, of_run)
+    if settings.batch_parts == "auto":
+        settings = settings.model_copy(update={"batch_parts": of_run.batch_parts})
+    return config.model_copy(update={"training": settings})
+
+
+def in_numbers(config: Config, num_processes: int) -> Config:
+    """`config` with the processes, their shares and their threads in numbers, for so many processes.
+
+    `ConfigError` if an update is too small for them.
+    """
+    settings = shared(config.training, num_processes)
+    with contextlib.suppress(ConfigError):  # a device that is not there is reported by `prepare`
+        if choose_device(settings.device).type == "cpu":
+            # torch's choice does not know of a container's quota.
+            threads = settings.threads or min(torch.get_num_threads(), cores_to_use())
+            settings = settings.model_copy(update={"threads": threads})
+    return config.model_copy(update={"training": settings})
 
 
 def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import torch
 
-from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.checkpoint import checkpoint_steps, load_checkpoint, save_checkpoint
 from nmt.config import Config
 from nmt.config_file import to_yaml
 from nmt.data.augmentation import reach
@@ -17,10 +17,11 @@ from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder, write_text
 from nmt.training.interruption import plain_messages
-from nmt.training.memory import fit_batch_tokens, free_memory, in_numbers, size, try_worst_batch
+from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import Problems, check_disk, prepare
-from nmt.training.resuming import as_begun, step_to_begin_at
+from nmt.training.resuming import batches_as_begun, in_numbers, step_to_begin_at
+from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
 
@@ -32,7 +33,11 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     the start, `TrainingError` for what makes going on impossible, `InterruptedTrainingError` after a signal, with
     everything saved.
     """
-    _check_processes(config, ranks)
+    if config.training.processes not in ("auto", ranks.size):
+        raise ConfigError(
+            f"training.processes is {config.training.processes}, and {ranks.size} train; `nmt train` starts them"
+        )
+    in_numbers(config, ranks.size)  # raises while there is no run yet
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
     with plain_messages(run):
         if mode == "fresh" and ranks.is_main and run.path.exists():
@@ -46,13 +51,23 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                     f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
                     f"memory ran out, or the machine went down"
                 )
-            step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say))
+            step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say, ranks.size))
             if step is not None:
                 _train_from(step, config, run, monitor, ranks, dry_run)
 
 
+def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
+    """How many processes share the updates of this training on this machine; `ConfigError` if they cannot."""
+    if not fresh and checkpoint_steps(run.checkpoints):
+        config = batches_as_begun(config, run)
+    count = choose_processes(config.training)
+    shared(config.training, count)
+    return count
+
+
 def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
     keep_freed_memory()
+    config = in_numbers(batches_as_begun(config, run) if step else config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     with ranks.main_first():
@@ -61,9 +76,6 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
         prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines do not see the same training corpus; train in a folder that they share")
-    if step:
-        config = as_begun(config, run)
-        _check_processes(config, ranks)
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
     if step:
         trainer.resume(run.checkpoints / str(step))
@@ -76,15 +88,6 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
     trainer.run()
-
-
-def _check_processes(config: Config, ranks: Ranks) -> None:
-    count = config.training.batches_per_update
-    if config.training.batch_tokens != "auto" and count < ranks.size:
-        raise ConfigError(
-            f"training.batches_per_update ({count}) is less than the {ranks.size} processes, which share an update's "
-            f"batches; set training.batches_per_update={ranks.size}, or a multiple"
-        )
 
 
 def rehearse(trainer: Trainer) -> None:
@@ -132,14 +135,17 @@ def _settle_memory(trainer: Trainer) -> None:
     config, prepared = trainer.config, trainer.prepared
     batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
     free = free_memory(prepared.device)
+    if free is not None and prepared.device.type == "cpu":
+        free //= trainer.ranks.local_size
     trainer.model.train()
     if config.training.update_tokens is not None:
         fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
         largest = min(trainer.ranks.gather([fits]))
-        settings = in_numbers(config.training, largest, trainer.ranks.size)
+        settings = resolve_auto_batch(config.training, largest, trainer.ranks.size)
         config = config.model_copy(update={"training": settings})
         trainer.configure(config)
-    account = try_worst_batch(trainer.objective, batches, config.training.positions, prepared.dtype, free)
+    settings = config.training
+    account = try_worst_batch(trainer.objective, batches, settings.positions, prepared.dtype, free, settings.parts)
     if trainer.averaging.state is not None:
         account = dataclasses.replace(account, average=account.parameters)
     trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

@@ -27,7 +27,7 @@ from nmt.training.averaging import Averaging
 from nmt.training.feeding import Feed, Share
 from nmt.training.interruption import SIGNALS, Signals, Stopped, is_out_of_memory
 from nmt.training.loss import LossSums, Objective
-from nmt.training.monitor import Interval, Monitor, duration
+from nmt.training.monitor import Interval, Monitor, Pace, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preflight import Prepared, describe, warm_up_doubt
 from nmt.training.resuming import beside_or_afresh
@@ -66,6 +66,7 @@ class Trainer:
         self.averaging = Averaging(self.model, config.training, run.checkpoints)
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device, ranks)
+        self.pace = Pace()
         self.watch = Watch(config, prepared.corpus, tokenizers.tgt.vocab_size)
         self.saved = (-1, -1)  # the last checkpoint's step, and that of its last validation
         self.saved_at = 0.0  # in seconds of training
@@ -114,7 +115,7 @@ class Trainer:
                 self._validate_if_due()  # a signal may have come before that was done
                 for share, num_tokens in self._updates():
                     self._update(share, num_tokens)
-                    self._report()
+                    self._report(num_tokens)
                     self._validate_if_due()
                 if not self.stopped_by and self.progress.validated_step != self.progress.step:
                     self._validate()
@@ -211,10 +212,12 @@ class Trainer:
             ) from None
         return sums
 
-    def _report(self) -> None:
+    def _report(self, num_tokens: int) -> None:
         """At the logging interval, read what the device has summed up."""
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
+        if line := self.pace.add(num_tokens):
+            self.monitor.say(line)
         if self.interval.updates == min(10, settings.log_every) and not self.interval.announced:
             self.interval.announced = True
             per_update = self.interval.seconds() / self.interval.updates
@@ -296,7 +299,8 @@ class Trainer:
         record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
         self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best)
         self._save()
-        self.interval.exclude(time.perf_counter() - start)
+        for clock in (self.interval, self.pace):
+            clock.exclude(time.perf_counter() - start)
 
     def _scores(self) -> dict[str, float]:
         """Loss and translation of the validation set, with the model as it is."""
