@@ -5,8 +5,9 @@
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
     python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
 
-Each round is a fresh process: warm-up updates first, then `--updates` timed ones. A large matrix product runs before
-and after each, since on a shared machine a rate means something only beside that. Only real (non-padding) tokens count.
+Each round is a fresh `nmt train` but for its loop, in as many processes as that would start: warm-up updates first, then
+`--updates` timed ones. Before and after each, every process runs a large matrix product, all at once, since on a shared
+machine a rate means something only beside their sum. Only real (non-padding) tokens count.
 
 FLOPs are those of matrix products over real positions: 2 m n k each, and twice as many again for the two products that
 its gradient takes: 6 times these, for layers of width D with feed-forward width F (times 1.5 for swiglu), a source of S
@@ -47,9 +48,14 @@ from nmt.data.cleaning import mend
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.device import choose_device, keep_freed_memory
+from nmt.distributed import Ranks, is_launched, joined
+from nmt.processes import bound_waiting
 from nmt.runs import RunFolder
+from nmt.training.launching import launch
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
+from nmt.training.resuming import in_numbers
+from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -74,6 +80,12 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
         _wait(device)
         rates.append(16 * 2 * size**3 / (time.perf_counter() - start) / 1e12)
     return statistics.median(rates)
+
+
+def peak_of_all(device: torch.device, dtype: torch.dtype, ranks: Ranks) -> float:
+    """`matmul_peak` of all processes at the same time, summed."""
+    ranks.wait()
+    return ranks.sum([matmul_peak(device, dtype)])[0]
 
 
 def _wait(device: torch.device) -> None:
@@ -137,21 +149,23 @@ def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
     return data
 
 
-def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str, Any]:
-    """Train for some updates; what came of it."""
+def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Ranks) -> dict[str, Any]:
+    """Train for some updates; what came of it, of all processes together."""
     keep_freed_memory()
+    config = in_numbers(config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     run = RunFolder(folder / "run")
     run.path.mkdir(exist_ok=True)
-    prepared = prepare(config, run, resuming=False, say=lambda _: None)
+    with ranks.main_first():
+        prepared = prepare(config, run, resuming=False, say=lambda _: None, ranks=ranks)
     device = prepared.device
-    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file))
+    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=not ranks.is_main), ranks=ranks)
     trainer.model.train()
     stream = trainer._updates()
     for _ in range(warmup):
         trainer._update(*next(stream))
-    before = matmul_peak(device, prepared.dtype)
+    before = peak_of_all(device, prepared.dtype, ranks)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     waited, ends, batches = 0.0, [], []
@@ -171,7 +185,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     _wait(device)
     seconds = time.perf_counter() - start
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _max_rss()
-    after = matmul_peak(device, prepared.dtype)
+    after = peak_of_all(device, prepared.dtype, ranks)
     if device.type == "cuda":
         times = [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(ends)]
     else:
@@ -179,20 +193,23 @@ def measure(config: Config, folder: Path, warmup: int, updates: int) -> dict[str
     src_tokens = sum(int(batch.src_mask.sum()) for batch in batches)
     tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
     flops = sum(batch_flops(batch, config.model, prepared.tokenizers.tgt.vocab_size) for batch in batches)
+    positions = sum(batch.tgt_out.numel() for batch in batches)
+    src_tokens, tgt_tokens, flops, positions, memory = ranks.sum([src_tokens, tgt_tokens, flops, positions, memory])
     return {
         "tgt_tokens_per_second": tgt_tokens / seconds,
         "tokens_per_second": (src_tokens + tgt_tokens) / seconds,
         "step_seconds_median": statistics.median(times),
         "step_seconds_p95": float(np.percentile(times, 95)),
         "share_waiting_for_input": waited / seconds,
-        "padding": 1 - tgt_tokens / sum(batch.tgt_out.numel() for batch in batches),
+        "padding": 1 - tgt_tokens / positions,
         "mflop_per_tgt_token": flops / tgt_tokens / 1e6,
         "tflops": flops / seconds / 1e12,
         "peak_tflops_before": before,
         "peak_tflops_after": after,
         "share_of_peak": flops / seconds / 1e12 / ((before + after) / 2),
         "peak_memory_gb": memory / 1e9,
-        "device": f"{device}, {str(prepared.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads",
+        "device": f"{device}, {str(prepared.dtype).removeprefix('torch.')}, {ranks.size} processes, "
+        f"{torch.get_num_threads()} threads each",
     }
 
 
@@ -239,7 +256,9 @@ def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path
     return file
 
 
-def measure_eole(python: Path, config: Config, folder: Path, warmup: int, updates: int) -> dict[str, Any]:
+def measure_eole(
+    python: Path, config: Config, folder: Path, warmup: int, updates: int, environment: dict[str, str]
+) -> dict[str, Any]:
     """Run eole; the rates that it logs itself (real tokens), the first interval left out as warm-up."""
     file = eole_config(config, folder, updates, warmup)
     device = torch.device("cpu")
@@ -247,7 +266,7 @@ def measure_eole(python: Path, config: Config, folder: Path, warmup: int, update
     threads = str(config.training.threads or torch.get_num_threads())
     done = subprocess.run(
         [python.parent / "eole", "train", "--config", file.name],
-        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True, check=False,
+        cwd=folder, env={**environment, "OMP_NUM_THREADS": threads}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     log = done.stdout + done.stderr
     number = r"([\d.]+)"
@@ -326,8 +345,15 @@ def main() -> int:
     if args.once:
         os.chdir(args.once)
         config = load_config(args.once / "bench.yaml", args.overrides)
-        print(json.dumps(measure(config, args.once, args.warmup, args.updates)))
+        if not is_launched() and (count := choose_processes(config.training)) > 1:
+            return launch(count, [sys.executable, __file__, *sys.argv[1:]], config.training.threads)
+        with joined() as ranks:
+            result = measure(config, args.once, args.warmup, args.updates, ranks)
+            if ranks.is_main:
+                print(json.dumps(result), flush=True)
         return 0
+    environment = dict(os.environ)  # eole's: how its threads wait is its own
+    bound_waiting()
     results: dict[str, list[dict[str, Any]]] = {"nmt": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -346,7 +372,7 @@ def main() -> int:
             results["nmt"].append(json.loads(done.stdout.splitlines()[-1]))
             if args.against:
                 results.setdefault("eole", []).append(
-                    measure_eole(args.against, config, folder, args.warmup, args.updates)
+                    measure_eole(args.against, config, folder, args.warmup, args.updates, environment)
                 )
                 add_share_of_peak(results)
             rates = ", ".join(f"{key} {rounds[-1]['tgt_tokens_per_second']:,.0f}" for key, rounds in results.items())
