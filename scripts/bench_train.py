@@ -5,7 +5,7 @@
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
     python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
 
-Each round is a fresh `nmt train` but for its loop, in as many processes as that would start: warm-up updates first, then
+Each round is a fresh start, in as many processes as `nmt train` would take: warm-up updates first, then
 `--updates` timed ones. Before and after each, every process runs a large matrix product, all at once, since on a shared
 machine a rate means something only beside their sum. Only real (non-padding) tokens count.
 
