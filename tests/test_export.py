@@ -22,7 +22,6 @@ import pytest
 import torch
 from conftest import COPY_TASK
 from safetensors.torch import load_file
-from torch import Tensor
 
 import nmt.decoding.engines
 import nmt.export.ctranslate2
@@ -31,8 +30,12 @@ from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _came_to_the_end, load_ctranslate2_engine
-from nmt.decoding.engines import Engine
+from nmt.decoding.ctranslate2_engine import (
+    CTranslate2Engine,
+    _allowed_length,
+    _came_to_the_end,
+    load_ctranslate2_engine,
+)
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
@@ -40,7 +43,6 @@ from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, R
 from nmt.evaluation.metrics import Score
 from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
 from nmt.masks import padding_mask
-from nmt.models.interface import DecoderState, Seq2SeqModel
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, read_json
 
@@ -114,32 +116,6 @@ def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokeniz
         assert score.log_probs == pytest.approx(expected[row, : len(ids) + 1].tolist(), abs=2e-5)
 
 
-class Masked(Seq2SeqModel):
-    """A model that cannot emit what may not be emitted: CTranslate2 takes it out before the softmax."""
-
-    def __init__(self, model: Transformer, min_length: int) -> None:
-        super().__init__()
-        self.model, self.min_length, self.steps = model, min_length, 0
-
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
-        self.steps = 0
-        return self.model.start(src_ids, src_mask, beam_size, max_length)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        logits = self.model.step(tokens, state)
-        logits[..., [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
-        if self.steps < self.min_length:
-            logits[..., EOS_ID] = -math.inf
-        self.steps += 1
-        return logits
-
-
 @pytest.mark.parametrize(
     "decoding",
     [
@@ -147,6 +123,9 @@ class Masked(Seq2SeqModel):
         DecodingConfig(beam_size=4, max_length=30, max_length_ratio=0.7),
         DecodingConfig(beam_size=3, length_penalty=0.0, max_length=20, min_length=3, max_length_ratio=0.01),
         DecodingConfig(beam_size=2, length_penalty=1.5, max_length=7, batch_tokens=30),
+        DecodingConfig(beam_size=1, max_length=20, no_repeat_ngram_size=2, min_length=2),
+        DecodingConfig(beam_size=4, max_length=20, no_repeat_ngram_size=1, min_length=2),
+        DecodingConfig(beam_size=5, max_length=20, no_repeat_ngram_size=3, length_penalty=0.6),
     ],
 )
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
@@ -157,40 +136,46 @@ def test_the_searches_find_the_same(
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
     found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
-    expected = TorchEngine(Masked(model, decoding.min_length)).search(sources, decoding)
+    expected = TorchEngine(model).search(sources, decoding)
     lengths = [len(hypotheses[0].tokens) for hypotheses in expected]
     assert len(set(lengths)) > 2
-    assert sum(
-        length == decoding.longest_output(len(ids)) for length, ids in zip(lengths, sources, strict=True)
-    ) >= 3  # fmt: skip
+    if not decoding.no_repeat_ngram_size:
+        at_the_end = [length == decoding.longest_output(len(ids)) for length, ids in zip(lengths, sources, strict=True)]
+        assert sum(at_the_end) >= 3
+    else:
+        unconstrained = decoding.model_copy(update={"no_repeat_ngram_size": 0})
+        assert expected != TorchEngine(model).search(sources, unconstrained)
     for ours, theirs in zip(expected, found, strict=True):
         assert len(theirs) == len(ours)
         assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-4)
         assert theirs[0].log_prob == pytest.approx(ours[0].log_prob, abs=1e-3)
         assert theirs[0].tokens == ours[0].tokens
         assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+        log_probs = {one.tokens: one.log_prob for one in ours}
+        for one in theirs[1:]:  # where more than K finished, some are others than ours
+            assert one.log_prob == pytest.approx(log_probs.get(one.tokens, one.log_prob), abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
-def test_neither_search_repeats_what_it_must_not(
-    config: ModelConfig, tokenizers: Tokenizers, size: int, tmp_path: Path
-) -> None:
-    """Greedy, what is forbidden before the softmax or after it is chosen alike."""
-    model = random_model(config, tokenizers, seed=3)
-    sources = random_sources(30, tokenizers.src.vocab_size)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> None:
+    """Two words, neither twice, and five wanted."""
+    config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
+    model = random_model(config, tokenizers)
     engine = engine_for(model, config, tokenizers, tmp_path)
+    decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=5, no_repeat_ngram_size=1)
+    for searching in (engine, TorchEngine(model)):
+        for best, *_ in searching.search([[4], [4, 5, 4]], decoding):
+            assert sorted(best.tokens) == [4, 5]
+            assert math.isfinite(best.score)
 
-    def tokens(searching: Engine, **changes: int) -> list[tuple[int, ...]]:
-        decoding = DecodingConfig(max_length=20, **changes)
-        return [hypothesis.tokens for (hypothesis, *_) in searching.search(sources, decoding)]
 
-    greedy = tokens(engine, beam_size=1, no_repeat_ngram_size=size)
-    assert greedy == tokens(TorchEngine(model), beam_size=1, no_repeat_ngram_size=size)
-    assert greedy != tokens(engine, beam_size=1)
-    for ids in [*greedy, *tokens(engine, beam_size=4, no_repeat_ngram_size=size)]:
-        ngrams = [ids[start : start + size] for start in range(len(ids) - size + 1)]
-        assert len(set(ngrams)) == len(ngrams)
+def test_what_is_allowed_of_a_hypothesis() -> None:
+    assert _allowed_length((4, 5, 4, 5), 0) == 4
+    assert _allowed_length((4, 5, 4, 5), 1) == 2
+    assert _allowed_length((4, 5, 4, 5), 2) == 3
+    assert _allowed_length((4, 5, 4, 5), 3) == 4
+    assert _allowed_length((4, 4), 3) == 2
+    assert [_allowed_length((4, index, 4), 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
 def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
