@@ -1,6 +1,8 @@
 """Texts translated as streams and files: what comes out when, what an interruption leaves, and several devices."""
 
+import contextlib
 import gzip
+import itertools
 import json
 import os
 import random
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.corpus import LINES_BYTES, line_blocks, read_lines
+from nmt.data.corpus import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
 from nmt.decoding.files import Files, OutputFiles, translate_files
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
@@ -88,6 +91,56 @@ def test_a_block_does_not_wait_for_more_than_is_there() -> None:
         closing.join()
         os.close(writer)
         assert list(blocks) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "gzip"])
+def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
+    long = itertools.repeat("漢字か".encode() * 1000, 24_000_000 // 9000)
+    content = itertools.chain([b"first\r\n"], long, [b"\nlast"])
+    path = tmp_path / ("a.txt.gz" if kind == "gzip" else "a.txt")
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as file:
+            file.writelines(content)
+
+    if kind == "pipe":
+        threading.Thread(target=write).start()
+    else:
+        with gzip.open(path, "wb", 1) if kind == "gzip" else path.open("wb") as file:
+            file.writelines(content)
+    start = time.process_time()
+    tracemalloc.start()
+    with os.fdopen(reader, "rb") as pipe, contextlib.nullcontext(pipe) if kind == "pipe" else opened(path) as reading:
+        blocks = list(line_blocks(reading, "text"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.process_time() - start < 4
+    first, second, last = itertools.chain.from_iterable(blocks)
+    assert (first, last) == ("first", "last")
+    assert LONGEST_LINE - 3 <= len(second.encode()) <= LONGEST_LINE
+    assert second == ("漢字か" * LONGEST_LINE)[: len(second)]
+    assert peak < 8 * LONGEST_LINE
+    (message,) = caplog.messages
+    assert message == "text:2: a line of more than 4,194,304 bytes; the rest of it is left out"
+    if kind != "pipe":
+        os.close(writer)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_line_is_cut_where_it_is_longer_than_the_longest(
+    tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nmt.data.corpus.LONGEST_LINE", 10_000)
+    line = ("0123456789" * 1001)[: 10_000 + more]
+    (tmp_path / "a.txt").write_text(f"{line}\n\n{line}\n{line}", encoding="utf-8")
+    with (tmp_path / "a.txt").open("rb") as file:
+        found = list(itertools.chain.from_iterable(line_blocks(file, "text")))
+    assert found == [line[:10_000], "", line[:10_000], line[:10_000]]
+    assert [message.split(" ")[0] for message in caplog.messages] == ["text:1:", "text:3:", "text:4:"] * (more > 0)
 
 
 def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> None:
