@@ -190,7 +190,7 @@ def translate(
         from nmt.decoding.devices import ParallelTranslator
 
         with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None, engine) as workers:
-            totals = translate_files(workers, files, made_from(files, runs, decoding), go_on)
+            totals = translate_files(workers, files, made_from(files, runs, decoding, workers.engine_name), go_on)
     else:
         translator = nmt.load(paths, device=device, decoding=decoding, engine=engine, alignments=alignments is not None)
         if text:
@@ -199,7 +199,7 @@ def translate(
         if input_file is None and sys.stdin.isatty():
             _converse(translator)
             return
-        totals = translate_files(translator, files, made_from(files, runs, decoding), go_on)
+        totals = translate_files(translator, files, made_from(files, runs, decoding, translator.engine_name), go_on)
     if input_file:
         print(totals, file=sys.stderr)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from nmt.config import MOST_POSITIONS, CorpusFiles
 from nmt.errors import DataError
@@ -62,7 +62,14 @@ def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
         yield _decode(line, name, number)
 
 
-def line_blocks(file: BufferedReader, name: str) -> Iterator[list[str]]:
+class Readable(Protocol):
+    """An open file, a pipe, or what stands for one."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes, of those that are there; none at the end."""
+
+
+def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
     """The lines of an open file or a pipe in blocks: those that are there, without waiting for more.
 
     The first blocks are small, so that something comes out soon; no block has much more than `LINES_BYTES`, except

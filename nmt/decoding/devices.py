@@ -1,6 +1,7 @@
 """One text translated by several devices at once, in order: a process for each, which gets a block at a time."""
 
 import dataclasses
+import functools
 import json
 import logging
 from collections import deque
@@ -32,11 +33,15 @@ class ParallelTranslator:
     def __exit__(self, *exception: object) -> None:
         self._workers.__exit__(*exception)
 
+    @functools.cached_property
+    def engine_name(self) -> str:
+        """That of the `Translator` in each process, or several; known once all have loaded their models."""
+        # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
+        loading = [self._workers.submit([b"null"], "loaded a model") for _ in range(len(self._workers))]
+        return " and ".join(sorted({loaded.result()[0].decode() for loaded in loading}))
+
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time."""
-        # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
-        for loaded in [self._workers.submit([b"[1, []]"], "loaded a model") for _ in range(len(self._workers))]:
-            loaded.result()
         under_way: deque[Future[Sequence[bytes]]] = deque()
         for block in blocks:
             if len(under_way) == 2 * len(self._workers):
@@ -64,7 +69,10 @@ def serve(settings: str) -> None:
         translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:
-            first, block = json.loads(request[0])
+            wanted = json.loads(request[0])
+            if wanted is None:
+                return [translator.engine_name.encode()]
+            first, block = wanted
             translations = [dataclasses.astuple(translation) for translation in translator.stream([block], first)]
             return [json.dumps(translations).encode()]
 
