@@ -20,7 +20,7 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import COPY_TASK
+from conftest import COPY_TASK, Cli
 from safetensors.torch import load_file
 
 import nmt.decoding.engines
@@ -328,6 +328,12 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load([run.path, export.path])
     with pytest.raises(RunError, match="an export, for CTranslate2; an alignment needs the run that it was made from"):
         load(export.path, alignments=True)
+    with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
+        load(export.path, precision="bf16")
+    with pytest.raises(
+        ConfigError, match=r"--precision bf16 is PyTorch's, and needs --engine torch; .*--quantization TYPE"
+    ):
+        load(run.path, engine="ctranslate2", precision="bf16")
     with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
         load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
@@ -384,19 +390,22 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 ) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     taken: list[str] = []
+    precisions: list[str] = []
 
     def load_torch_engine(
         runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, precision: str
     ) -> TorchEngine:
         taken.append(device)
+        precisions.append(precision)
         return TorchEngine(random_model(run.config().model, tokenizers))
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(models: list[Path], device: str, alignments: bool = False) -> str:
+    def reason(models: list[Path], device: str, alignments: bool = False, precision: str | None = None) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device, alignments=alignments)
+            load(models, device=device, alignments=alignments, precision=precision)
+        assert precisions.pop() == (precision or "fp32")
         assert taken.pop() == device
         (message,) = caplog.messages
         start = f"{', '.join(map(str, models))}: translated with PyTorch, not CTranslate2: "
@@ -405,11 +414,55 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 
     assert reason([run.path, run.path], "cpu") == "that has no ensembles"
     assert reason([run.path], "cpu", alignments=True) == "that has no alignments"
+    for precision in ("bf16", "fp32"):  # int8 is neither
+        expected = f"that computes as an export was made, and --precision {precision} was asked for"
+        assert reason([run.path], "cpu", precision=precision) == expected
     assert reason([run.path], "cuda").startswith("on a GPU")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
     monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
     assert reason([run.path], "cpu") == "that is not installed (pip install 'nmt[ct2]')"
+
+
+def test_that_a_precision_of_the_configuration_does_not_count_is_said(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = run.config_file.read_text(encoding="utf-8")
+    assert "decoding: {" in text
+    run.config_file.write_text(text.replace("decoding: {", "decoding: {precision: bf16, "), encoding="utf-8")
+    result = export_ctranslate2(run, "float32", device="cpu")  # compared with PyTorch in fp32
+    assert all(comparison.same_lines == LINES for comparison in result.comparisons)
+    export = run.exports / "ctranslate2-float32"
+    for model, engine in ((run.path, "auto"), (run.path, "ctranslate2"), (export, "auto")):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="nmt"):
+            assert load(model, device="cpu", engine=engine).engine_name == "ctranslate2, float32"
+        assert caplog.messages[-1] == (
+            f"{export}: decoding.precision: bf16 is PyTorch's, and is not used; the export computes as it was made: "
+            "ctranslate2, float32"
+        )
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        assert load(run.path, device="cpu", engine="torch").engine_name == "torch"
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("command", ["translate", "devices", "eval"])
+def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    arguments = {
+        "translate": ["translate", "--input", "val.en", "--device", "cpu"],
+        "devices": ["translate", "--input", "val.en", "--devices", "cpu"],
+        "eval": ["eval", "--src", "val.en", "--ref", "val.de", "--device", "cpu"],
+    }[command]
+    export = run.exports / "ctranslate2-float32"
+    for options, message in (
+        (["--model", str(run.path), "--engine", "ctranslate2"], "--precision bf16 is PyTorch's, and needs"),
+        (["--model", str(export)], "--precision bf16 needs the run that it was made from"),
+    ):
+        code, out, err = cli(*arguments, *options, "--precision", "bf16")
+        assert (code, out) == (2, "")
+        assert message in err
 
 
 def test_a_missing_package_is_one_plain_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_blocks_are_the_lines_of_the_file_however_the_bytes_arrive(lines: list[s
             self.at += at_once
             return data[self.at - at_once : self.at]
 
-    found = [line for block in line_blocks(Slow(), "x") for line in block]  # type: ignore[arg-type]
+    found = [line for block in line_blocks(Slow(), "x") for line in block]
     expected = data.decode().split("\n")
     expected = [line.removesuffix("\r") for line in (expected[:-1] if expected[-1] == "" else expected)]
     assert found == expected
@@ -460,6 +460,11 @@ def test_the_end_tells_how_much_and_how_fast(in_solved: Path, tmp_path: Path, cl
         (["--continue", "--input", "val.en"], "--continue needs --input FILE and --output FILE"),
         (["1 2", "--output", "x.txt"], "a text, or files"),
         (["1 2", "--alignments", "x.txt"], "a text, or files"),
+        (
+            ["--input", "val.en", "--device", "cpu", "--devices", "cpu,cpu"],
+            "--device names one device, --devices several",
+        ),
+        (["1 2", "--devices", ""], "--devices shares the lines of a file or a pipe"),
         (["1 2", "--devices", "cpu,cpu"], "--devices shares the lines of a file or a pipe"),
         (["--input", "val.en", "--output", "./val.en"], "must be different files"),
         (["--input", "val.en", "--devices", "cpu,tpu"], "tpu"),
@@ -470,6 +475,18 @@ def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, argumen
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(in_solved: Path, tmp_path: Path) -> None:
+    terminal, keyboard = os.openpty()
+    os.write(terminal, b"3 1 4\n\x04")  # a line, and the end
+    command = [*NMT, "--output", str(tmp_path / "out.txt")]
+    result = subprocess.run(command, stdin=keyboard, capture_output=True, timeout=60)
+    os.close(terminal)
+    os.close(keyboard)
+    assert (result.returncode, result.stdout) == (0, b""), result.stderr
+    assert (tmp_path / "out.txt").read_bytes() == b"3 1 4\n"
 
 
 # --- Several devices -------------------------------------------------------------------------------------

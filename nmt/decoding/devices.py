@@ -20,10 +20,16 @@ class ParallelTranslator:
     """
 
     def __init__(
-        self, models: Sequence[str], devices: Sequence[str], decoding: DecodingConfig, alignments: bool, engine: str
+        self,
+        models: Sequence[str],
+        devices: Sequence[str],
+        decoding: DecodingConfig,
+        alignments: bool,
+        engine: str,
+        precision: str | None,
     ) -> None:
-        search = decoding.model_dump_json()
-        settings = [[number, models, device, search, alignments, engine] for number, device in enumerate(devices)]
+        same = [models, decoding.model_dump_json(), alignments, engine, precision]
+        settings = [[number, device, *same] for number, device in enumerate(devices)]
         threads = str(max(1, available_cores() // len(devices)))
         self._workers = Workers("nmt.decoding.devices", settings, {"OMP_NUM_THREADS": threads})
 
@@ -59,14 +65,16 @@ def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
 
 def serve(settings: str) -> None:
     """What a process does: translate each block that it is sent."""
-    number, models, device, decoding, alignments, engine = json.loads(settings)
+    number, device, models, decoding, alignments, engine, precision = json.loads(settings)
 
     def prepare() -> Answer:
         logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
         if number == 0:  # the others take the same engine, and need not say so again
             logging.getLogger("nmt").setLevel(logging.INFO)
         search = DecodingConfig.model_validate_json(decoding)
-        translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
+        translator = load(
+            models, device=device, decoding=search, engine=engine, alignments=alignments, precision=precision
+        )
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:
             wanted = json.loads(request[0])
