@@ -477,15 +477,15 @@ def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, argumen
     assert err.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(in_solved: Path, tmp_path: Path) -> None:
+def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
+    in_solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal, keyboard = os.openpty()
     os.write(terminal, b"3 1 4\n\x04")  # a line, and the end
-    command = [*NMT, "--output", str(tmp_path / "out.txt")]
-    result = subprocess.run(command, stdin=keyboard, capture_output=True, timeout=60)
-    os.close(terminal)
-    os.close(keyboard)
-    assert (result.returncode, result.stdout) == (0, b""), result.stderr
+    with os.fdopen(keyboard) as stdin, os.fdopen(terminal, "wb"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, out, err = cli("translate", "--output", str(tmp_path / "out.txt"))
+    assert (code, out) == (0, ""), err
     assert (tmp_path / "out.txt").read_bytes() == b"3 1 4\n"
 
 
