@@ -74,9 +74,10 @@ RunOption = Annotated[
 PrecisionOption = Annotated[
     Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 is for GPUs. Default: the run's.")
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[
-    str, typer.Option(help="auto, torch or ctranslate2; auto takes a fresh export for CTranslate2 on a CPU.")
+    str | None,
+    typer.Option(help="auto, torch or ctranslate2; auto, the default, takes a fresh export for CTranslate2 on a CPU."),
 ]
 BeamOption = Annotated[
     int | None, typer.Option(min=1, max=MOST_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
@@ -171,11 +172,11 @@ def translate(
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
     precision: PrecisionOption = None,
-    device: DeviceOption = "auto",
+    device: DeviceOption = None,
     devices: Annotated[
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
     ] = None,
-    engine: EngineOption = "auto",
+    engine: EngineOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
 
@@ -187,7 +188,9 @@ def translate(
         raise ConfigError("give a text, or files (--input, --output, --alignments), not both")
     if go_on and not (input_file and output_file):
         raise ConfigError("--continue needs --input FILE and --output FILE")
-    if devices and (text or (not input_file and sys.stdin.isatty())):
+    if devices is not None and device is not None:
+        raise ConfigError("--device names one device, --devices several; give one of the two")
+    if devices is not None and (text or (not input_file and sys.stdin.isatty())):
         raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
     files = Files(input_file, output_file, alignments)
     if go_on and files.are_finished():
@@ -196,20 +199,23 @@ def translate(
     runs = open_runs(models)
     decoding = _search(runs[0].config().decoding, beam_size, length_penalty, precision)
     paths = [str(run.path) for run in runs]
-    if devices:
+    aligned, engine = alignments is not None, engine or "auto"
+    if devices is not None:
         from nmt.decoding.devices import ParallelTranslator
 
-        with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None, engine) as workers:
-            totals = translate_files(workers, files, made_from(files, runs, decoding), go_on)
+        with ParallelTranslator(paths, devices.split(","), decoding, aligned, engine, precision) as workers:
+            totals = translate_files(workers, files, made_from(files, runs, decoding, workers.engine_name), go_on)
     else:
-        translator = nmt.load(paths, device=device, decoding=decoding, engine=engine, alignments=alignments is not None)
+        translator = nmt.load(
+            paths, device=device or "auto", decoding=decoding, engine=engine, alignments=aligned, precision=precision
+        )
         if text:
             sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())
             return
-        if input_file is None and sys.stdin.isatty():
+        if not (input_file or output_file or alignments) and sys.stdin.isatty():
             _converse(translator)
             return
-        totals = translate_files(translator, files, made_from(files, runs, decoding), go_on)
+        totals = translate_files(translator, files, made_from(files, runs, decoding, translator.engine_name), go_on)
     if input_file:
         print(totals, file=sys.stderr)
 
@@ -226,8 +232,8 @@ def evaluate(
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
     precision: PrecisionOption = None,
-    device: DeviceOption = "auto",
-    engine: EngineOption = "auto",
+    device: DeviceOption = None,
+    engine: EngineOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score a model on its test sets or on other files, or score translations that exist.
@@ -240,6 +246,15 @@ def evaluate(
     if hyp is not None:
         if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
+        searching = {
+            "--beam-size": beam_size,
+            "--length-penalty": length_penalty,
+            "--precision": precision,
+            "--device": device,
+            "--engine": engine,
+        }
+        if given := [option for option, value in searching.items() if value is not None]:
+            raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
         metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, language_suffix(ref[0])))
         print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
@@ -255,7 +270,9 @@ def evaluate(
         raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
     metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
     decoding = _search(config.decoding, beam_size, length_penalty, precision)
-    for name, evaluation in evaluate_runs(runs, test_sets, metrics, decoding, device, engine):
+    for name, evaluation in evaluate_runs(
+        runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
+    ):
         print_evaluation(name, evaluation, as_json)
 
 
@@ -269,13 +286,13 @@ def average(
         int | None, typer.Option(min=2, metavar="N", help="Those whose validations were best, of the ones kept.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
-    device: DeviceOption = "auto",
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a run of the mean of a run's checkpoints, and score both on the validation set."""
     from nmt.evaluation.averaged_run import average_run
 
-    print_average(average_run(open_run(model), last, best, name, device), as_json)
+    print_average(average_run(open_run(model), last, best, name, device or "auto"), as_json)
 
 
 @exports.command(name="ctranslate2")
@@ -288,7 +305,7 @@ def export_ctranslate2(
         Path | None, typer.Option(metavar="FILE", help="Compare on these; default: the validation set.")
     ] = None,
     ref: Annotated[Path | None, typer.Option(metavar="FILE", help="And their references.")] = None,
-    device: DeviceOption = "auto",
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's model for CTranslate2 into its folder, and prove that it translates there as it does here.
@@ -299,7 +316,7 @@ def export_ctranslate2(
         raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     from nmt.export.ctranslate2 import export_ctranslate2 as export
 
-    print_export(export(open_run(model), quantization, src, ref, device), as_json)
+    print_export(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
 
 
 def main() -> None:

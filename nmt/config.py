@@ -383,8 +383,10 @@ class DecodingConfig(Section):
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times the source's pieces, and ten more."""
     no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MOST_POSITIONS)] = 0
-    """No so many pieces in a row stand in a translation twice, which stops loops; 0 allows any. With few, what must be
-    said twice suffers."""
+    """No N pieces in a row may occur twice in a translation, which stops loops; 0 allows any. It counts pieces, not
+    words, as in CTranslate2 and Hugging Face: with 3, a name or word that is cut into three or more pieces cannot occur
+    twice, while three words in a row can if they are cut in another way the second time. A small N harms what must be
+    said twice; 0, or an N above the pieces of the longest name, keeps it."""
     lower_capitals: bool = False
     """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
     vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""

@@ -261,6 +261,12 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         (["eval", "--src", "test.en"], "--src and --ref go together"),
         (["eval", "--hyp", "test.en"], "--hyp FILE is scored against --ref FILE"),
         (["eval", "--hyp", "test.en", "--ref", "train.de"], "test.en has 50 lines, .*train.de has"),
+        (["eval", "--hyp", "test.en", "--ref", "test.de", "--beam-size", "3"],
+         "nothing is translated: leave out --beam-size"),
+        (["eval", "--hyp", "test.en", "--ref", "test.de", "--length-penalty", "0"], "leave out --length-penalty"),
+        (["eval", "--hyp", "test.en", "--ref", "test.de", "--precision", "fp32"], "leave out --precision"),
+        (["eval", "--hyp", "test.en", "--ref", "test.de", "--device", "cpu", "--engine", "auto"],
+         "leave out --device, --engine"),
         (["eval", "--hyp", "copy.yaml", "--ref", "copy.yaml"], "add --tgt-lang"),
     ],
 )  # fmt: skip

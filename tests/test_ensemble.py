@@ -83,6 +83,20 @@ def test_the_arithmetic_mean_by_hand() -> None:
     assert_same(found, [Hypothesis(tokens, log_prob, log_prob) for tokens, log_prob in expected])
 
 
+def test_the_mean_is_made_first_and_what_is_forbidden_leaves_it_by_hand() -> None:
+    """</s> must wait for one token. Mean: a .45, b .1, </s> .45; without </s>: a 9/11, b 2/11. Then </s> is certain.
+
+    Were </s> taken from each model first, a would have (8/9 + 1/2) / 2 = 25/36.
+    """
+    one = TableModel(lambda _, prefix: {EOS_ID: 1.0} if prefix else {A_: 0.8, B_: 0.1, EOS_ID: 0.1})
+    other = TableModel(lambda _, prefix: {EOS_ID: 1.0} if prefix else {A_: 0.1, B_: 0.1, EOS_ID: 0.8})
+    expected = [((A_,), math.log(9 / 11)), ((B_,), math.log(2 / 11))]
+    hypotheses = [Hypothesis(tokens, log_prob, log_prob) for tokens, log_prob in expected]
+    (found,) = beam(Ensemble([one, other]), [[9]], [5], beam_size=2, min_length=1)
+    assert_same(found, hypotheses)
+    assert_same(greedy(Ensemble([one, other]), [[9]], [5], min_length=1), hypotheses[:1])
+
+
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
     for seed in range(4):

@@ -20,9 +20,8 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import COPY_TASK
+from conftest import COPY_TASK, Cli
 from safetensors.torch import load_file
-from torch import Tensor
 
 import nmt.decoding.engines
 import nmt.export.ctranslate2
@@ -31,8 +30,12 @@ from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _came_to_the_end, load_ctranslate2_engine
-from nmt.decoding.engines import Engine
+from nmt.decoding.ctranslate2_engine import (
+    CTranslate2Engine,
+    _allowed_length,
+    _came_to_the_end,
+    load_ctranslate2_engine,
+)
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
@@ -40,7 +43,6 @@ from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, R
 from nmt.evaluation.metrics import Score
 from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
 from nmt.masks import padding_mask
-from nmt.models.interface import DecoderState, Seq2SeqModel
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, read_json
 
@@ -114,32 +116,6 @@ def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokeniz
         assert score.log_probs == pytest.approx(expected[row, : len(ids) + 1].tolist(), abs=2e-5)
 
 
-class Masked(Seq2SeqModel):
-    """A model that cannot emit what may not be emitted: CTranslate2 takes it out before the softmax."""
-
-    def __init__(self, model: Transformer, min_length: int) -> None:
-        super().__init__()
-        self.model, self.min_length, self.steps = model, min_length, 0
-
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
-        self.steps = 0
-        return self.model.start(src_ids, src_mask, beam_size, max_length)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        logits = self.model.step(tokens, state)
-        logits[..., [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
-        if self.steps < self.min_length:
-            logits[..., EOS_ID] = -math.inf
-        self.steps += 1
-        return logits
-
-
 @pytest.mark.parametrize(
     "decoding",
     [
@@ -147,6 +123,9 @@ class Masked(Seq2SeqModel):
         DecodingConfig(beam_size=4, max_length=30, max_length_ratio=0.7),
         DecodingConfig(beam_size=3, length_penalty=0.0, max_length=20, min_length=3, max_length_ratio=0.01),
         DecodingConfig(beam_size=2, length_penalty=1.5, max_length=7, batch_tokens=30),
+        DecodingConfig(beam_size=1, max_length=20, no_repeat_ngram_size=2, min_length=2),
+        DecodingConfig(beam_size=4, max_length=20, no_repeat_ngram_size=1, min_length=2),
+        DecodingConfig(beam_size=5, max_length=20, no_repeat_ngram_size=3, length_penalty=0.6),
     ],
 )
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
@@ -157,40 +136,46 @@ def test_the_searches_find_the_same(
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
     found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
-    expected = TorchEngine(Masked(model, decoding.min_length)).search(sources, decoding)
+    expected = TorchEngine(model).search(sources, decoding)
     lengths = [len(hypotheses[0].tokens) for hypotheses in expected]
     assert len(set(lengths)) > 2
-    assert sum(
-        length == decoding.longest_output(len(ids)) for length, ids in zip(lengths, sources, strict=True)
-    ) >= 3  # fmt: skip
+    if not decoding.no_repeat_ngram_size:
+        at_the_end = [length == decoding.longest_output(len(ids)) for length, ids in zip(lengths, sources, strict=True)]
+        assert sum(at_the_end) >= 3
+    else:
+        unconstrained = decoding.model_copy(update={"no_repeat_ngram_size": 0})
+        assert expected != TorchEngine(model).search(sources, unconstrained)
     for ours, theirs in zip(expected, found, strict=True):
         assert len(theirs) == len(ours)
         assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-4)
         assert theirs[0].log_prob == pytest.approx(ours[0].log_prob, abs=1e-3)
         assert theirs[0].tokens == ours[0].tokens
         assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+        log_probs = {one.tokens: one.log_prob for one in ours}
+        for one in theirs[1:]:  # where more than K finished, some are others than ours
+            assert one.log_prob == pytest.approx(log_probs.get(one.tokens, one.log_prob), abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
-def test_neither_search_repeats_what_it_must_not(
-    config: ModelConfig, tokenizers: Tokenizers, size: int, tmp_path: Path
-) -> None:
-    """Greedy, what is forbidden before the softmax or after it is chosen alike."""
-    model = random_model(config, tokenizers, seed=3)
-    sources = random_sources(30, tokenizers.src.vocab_size)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> None:
+    """Two words, neither twice, and five wanted."""
+    config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
+    model = random_model(config, tokenizers)
     engine = engine_for(model, config, tokenizers, tmp_path)
+    decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=5, no_repeat_ngram_size=1)
+    for searching in (engine, TorchEngine(model)):
+        for best, *_ in searching.search([[4], [4, 5, 4]], decoding):
+            assert sorted(best.tokens) == [4, 5]
+            assert math.isfinite(best.score)
 
-    def tokens(searching: Engine, **changes: int) -> list[tuple[int, ...]]:
-        decoding = DecodingConfig(max_length=20, **changes)
-        return [hypothesis.tokens for (hypothesis, *_) in searching.search(sources, decoding)]
 
-    greedy = tokens(engine, beam_size=1, no_repeat_ngram_size=size)
-    assert greedy == tokens(TorchEngine(model), beam_size=1, no_repeat_ngram_size=size)
-    assert greedy != tokens(engine, beam_size=1)
-    for ids in [*greedy, *tokens(engine, beam_size=4, no_repeat_ngram_size=size)]:
-        ngrams = [ids[start : start + size] for start in range(len(ids) - size + 1)]
-        assert len(set(ngrams)) == len(ngrams)
+def test_what_is_allowed_of_a_hypothesis() -> None:
+    assert _allowed_length((4, 5, 4, 5), 0) == 4
+    assert _allowed_length((4, 5, 4, 5), 1) == 2
+    assert _allowed_length((4, 5, 4, 5), 2) == 3
+    assert _allowed_length((4, 5, 4, 5), 3) == 4
+    assert _allowed_length((4, 4), 3) == 2
+    assert [_allowed_length((4, index, 4), 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
 def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
@@ -343,6 +328,12 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load([run.path, export.path])
     with pytest.raises(RunError, match="an export, for CTranslate2; an alignment needs the run that it was made from"):
         load(export.path, alignments=True)
+    with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
+        load(export.path, precision="bf16")
+    with pytest.raises(
+        ConfigError, match=r"--precision bf16 is PyTorch's, and needs --engine torch; .*--quantization TYPE"
+    ):
+        load(run.path, engine="ctranslate2", precision="bf16")
     with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
         load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
@@ -399,19 +390,22 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 ) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     taken: list[str] = []
+    precisions: list[str] = []
 
     def load_torch_engine(
         runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, precision: str
     ) -> TorchEngine:
         taken.append(device)
+        precisions.append(precision)
         return TorchEngine(random_model(run.config().model, tokenizers))
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(models: list[Path], device: str, alignments: bool = False) -> str:
+    def reason(models: list[Path], device: str, alignments: bool = False, precision: str | None = None) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device, alignments=alignments)
+            load(models, device=device, alignments=alignments, precision=precision)
+        assert precisions.pop() == (precision or "fp32")
         assert taken.pop() == device
         (message,) = caplog.messages
         start = f"{', '.join(map(str, models))}: translated with PyTorch, not CTranslate2: "
@@ -420,11 +414,55 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
 
     assert reason([run.path, run.path], "cpu") == "that has no ensembles"
     assert reason([run.path], "cpu", alignments=True) == "that has no alignments"
+    for precision in ("bf16", "fp32"):  # int8 is neither
+        expected = f"that computes as an export was made, and --precision {precision} was asked for"
+        assert reason([run.path], "cpu", precision=precision) == expected
     assert reason([run.path], "cuda").startswith("on a GPU")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
     monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
     assert reason([run.path], "cpu") == "that is not installed (pip install 'nmt[ct2]')"
+
+
+def test_that_a_precision_of_the_configuration_does_not_count_is_said(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = run.config_file.read_text(encoding="utf-8")
+    assert "decoding: {" in text
+    run.config_file.write_text(text.replace("decoding: {", "decoding: {precision: bf16, "), encoding="utf-8")
+    result = export_ctranslate2(run, "float32", device="cpu")  # compared with PyTorch in fp32
+    assert all(comparison.same_lines == LINES for comparison in result.comparisons)
+    export = run.exports / "ctranslate2-float32"
+    for model, engine in ((run.path, "auto"), (run.path, "ctranslate2"), (export, "auto")):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="nmt"):
+            assert load(model, device="cpu", engine=engine).engine_name == "ctranslate2, float32"
+        assert caplog.messages[-1] == (
+            f"{export}: decoding.precision: bf16 is PyTorch's, and is not used; the export computes as it was made: "
+            "ctranslate2, float32"
+        )
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        assert load(run.path, device="cpu", engine="torch").engine_name == "torch"
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("command", ["translate", "devices", "eval"])
+def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
+    export_ctranslate2(run, "float32", device="cpu")
+    arguments = {
+        "translate": ["translate", "--input", "val.en", "--device", "cpu"],
+        "devices": ["translate", "--input", "val.en", "--devices", "cpu"],
+        "eval": ["eval", "--src", "val.en", "--ref", "val.de", "--device", "cpu"],
+    }[command]
+    export = run.exports / "ctranslate2-float32"
+    for options, message in (
+        (["--model", str(run.path), "--engine", "ctranslate2"], "--precision bf16 is PyTorch's, and needs"),
+        (["--model", str(export)], "--precision bf16 needs the run that it was made from"),
+    ):
+        code, out, err = cli(*arguments, *options, "--precision", "bf16")
+        assert (code, out) == (2, "")
+        assert message in err
 
 
 def test_a_missing_package_is_one_plain_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

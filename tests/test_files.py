@@ -1,6 +1,9 @@
 """Texts translated as streams and files: what comes out when, what an interruption leaves, and several devices."""
 
+import contextlib
 import gzip
+import hashlib
+import itertools
 import json
 import os
 import random
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,10 +21,11 @@ from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.corpus import LINES_BYTES, line_blocks, read_lines
-from nmt.decoding.files import Files, OutputFiles, translate_files
+from nmt.data.corpus import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
+from nmt.decoding.files import Files, OutputFiles, made_from, translate_files
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
+from nmt.runs import open_runs
 
 NMT = [sys.executable, "-m", "nmt", "translate"]
 MADE_FROM = {"model": "one", "search": {"beam_size": 5}}
@@ -57,7 +62,7 @@ def test_blocks_are_the_lines_of_the_file_however_the_bytes_arrive(lines: list[s
             self.at += at_once
             return data[self.at - at_once : self.at]
 
-    found = [line for block in line_blocks(Slow(), "x") for line in block]  # type: ignore[arg-type]
+    found = [line for block in line_blocks(Slow(), "x") for line in block]
     expected = data.decode().split("\n")
     expected = [line.removesuffix("\r") for line in (expected[:-1] if expected[-1] == "" else expected)]
     assert found == expected
@@ -88,6 +93,56 @@ def test_a_block_does_not_wait_for_more_than_is_there() -> None:
         closing.join()
         os.close(writer)
         assert list(blocks) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "gzip"])
+def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
+    long = itertools.repeat("漢字か".encode() * 1000, 24_000_000 // 9000)
+    content = itertools.chain([b"first\r\n"], long, [b"\nlast"])
+    path = tmp_path / ("a.txt.gz" if kind == "gzip" else "a.txt")
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as file:
+            file.writelines(content)
+
+    if kind == "pipe":
+        threading.Thread(target=write).start()
+    else:
+        with gzip.open(path, "wb", 1) if kind == "gzip" else path.open("wb") as file:
+            file.writelines(content)
+    start = time.process_time()
+    tracemalloc.start()
+    with os.fdopen(reader, "rb") as pipe, contextlib.nullcontext(pipe) if kind == "pipe" else opened(path) as reading:
+        blocks = list(line_blocks(reading, "text"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.process_time() - start < 4
+    first, second, last = itertools.chain.from_iterable(blocks)
+    assert (first, last) == ("first", "last")
+    assert LONGEST_LINE - 3 <= len(second.encode()) <= LONGEST_LINE
+    assert second == ("漢字か" * LONGEST_LINE)[: len(second)]
+    assert peak < 8 * LONGEST_LINE
+    (message,) = caplog.messages
+    assert message == "text:2: a line of more than 4,194,304 bytes; the rest of it is left out"
+    if kind != "pipe":
+        os.close(writer)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_line_is_cut_where_it_is_longer_than_the_longest(
+    tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nmt.data.corpus.LONGEST_LINE", 10_000)
+    line = ("0123456789" * 1001)[: 10_000 + more]
+    (tmp_path / "a.txt").write_text(f"{line}\n\n{line}\n{line}", encoding="utf-8")
+    with (tmp_path / "a.txt").open("rb") as file:
+        found = list(itertools.chain.from_iterable(line_blocks(file, "text")))
+    assert found == [line[:10_000], "", line[:10_000], line[:10_000]]
+    assert [message.split(" ")[0] for message in caplog.messages] == ["text:1:", "text:3:", "text:4:"] * (more > 0)
 
 
 def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> None:
@@ -189,14 +244,134 @@ def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsy
     assert path.read_text() == "two\n"
 
 
-def test_an_input_that_has_become_shorter_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+LINES = [f"line {number} of the input, as it is at first" for number in range(2000)]
+
+
+def write_input(path: Path, lines: Sequence[str]) -> None:
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def stop_after(files: Files, count: int) -> dict[str, bytes]:
+    """Translate so many lines of an input that is not all read then; what is left of it."""
     with pytest.raises(KeyboardInterrupt):
-        translate_files(Shouting(stop_after=2), files, MADE_FROM, go_on=False)
-    (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(DataError, match=r"in\.txt has 1 lines fewer than were translated before"):
+        translate_files(Shouting(stop_after=count), files, MADE_FROM, go_on=False)
+    return left_of(files)
+
+
+def left_of(files: Files) -> dict[str, bytes]:
+    assert files.output
+    return {path.name: path.read_bytes() for path in files.output.parent.iterdir() if path != files.input}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*LINES[:50], LINES[50].replace("first", "FIRST"), *LINES[51:]], "has changed since"),
+        ([LINES[0].upper(), *LINES[1:]], "has changed since"),
+        (LINES[1:], "has changed since"),
+        (["", *LINES], "has changed since"),
+        ([line.replace("input", "other") for line in LINES], "has changed since"),
+        (LINES[:99], "is shorter than what had been read of it since"),
+        (LINES[:10], "is shorter than what had been read of it since"),
+        ([], "is shorter than what had been read of it since"),
+    ],
+)
+def test_an_input_that_changed_where_it_had_been_read_is_refused(
+    tmp_path: Path, lines: list[str], message: str, suffix: str
+) -> None:
+    files = Files(tmp_path / f"in.txt{suffix}", tmp_path / "out.txt", tmp_path / "out.al")
+    assert files.input and files.output
+    write_input(files.input, LINES)
+    left = stop_after(files, 100)
+    write_input(files.input, lines)
+    with pytest.raises(
+        RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was begun; restore it, or remove .*json"
+    ):
         translate_files(Shouting(), files, MADE_FROM, go_on=True)
+    assert left_of(files) == left
+    write_input(files.input, LINES)
+    translate_files(Shouting(), files, MADE_FROM, go_on=True)
+    assert list(read_lines(files.output)) == [line.upper() for line in LINES]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_input_may_grow_and_change_behind_what_had_been_read(tmp_path: Path, suffix: str) -> None:
+    """It is stopped twice; each time, other lines come behind what had been read till then."""
+    files = Files(tmp_path / f"in.txt{suffix}", tmp_path / "out.txt")
+    assert files.input and files.output
+    write_input(files.input, LINES)
+    stop_after(files, 100)
+    lines = [*LINES[:1500], "another", *LINES[1600:], "and one more"]
+    write_input(files.input, lines)
+    translator = Shouting(stop_after=200)
+    with pytest.raises(KeyboardInterrupt):
+        translate_files(translator, files, MADE_FROM, go_on=True)
+    assert translator.seen == LINES[100:300]
+    lines = [*lines, "the last"]
+    write_input(files.input, lines)
+    translate_files(Shouting(), files, MADE_FROM, go_on=True)
+    assert list(read_lines(files.output)) == [line.upper() for line in lines]
+
+
+def test_an_input_changed_after_a_translation_resumed_is_refused(tmp_path: Path) -> None:
+    """When it was stopped first, all of an input was read that has grown since."""
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", LINES[:2])
+    stop_after(files, 1)
+    write_input(tmp_path / "in.txt", LINES[:30])
+    with pytest.raises(KeyboardInterrupt):
+        translate_files(Shouting(stop_after=10), files, MADE_FROM, go_on=True)
+    write_input(tmp_path / "in.txt", [*LINES[:5], LINES[5].upper(), *LINES[6:30]])
+    with pytest.raises(RunError, match="has changed since"):
+        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+
+
+def test_the_hash_is_that_of_the_bytes_and_covers_what_was_translated(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", LINES)
+    left = stop_after(files, 500)
+    read = json.loads(left["out.txt.part.json"])["read"]
+    content = (tmp_path / "in.txt").read_bytes()
+    assert read["sha256"] == hashlib.sha256(content[: read["size"]]).hexdigest()
+    assert 500 <= content[: read["size"]].count(b"\n") < len(LINES)
+
+
+def test_a_part_without_what_had_been_read_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", LINES)
+    stop_after(files, 100)
+    (tmp_path / "out.txt.part.json").write_text(json.dumps(MADE_FROM))
+    with pytest.raises(RunError, match=r"out\.txt\.part\.json: does not say what had been read; remove .*json to"):
+        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+
+
+def test_an_output_with_more_lines_than_its_input_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", ["a", "b", "c"])
+    stop_after(files, 2)
+    with (tmp_path / "out.txt.part").open("a") as part:
+        part.write("C\nD\n")
+    with pytest.raises(DataError, match=r"in\.txt has 1 lines fewer than its output"):
+        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+
+
+def test_the_engine_belongs_to_what_a_translation_was_begun_with(
+    in_solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_input(tmp_path / "in.txt", ["1 2 3", "4 5"])
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    runs = open_runs(None)
+    with pytest.raises(KeyboardInterrupt):
+        begun = made_from(files, runs, runs[0].config().decoding, "ctranslate2, int8")
+        translate_files(Shouting(stop_after=1), files, begun, go_on=False)
+    arguments = ["--input", str(files.input), "--output", str(files.output), "--continue"]
+    for device in (["--device", "cpu"], ["--devices", "cpu,cpu"]):
+        code, _, err = cli("translate", *arguments, *device)
+        assert code == 2
+        assert "was begun with another engine (ctranslate2, int8 before, torch now); go on with" in err
+    assert (tmp_path / "out.txt.part").read_text() == "1 2 3\n"
 
 
 def test_files_must_differ(tmp_path: Path) -> None:
@@ -285,6 +460,11 @@ def test_the_end_tells_how_much_and_how_fast(in_solved: Path, tmp_path: Path, cl
         (["--continue", "--input", "val.en"], "--continue needs --input FILE and --output FILE"),
         (["1 2", "--output", "x.txt"], "a text, or files"),
         (["1 2", "--alignments", "x.txt"], "a text, or files"),
+        (
+            ["--input", "val.en", "--device", "cpu", "--devices", "cpu,cpu"],
+            "--device names one device, --devices several",
+        ),
+        (["1 2", "--devices", ""], "--devices shares the lines of a file or a pipe"),
         (["1 2", "--devices", "cpu,cpu"], "--devices shares the lines of a file or a pipe"),
         (["--input", "val.en", "--output", "./val.en"], "must be different files"),
         (["--input", "val.en", "--devices", "cpu,tpu"], "tpu"),
@@ -295,6 +475,18 @@ def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, argumen
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
+    in_solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, keyboard = os.openpty()
+    os.write(terminal, b"3 1 4\n\x04")  # a line, and the end
+    with os.fdopen(keyboard) as stdin, os.fdopen(terminal, "wb"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, out, err = cli("translate", "--output", str(tmp_path / "out.txt"))
+    assert (code, out) == (0, ""), err
+    assert (tmp_path / "out.txt").read_bytes() == b"3 1 4\n"
 
 
 # --- Several devices -------------------------------------------------------------------------------------

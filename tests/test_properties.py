@@ -378,16 +378,19 @@ def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
             for words in itertools.product((4, 5), repeat=length):
                 ends = (EOS_ID,) if length < most else ()
                 if length >= min_length or not ends:
-                    scores[words] = _log_prob(model, ids, (*words, *ends)) / max(1, length) ** alpha
+                    scores[words] = _log_prob(model, ids, (*words, *ends), min_length) / max(1, length) ** alpha
         assert {hypothesis.tokens for hypothesis in hypotheses} == scores.keys()
         assert hypotheses[0].score == pytest.approx(max(scores.values()), abs=1e-4)
         for hypothesis in hypotheses:
             assert hypothesis.score == pytest.approx(scores[hypothesis.tokens], abs=1e-4)
 
 
-def _log_prob(model: Transformer, src: list[int], tokens: tuple[int, ...]) -> float:
+def _log_prob(model: Transformer, src: list[int], tokens: tuple[int, ...], min_length: int) -> float:
+    """Of the words and, from `min_length` on, `</s>`: nothing else may be said."""
     src_ids = torch.tensor([[*src, EOS_ID]])
     with torch.no_grad():
         logits = model(src_ids, src_ids != PAD_ID, torch.tensor([[BOS_ID, *tokens[:-1]]]))
-    chosen = logits[0].double().log_softmax(dim=-1)[range(len(tokens)), list(tokens)]
-    return math.fsum(chosen.tolist())
+    return math.fsum(
+        math.log(powers[token] / sum(powers[4:] + (powers[EOS_ID:UNK_ID] if place >= min_length else [])))
+        for place, (token, powers) in enumerate(zip(tokens, logits[0].double().exp().tolist(), strict=True))
+    )

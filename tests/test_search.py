@@ -19,7 +19,7 @@ from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.beam import beam_search
 from nmt.decoding.candidates import best_candidates, those_that_stay
-from nmt.decoding.constraints import forbid, longest_outputs
+from nmt.decoding.constraints import allowed_log_probs, longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.masks import padding_mask
@@ -160,6 +160,7 @@ TABLE: dict[Prefix, dict[int, float]] = {
 #   alpha 1     a  ln .30 = -1.2040    bb ln .288 / 2 = -0.6224   aa ln .126 / 2 = -1.0357
 #   alpha 0.5   a  ln .30 = -1.2040    bb / sqrt 2    = -0.8802   aa / sqrt 2    = -1.4648
 LN_A, LN_BB, LN_AA = math.log(0.30), math.log(0.288), math.log(0.126)
+LN_36_7 = math.log(0.36 * 0.7)
 
 
 def by_hand(key: int, prefix: Prefix) -> Mapping[int, float]:
@@ -196,13 +197,32 @@ def test_at_the_longest_output_hypotheses_are_finished_as_they_are() -> None:
     assert_same(found, [Hypothesis((B_, B_), -1.0217, -1.0217), Hypothesis((A_,), LN_A, -1.2040)])
 
 
-def test_a_forbidden_end_of_sentence_leaves_the_other_probabilities_as_they_are() -> None:
-    """</s> must wait for two tokens. Step 2: bb .36, aa .18; step 3: bb</s> .288, aa</s> .126, both finished."""
+def test_the_probability_of_a_forbidden_end_of_sentence_is_shared_among_the_other_tokens() -> None:
+    """</s> must wait for two tokens, and before that the others share its probability as they share theirs.
+
+    Step 2: a after a has .3 / (.3 + .2) = .6, b after a .4, and b after b all: bb .4, aa .36, ab .24.
+    Step 3: bb</s> .32, aa</s> .252, aaa .108, bba .08: both finished.
+    """
+    expected = [Hypothesis((B_, B_), math.log(0.32), math.log(0.32)), Hypothesis((A_, A_), LN_36_7, LN_36_7)]
     (found,) = beam(TableModel(by_hand), [[9]], [10], beam_size=2, length_penalty=0.0, min_length=2)
-    assert_same(found, [Hypothesis((B_, B_), LN_BB, LN_BB), Hypothesis((A_, A_), LN_AA, LN_AA)])
-    # Greedy: a .6, a .3, </s> .7.
+    assert_same(found, expected)
+    # Greedy: a .6, a .6, </s> .7.
     (best,) = greedy(TableModel(by_hand), [[9]], [10], length_penalty=0.0, min_length=2)
-    assert_same([best], [Hypothesis((A_, A_), LN_AA, LN_AA)])
+    assert_same([best], expected[1:])
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 6])
+def test_where_all_else_is_forbidden_the_translation_ends_and_its_score_is_a_number(beam_size: int) -> None:
+    """Two words, neither twice, and three wanted: after two only </s> is left, which costs nothing.
+
+    Step 1: a .6 / .8, b .2 / .8, without </s>. Step 2: all of it to the other word.
+    """
+    table = TableModel(lambda _, prefix: {A_: 0.6, B_: 0.2, END: 0.1, UNK_ID: 0.1}, vocab_size=6)
+    expected = [Hypothesis((A_, B_), math.log(0.75), math.log(0.75) / 2)]
+    expected += [Hypothesis((B_, A_), math.log(0.25), math.log(0.25) / 2)]
+    assert_same(greedy(table, [[9]], [6], min_length=3, no_repeat=1), expected[:1])
+    (found,) = beam(table, [[9]], [6], beam_size, min_length=3, no_repeat=1)
+    assert_same(found, expected[:beam_size])
 
 
 def test_what_ends_below_the_k_best_candidates_is_not_finished() -> None:
@@ -243,7 +263,7 @@ def test_a_beam_wider_than_the_choices_finds_each_sentence_once() -> None:
 
 
 def random_table(seed: int, tokens: Sequence[int]) -> NextToken:
-    """Distributions over `tokens` and </s>, with some probability lost to <unk>."""
+    """Distributions over `tokens` and </s>, with some probability for <unk>, which may not be emitted."""
     tables: dict[tuple[int, Prefix], dict[int, float]] = {}
     random = np.random.default_rng(seed)
     choices = [EOS_ID, UNK_ID, *tokens]
@@ -257,34 +277,49 @@ def random_table(seed: int, tokens: Sequence[int]) -> NextToken:
     return next_token
 
 
+def allowed_probabilities(
+    probabilities: Mapping[int, float], prefix: Prefix, min_length: int, no_repeat: int
+) -> dict[int, float]:
+    """What may follow a prefix, with probabilities that sum to 1 again."""
+    allowed = {
+        token: value for token, value in probabilities.items() if may_follow(token, prefix, min_length, no_repeat)
+    }
+    total = sum(allowed.values())
+    return {token: value / total for token, value in allowed.items()} if total else {EOS_ID: 1.0}
+
+
 def every_sentence(
-    next_token: NextToken, tokens: Sequence[int], longest: int, alpha: float, min_length: int
+    next_token: NextToken, tokens: Sequence[int], longest: int, alpha: float, min_length: int, no_repeat: int = 0
 ) -> list[Hypothesis]:
     """Each sequence of at most `longest` tokens with its score, best first."""
     found = []
     for length in range(longest + 1):
         for sentence in itertools.product(tokens, repeat=length):
-            ends = (EOS_ID,) if length < longest else ()
-            if ends and length < min_length:
-                continue
-            log_prob = sum(
-                math.log(next_token(9, sentence[:place])[token]) for place, token in enumerate(sentence + ends)
-            )
-            found.append(Hypothesis(sentence, log_prob, log_prob / max(1, length) ** alpha))
+            ids = sentence + ((EOS_ID,) if length < longest else ())
+            probabilities = [
+                allowed_probabilities(next_token(9, ids[:place]), ids[:place], min_length, no_repeat).get(token, 0.0)
+                for place, token in enumerate(ids)
+            ]
+            if all(probabilities):
+                log_prob = sum(map(math.log, probabilities))
+                found.append(Hypothesis(sentence, log_prob, log_prob / max(1, length) ** alpha))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 1.7])
-@pytest.mark.parametrize("min_length", [0, 1, 2])
-@pytest.mark.parametrize(("tokens", "longest"), [((4, 5), 3), ((4, 5, 6), 2), ((4,), 5)])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.7])
+@pytest.mark.parametrize(("min_length", "no_repeat"), [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("tokens", "longest"), [((4, 5), 3), ((4, 5, 6), 2), ((4,), 5), ((4, 5), 4)])
 def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
-    tokens: tuple[int, ...], longest: int, min_length: int, alpha: float
+    tokens: tuple[int, ...], longest: int, min_length: int, no_repeat: int, alpha: float
 ) -> None:
-    for seed in range(5):
+    """Probabilities that are masked and made to sum to 1 again, one by one, of every sentence that there is."""
+    for seed in range(3):
         next_token = random_table(seed, tokens)
-        expected = every_sentence(next_token, tokens, longest, alpha, min_length)
+        expected = every_sentence(next_token, tokens, longest, alpha, min_length, no_repeat)
+        assert all(not no_repeat or not repeats(one.tokens, no_repeat) for one in expected)
         for spare in (0, 1, 5):  # beams that stand empty must not count as finished, or it would stop too early
-            (found,) = beam(TableModel(next_token), [[9]], [longest], len(expected) + spare, alpha, min_length)
+            beams = len(expected) + spare
+            (found,) = beam(TableModel(next_token), [[9]], [longest], beams, alpha, min_length, no_repeat)
             assert_same(found, expected)
 
 
@@ -310,13 +345,19 @@ def random_sentences(seed: int, count: int, longest: int = 9) -> list[list[int]]
     return [random.integers(4, V, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
 
 
-def next_log_probs(model: Seq2SeqModel, sentence: Sequence[int], prefixes: Sequence[Prefix]) -> list[list[float]]:
-    """Log-probabilities after each prefix (all equally long), by running the whole model anew."""
+def next_log_probs(
+    model: Seq2SeqModel, sentence: Sequence[int], prefixes: Sequence[Prefix], min_length: int, no_repeat: int
+) -> list[dict[int, float]]:
+    """Log-probabilities of what may follow each prefix (all equally long), by running the whole model again."""
     src_ids, src_mask = source([sentence] * len(prefixes))
     tgt_in = torch.tensor([[BOS_ID, *prefix] for prefix in prefixes])
     with torch.no_grad():
-        log_probs: list[list[float]] = model(src_ids, src_mask, tgt_in)[:, -1].double().log_softmax(dim=-1).tolist()
-    return log_probs
+        rows: list[list[float]] = model(src_ids, src_mask, tgt_in)[:, -1].double().softmax(dim=-1).tolist()
+    allowed = [
+        allowed_probabilities(dict(enumerate(row)), prefix, min_length, no_repeat)
+        for prefix, row in zip(prefixes, rows, strict=True)
+    ]
+    return [{token: math.log(value) for token, value in row.items() if value} for row in allowed]
 
 
 def may_follow(token: int, prefix: Prefix, min_length: int, no_repeat: int) -> bool:
@@ -326,7 +367,7 @@ def may_follow(token: int, prefix: Prefix, min_length: int, no_repeat: int) -> b
 
 
 def repeats(tokens: Prefix, size: int) -> bool:
-    """Whether so many tokens in a row stand there twice."""
+    """Whether `size` tokens in a row occur in it twice."""
     ngrams = [tokens[start : start + size] for start in range(len(tokens) - size + 1)]
     return len(set(ngrams)) < len(ngrams)
 
@@ -348,12 +389,11 @@ def naive_beam(
         finished.append(Hypothesis(tokens, log_prob, log_prob / max(1, len(tokens)) ** alpha))
 
     for length in range(longest):
-        following = next_log_probs(model, sentence, [tokens for tokens, _ in prefixes])
+        following = next_log_probs(model, sentence, [tokens for tokens, _ in prefixes], min_length, no_repeat)
         candidates = [
             (so_far + log_prob, tokens, token)
             for (tokens, so_far), log_probs in zip(prefixes, following, strict=True)
-            for token, log_prob in enumerate(log_probs)
-            if may_follow(token, tokens, min_length, no_repeat)
+            for token, log_prob in log_probs.items()
         ]
         candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
         for log_prob, tokens, token in candidates[:beam_size]:
@@ -374,9 +414,8 @@ def naive_greedy(
     tokens: Prefix = ()
     total = 0.0
     while len(tokens) < longest:
-        (log_probs,) = next_log_probs(model, sentence, [tokens])
-        allowed = [token for token in range(V) if may_follow(token, tokens, min_length, no_repeat)]
-        best = max(allowed, key=lambda token: log_probs[token])
+        (log_probs,) = next_log_probs(model, sentence, [tokens], min_length, no_repeat)
+        best = max(log_probs, key=lambda token: log_probs[token])
         total += log_probs[best]
         if best == EOS_ID:
             break
@@ -456,7 +495,7 @@ def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
     """Else the comparisons of this file would prove little."""
     lengths = [
         len(hypothesis.tokens)
-        for seed in range(20)
+        for seed in range(40)
         for hypotheses in beam(lively_model(seed), random_sentences(seed, 4), [9] * 4, beam_size=3, min_length=0)
         for hypothesis in hypotheses
     ]
@@ -517,8 +556,9 @@ def test_neither_the_batch_nor_its_order_changes_a_translation(seed: int, beam_s
 
 def test_special_ids_are_never_emitted_however_much_the_model_loves_them() -> None:
     model = TableModel(lambda _, prefix: {PAD_ID: 0.5, BOS_ID: 0.3, UNK_ID: 0.19, EOS_ID: 0.002, 4: 0.006, 5: 0.002})
-    (best,) = greedy(model, [[9]], [6])
-    assert_same([best], [Hypothesis((4,) * 6, 6 * math.log(0.006), math.log(0.006))])
+    (best,) = greedy(model, [[9]], [6])  # 4 has .006 of the .008 that 4 and 5 have at first, and then of .01
+    log_prob = math.log(0.75) + 5 * math.log(0.6)
+    assert_same([best], [Hypothesis((4,) * 6, log_prob, log_prob / 6)])
     for beam_size in range(1, 7):
         (found,) = beam(model, [[9]], [6], beam_size, min_length=0)
         assert len(found) == beam_size
@@ -534,7 +574,7 @@ def test_no_translation_is_shorter_than_min_length(beam_size: int, min_length: i
     assert min(len(hypothesis.tokens) for hypothesis in found) == min_length
     (best,) = greedy(model, [[9]], [8], min_length=min_length)
     assert best.tokens == (4,) * min_length
-    assert best.log_prob == pytest.approx(min_length * math.log(0.07) + math.log(0.9), abs=1e-5)
+    assert best.log_prob == pytest.approx(min_length * math.log(0.7) + math.log(0.9), abs=1e-5)
 
 
 def test_a_loop_is_left_where_it_would_repeat() -> None:
@@ -550,8 +590,8 @@ def test_a_loop_is_left_where_it_would_repeat() -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
-    """The model hardly ever ends; what is cut off has no </s> in its log-probability."""
-    model = TableModel(lambda _, prefix: {EOS_ID: 0.001, 4: 0.9, 5: 0.099})
+    """The model never ends; what is cut off has no </s> in its log-probability."""
+    model = TableModel(lambda _, prefix: {EOS_ID: 0.0, 4: 0.9, 5: 0.1})
     max_lengths = [3, 1, 7, 2]
     for longest, hypotheses in zip(max_lengths, beam(model, [[9]] * 4, max_lengths, beam_size), strict=True):
         assert_same(hypotheses[:1], [Hypothesis((4,) * longest, longest * math.log(0.9), math.log(0.9))])
@@ -562,7 +602,7 @@ def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_log_probability_is_the_sum_that_forward_gives(seed: int, alpha: float) -> None:
+def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(seed: int, alpha: float) -> None:
     model, sentences, longest = lively_model(seed), random_sentences(seed, 5), 7
     found = beam(model, sentences, [longest] * 5, beam_size=4, length_penalty=alpha)
     best = greedy(model, sentences, [longest] * 5, length_penalty=alpha)
@@ -572,7 +612,9 @@ def test_a_log_probability_is_the_sum_that_forward_gives(seed: int, alpha: float
             tgt_out = torch.tensor([hypothesis.tokens + ended])  # (1, T)
             tgt_in = torch.tensor([[BOS_ID, *hypothesis.tokens, EOS_ID][: tgt_out.shape[1]]])
             with torch.no_grad():
-                log_probs = model(*source([sentence]), tgt_in).log_softmax(dim=-1)  # (1, T, V)
+                logits = model(*source([sentence]), tgt_in)  # (1, T, V)
+            logits[..., [PAD_ID, BOS_ID, UNK_ID]] = logits[:, 0, EOS_ID] = -torch.inf
+            log_probs = logits.log_softmax(dim=-1)  # (1, T, V)
             total = log_probs.gather(2, tgt_out[:, :, None]).sum().item()
             assert hypothesis.log_prob == pytest.approx(total, abs=1e-4)
             assert hypothesis.score == pytest.approx(total / max(1, len(hypothesis.tokens)) ** alpha, abs=1e-4)
@@ -609,13 +651,29 @@ def test_longest_outputs_by_hand() -> None:
     assert longest_outputs(torch.tensor([0, 4]), DecodingConfig()).tolist() == [10, 22]
 
 
-def test_forbidding_touches_the_special_ids_and_an_early_end_alone() -> None:
-    log_probs = torch.zeros(2, 3, 6)
-    forbid(log_probs, torch.tensor([[[4], [5], [4]]] * 2), min_length=2, no_repeat_ngram_size=0)
-    assert (log_probs == torch.tensor([-torch.inf, -torch.inf, -torch.inf, -torch.inf, 0, 0])).all()
-    log_probs = torch.zeros(2, 6)
-    forbid(log_probs, torch.tensor([[4, 4], [5, 4]]), min_length=2, no_repeat_ngram_size=3)
-    assert (log_probs == torch.tensor([-torch.inf, -torch.inf, 0, -torch.inf, 0, 0])).all()
-    forbid(log_probs, torch.tensor([[4, 4], [5, 4]]), min_length=2, no_repeat_ngram_size=2)
-    assert (log_probs[:, 4] == torch.tensor([-torch.inf, 0])).all()
-    assert (log_probs[:, [2, 5]] == 0).all()
+def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
+    """Equal logits: each of the N tokens that are allowed has a probability of 1 / N."""
+    never = -math.inf
+
+    def row(prefix: Prefix, min_length: int, no_repeat: int) -> list[float]:
+        log_probs = allowed_log_probs(torch.full((1, 6), 7.0), torch.tensor([prefix]), min_length, no_repeat)
+        return [round(value, 4) for value in log_probs[0].tolist()]
+
+    half, third = round(math.log(1 / 2), 4), round(math.log(1 / 3), 4)
+    assert row((4,), min_length=2, no_repeat=0) == [never, never, never, never, half, half]
+    assert row((4, 4), min_length=2, no_repeat=3) == [never, never, third, never, third, third]
+    assert row((4, 4), min_length=2, no_repeat=2) == [never, never, half, never, never, half]
+    assert row((5, 4), min_length=2, no_repeat=2) == [never, never, third, never, third, third]
+    assert row((5, 4), min_length=3, no_repeat=1) == [never, never, 0.0, never, never, never]
+
+
+def test_what_is_not_a_number_is_not_hidden_by_what_is_forbidden() -> None:
+    logits = torch.full((2, 6), torch.nan)
+    assert allowed_log_probs(logits, torch.tensor([[4, 5]] * 2), 3, 0)[:, 4:].isnan().all()
+
+
+def test_half_precision_logits_become_fp32_before_the_softmax() -> None:
+    logits = torch.randn(2, 6).bfloat16()
+    log_probs = allowed_log_probs(logits.clone(), torch.tensor([[4]] * 2), 0, 0)
+    assert log_probs.dtype == torch.float32
+    torch.testing.assert_close(log_probs[:, [2, 4, 5]], logits[:, [2, 4, 5]].float().log_softmax(-1), rtol=0, atol=1e-6)

@@ -4,24 +4,30 @@ A line ends at "\\n" and nowhere else. Python's text mode and `str.splitlines` a
 U+2028 and a dozen other characters, which shifts one side of a corpus against the other.
 """
 
+import codecs
 import contextlib
 import dataclasses
 import gzip
 import io
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
-from nmt.config import CorpusFiles
+from nmt.config import MOST_POSITIONS, CorpusFiles
 from nmt.errors import DataError
+
+log = logging.getLogger("nmt")
 
 # Of a block. Small enough that several are held at once, large enough that handing one over costs nothing.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
 LINES_BYTES = 1 << 17  # of lines to be translated: about 2,000, enough to sort by length
+# Bytes of a line to be translated: as many pieces as a model may have positions, each of 16 characters of 4 bytes.
+LONGEST_LINE = MOST_POSITIONS * 16 * 4
 
 
 @contextlib.contextmanager
@@ -56,25 +62,65 @@ def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
         yield _decode(line, name, number)
 
 
-def line_blocks(file: BufferedReader, name: str) -> Iterator[list[str]]:
+class Readable(Protocol):
+    """An open file, a pipe, or what stands for one."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes, of those that are there; none at the end."""
+
+
+def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
     """The lines of an open file or a pipe in blocks: those that are there, without waiting for more.
 
     The first blocks are small, so that something comes out soon; no block has much more than `LINES_BYTES`, except
-    where one line has. Raises `DataError` if a line is not UTF-8.
+    where one line has. A line is cut at `LONGEST_LINE`, with a warning that names it. Raises `DataError` if a line is
+    not UTF-8.
     """
-    size, first, rest = LINES_BYTES // 64, 1, b""
+    size, number = LINES_BYTES // 64, 1
+    begun = _BegunLine(f"{name}:{number}")
     while data := file.read1(size):
-        whole, end, rest_of_data = data.rpartition(b"\n")
+        part, end, following = data.partition(b"\n")
+        begun.add(part)
         if not end:
-            rest += data
             continue
-        lines = _split(rest + whole + end, name, first)
-        rest = rest_of_data
+        whole, end, rest = following.rpartition(b"\n")
+        lines = _split(b"".join([begun.content(), b"\n", whole, end]), name, number)
+        number += len(lines)
+        begun = _BegunLine(f"{name}:{number}")
+        begun.add(rest)
         yield lines
-        first += len(lines)
         size = min(2 * size, LINES_BYTES)
-    if rest:
-        yield _split(rest, name, first)
+    if content := begun.content():
+        yield _split(content, name, number)
+
+
+class _BegunLine:
+    """A line whose end has not come yet."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._parts: list[bytes] = []
+        self._room = LONGEST_LINE
+        self._is_cut = False
+
+    def add(self, part: bytes) -> None:
+        """What follows, as far as there is room for it."""
+        if len(part) > self._room and not self._is_cut:
+            self._is_cut = True
+            log.warning(
+                "%s: a line of more than %s bytes; the rest of it is left out", self._place, f"{LONGEST_LINE:,}"
+            )
+        if kept := part[: self._room]:
+            self._parts.append(kept)
+            self._room -= len(kept)
+
+    def content(self) -> bytes:
+        """Its bytes; a character that the cut went through is left out."""
+        content = b"".join(self._parts)
+        if self._is_cut:
+            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before a character without its end
+            return content[:length]
+        return content
 
 
 def _decode(line: bytes, name: str, number: int) -> str:

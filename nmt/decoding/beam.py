@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.candidates import Candidates, best_candidates, those_that_stay
-from nmt.decoding.constraints import forbid
+from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
 
@@ -72,8 +72,8 @@ def beam_search(
     latest = torch.full((len(src_ids), 1), BOS_ID, device=src_ids.device)  # (B, K)
     found: list[list[Hypothesis]] = [[] for _ in src_ids]
     for length in range(longest):
-        log_probs = model.step(latest, state).float().log_softmax(dim=-1)  # (B, K, V)
-        forbid(log_probs, prefixes.tokens, min_length, no_repeat_ngram_size)
+        logits = model.step(latest, state)  # (B, K, V)
+        log_probs = allowed_log_probs(logits, prefixes.tokens, min_length, no_repeat_ngram_size)
         candidates = best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
         some_finish = _finish(prefixes, candidates, beam_size, found, length_penalty)
         origins, latest = _go_on(prefixes, candidates, beam_size)  # (B, K), (B, K)

@@ -1,10 +1,10 @@
 """Ids in, hypotheses out, with CTranslate2.
 
-Its search ends as ours does, when K hypotheses are finished, and three things about it are set right here. Its scores
-count `</s>` as one more token, so the K that it gives back are scored and ranked anew (where more than K finished, it
-has left some out by its own ranking). A call has one longest output
-for all of its sources: see `search`. And what may not be emitted leaves a distribution before that is normalised, not
-after, so that its log-probabilities are higher by what the model gives to `<pad>`, `<s>` and `<unk>`; that is let be.
+Its search ends as ours does, when K hypotheses are finished, and what may not be emitted leaves the logits before the
+softmax in both. Three things about it are set right here. Its scores count `</s>` as one more token, so the K that it
+gives back are scored and ranked again (where more than K finished, it has left some out by its own ranking). A call has
+one longest output for all of its sources: see `search`. And where nothing may be emitted, not even `</s>`, all tokens
+are as probable to it: see `_hypotheses`.
 """
 
 import importlib
@@ -24,6 +24,8 @@ from nmt.runs import RunFolder
 MOST_WORKERS = 8
 CPU_BATCH_TOKENS = 512
 _NEVER = (PAD_ID, BOS_ID, UNK_ID)
+# What may not be emitted has the lowest logit of its type; that of float16 is the least low, -65,504.
+_IMPOSSIBLE = -60_000
 
 
 def import_ctranslate2() -> Any:
@@ -96,17 +98,30 @@ class CTranslate2Engine:
         for group, results in started:
             limit = limits[group[0]]
             for index, result in zip(group, results, strict=True):
-                hypotheses = self._hypotheses(result.result(), limit, decoding.length_penalty)
+                hypotheses = self._hypotheses(result.result(), limit, decoding)
                 yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
-    def _hypotheses(self, result: Any, max_length: int, length_penalty: float) -> Iterator[Hypothesis]:
+    def _hypotheses(self, result: Any, max_length: int, decoding: DecodingConfig) -> Iterator[Hypothesis]:
+        """What was found, but for what no allowed token led to; cut where the only way on was to end early."""
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = tuple(self._tgt_ids[piece] for piece in pieces)
-            if any(index in _NEVER for index in ids):  # where there is nothing else, these are found too
-                continue
             its_length = len(ids) + (len(ids) < max_length)  # only at the longest output does one end without </s>
-            log_prob = score * its_length**length_penalty
-            yield Hypothesis(ids, log_prob, log_prob / max(1, len(ids)) ** length_penalty)
+            log_prob = score * its_length**decoding.length_penalty
+            if log_prob < _IMPOSSIBLE:
+                continue
+            ids = ids[: _allowed_length(ids, decoding.no_repeat_ngram_size)]
+            yield Hypothesis(ids, log_prob, log_prob / max(1, len(ids)) ** decoding.length_penalty)
+
+
+def _allowed_length(ids: Sequence[int], no_repeat_ngram_size: int) -> int:
+    """How many of the ids come before the first that may not be emitted."""
+    seen: set[tuple[int, ...]] = set()
+    for end in range(1, len(ids) + 1):
+        ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
+        if ids[end - 1] in _NEVER or (ngram and ngram in seen):
+            return end - 1
+        seen.add(ngram)
+    return len(ids)
 
 
 def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:

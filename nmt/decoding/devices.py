@@ -1,6 +1,7 @@
 """One text translated by several devices at once, in order: a process for each, which gets a block at a time."""
 
 import dataclasses
+import functools
 import json
 import logging
 from collections import deque
@@ -19,10 +20,16 @@ class ParallelTranslator:
     """
 
     def __init__(
-        self, models: Sequence[str], devices: Sequence[str], decoding: DecodingConfig, alignments: bool, engine: str
+        self,
+        models: Sequence[str],
+        devices: Sequence[str],
+        decoding: DecodingConfig,
+        alignments: bool,
+        engine: str,
+        precision: str | None,
     ) -> None:
-        search = decoding.model_dump_json()
-        settings = [[number, models, device, search, alignments, engine] for number, device in enumerate(devices)]
+        same = [models, decoding.model_dump_json(), alignments, engine, precision]
+        settings = [[number, device, *same] for number, device in enumerate(devices)]
         threads = str(max(1, available_cores() // len(devices)))
         self._workers = Workers("nmt.decoding.devices", settings, {"OMP_NUM_THREADS": threads})
 
@@ -32,11 +39,15 @@ class ParallelTranslator:
     def __exit__(self, *exception: object) -> None:
         self._workers.__exit__(*exception)
 
+    @functools.cached_property
+    def engine_name(self) -> str:
+        """That of the `Translator` in each process, or several; known once all have loaded their models."""
+        # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
+        loading = [self._workers.submit([b"null"], "loaded a model") for _ in range(len(self._workers))]
+        return " and ".join(sorted({loaded.result()[0].decode() for loaded in loading}))
+
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time."""
-        # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
-        for loaded in [self._workers.submit([b"[1, []]"], "loaded a model") for _ in range(len(self._workers))]:
-            loaded.result()
         under_way: deque[Future[Sequence[bytes]]] = deque()
         for block in blocks:
             if len(under_way) == 2 * len(self._workers):
@@ -54,17 +65,22 @@ def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
 
 def serve(settings: str) -> None:
     """What a process does: translate each block that it is sent."""
-    number, models, device, decoding, alignments, engine = json.loads(settings)
+    number, device, models, decoding, alignments, engine, precision = json.loads(settings)
 
     def prepare() -> Answer:
         logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
         if number == 0:  # the others take the same engine, and need not say so again
             logging.getLogger("nmt").setLevel(logging.INFO)
         search = DecodingConfig.model_validate_json(decoding)
-        translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
+        translator = load(
+            models, device=device, decoding=search, engine=engine, alignments=alignments, precision=precision
+        )
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:
-            first, block = json.loads(request[0])
+            wanted = json.loads(request[0])
+            if wanted is None:
+                return [translator.engine_name.encode()]
+            first, block = wanted
             translations = [dataclasses.astuple(translation) for translation in translator.stream([block], first)]
             return [json.dumps(translations).encode()]
 

@@ -3,18 +3,19 @@
 import contextlib
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import os
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from nmt.config import DecodingConfig
-from nmt.data.corpus import count_lines, line_blocks, opened
+from nmt.data.corpus import Readable, count_lines, line_blocks, opened
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder, flush, read_json, write_json
@@ -87,9 +88,9 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
     totals = Totals()
     start = time.perf_counter()
     paths = files.outputs()
-    with OutputFiles(paths, made_from, go_on) if paths else contextlib.nullcontext() as outputs:
-        done = outputs.done if outputs else 0
-        for translation in translator.stream(_input_blocks(files.input, done), done + 1):
+    with OutputFiles(paths, made_from, go_on, files.input) if paths else contextlib.nullcontext() as outputs:
+        done, note_read = (outputs.done, outputs.note_read) if outputs else (0, None)
+        for translation in translator.stream(_input_blocks(files.input, done, note_read), done + 1):
             totals.lines += 1
             totals.tokens += translation.num_tokens
             columns = [translation.text]
@@ -104,7 +105,7 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
     return totals
 
 
-def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig) -> dict[str, Any]:
+def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str) -> dict[str, Any]:
     """What decides the output of a translation, for `OutputFiles`: the name of each thing, and its value as JSON."""
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
     models = [[_written(path), path.stat().st_mtime] for path in model_files]
@@ -114,6 +115,7 @@ def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig)
         "--alignments": alignments,
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
+        "engine": engine,
     }
 
 
@@ -122,8 +124,50 @@ def _written(path: Path | None) -> str:
     return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
 
 
-def _input_blocks(path: Path | None, skip: int) -> Iterator[list[str]]:
-    """The lines after the first `skip`, in blocks; of a file, with a progress bar if standard error is a terminal."""
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """The first bytes of a text; where it is compressed, of what comes out."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, size: int) -> "Beginning":
+        """That of a file; it is shorter than `size` where the file is. `DataError` if it cannot be read."""
+        with opened(path) as file:
+            beginning = _Hashed(file)
+            while beginning.size < size and beginning.read1(min(1 << 20, size - beginning.size)):
+                pass
+        return beginning.so_far()
+
+
+class _Hashed:
+    """An open file, and what has been read of it."""
+
+    def __init__(self, file: Readable) -> None:
+        self.size = 0
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def read1(self, size: int, /) -> bytes:
+        """As the file's."""
+        data = self._file.read1(size)
+        self.size += len(data)
+        self._hash.update(data)
+        return data
+
+    def so_far(self) -> Beginning:
+        """All that has been read."""
+        return Beginning(self.size, self._hash.hexdigest())
+
+
+def _input_blocks(
+    path: Path | None, skip: int, note_read: Callable[[Beginning], None] | None = None
+) -> Iterator[list[str]]:
+    """The lines after the first `skip`, in blocks; of a file, with a progress bar if standard error is a terminal.
+
+    Before each block of a file, `note_read` gets what has been read to its end, and maybe more.
+    """
     if path is None:
         yield from line_blocks(cast(BufferedReader, sys.stdin.buffer), "standard input")
         return
@@ -133,8 +177,11 @@ def _input_blocks(path: Path | None, skip: int) -> Iterator[list[str]]:
 
         bar = tqdm(total=count_lines(path), initial=skip, unit=" lines", dynamic_ncols=True)
     with opened(path) as file:
-        for block in line_blocks(file, str(path)):
+        hashed = _Hashed(file)
+        for block in line_blocks(hashed, str(path)):
             if skip < len(block):
+                if note_read is not None:
+                    note_read(hashed.so_far())
                 yield block[skip:]
                 if bar is not None:  # the next block is asked for: this one is done
                     bar.update(len(block) - skip)
@@ -142,45 +189,71 @@ def _input_blocks(path: Path | None, skip: int) -> Iterator[list[str]]:
     if bar is not None:
         bar.close()
     if skip:
-        raise DataError(f"{path} has {skip:,} lines fewer than were translated before: it is not the same text")
+        raise DataError(f"{path} has {skip:,} lines fewer than its output: it is not the same text")
+
+
+_READ = "read"
 
 
 class OutputFiles:
     """Files that get a line each for every line of an input, and their names once all are there.
 
-    Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from. With
-    `go_on`, what a translation that was broken off has left there is kept: `done` lines, those that are whole in all
-    of the files. A name that ends in .gz is written through gzip.
+    Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from, and how
+    much of the input has been read, with its hash. With `go_on`, what a translation that was broken off has left there
+    is kept: `done` lines, those that are whole in all of the files. A name that ends in .gz is written through gzip.
 
-    Raises `RunError` if there are such parts and `go_on` is not set, or they were made from something else.
+    Raises `RunError` if there are such parts and `go_on` is not set, or they were made from something else: another
+    input, or one that changed where it had been read. What comes after that may change and grow.
     """
 
-    def __init__(self, paths: Sequence[Path], made_from: dict[str, Any], go_on: bool) -> None:
+    def __init__(
+        self, paths: Sequence[Path], made_from: dict[str, Any], go_on: bool, input_file: Path | None = None
+    ) -> None:
         self.done = 0
         self._paths = paths
         self._parts = [path.with_name(f"{path.name}.part") for path in paths]
+        self._made_from = made_from
         self._made_from_file = _made_from_file(paths[0])
+        read = Beginning(0, hashlib.sha256().hexdigest())
         if self._made_from_file.exists():
-            self._check(made_from, go_on)
+            read = self._check(go_on, input_file) or read
             self.done = min(sum(1 for _ in _whole_lines(part)) for part in self._parts)
-        with _writing(self._made_from_file):
-            write_json(self._made_from_file, made_from)
+        self.note_read(read)
+        with _writing(self._parts[0]):
             self._files = [_reopened(part, self.done) for part in self._parts]
 
-    def _check(self, made_from: dict[str, Any], go_on: bool) -> None:
+    def _check(self, go_on: bool, input_file: Path | None) -> Beginning | None:
+        """What had been read of the input file, if there is one."""
         part = self._parts[0]
+        remedy = f"remove {self._made_from_file} to start over"
         if not go_on:
             raise RunError(
-                f"{part} holds what a translation that was broken off had done: go on with --continue, or remove "
-                f"{self._made_from_file} to start over"
+                f"{part} holds what a translation that was broken off had done: go on with --continue, or {remedy}"
             )
         before = read_json(self._made_from_file)
-        for key, value in made_from.items():
-            if not isinstance(before, dict) or before.get(key) != value:
+        before = before if isinstance(before, dict) else {}
+        for key, value in self._made_from.items():
+            if (old := before.get(key)) != value:
+                which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
                 raise RunError(
-                    f"{part} was begun with another {key}; go on with what it was begun with, or remove "
-                    f"{self._made_from_file} to start over"
+                    f"{part} was begun with another {key}{which}; go on with what it was begun with, or {remedy}"
                 )
+        if input_file is None:
+            return None
+        try:
+            read = Beginning(**before[_READ])
+            now = Beginning.of(input_file, read.size)
+        except (KeyError, TypeError):
+            raise RunError(f"{self._made_from_file}: does not say what had been read; {remedy}") from None
+        if now != read:
+            what = "is shorter than what had been read of it" if now.size < read.size else "has changed"
+            raise RunError(f"{input_file} {what} since {part} was begun; restore it, or {remedy}")
+        return read
+
+    def note_read(self, read: Beginning) -> None:
+        """Remember what has been read of the input, for a translation that resumes."""
+        with _writing(self._made_from_file):
+            write_json(self._made_from_file, {**self._made_from, _READ: dataclasses.asdict(read)})
 
     def write(self, *lines: str) -> None:
         """A line for each of the files."""

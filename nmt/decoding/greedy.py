@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.candidates import best_candidates, those_that_stay
-from nmt.decoding.constraints import forbid
+from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
 
@@ -33,8 +33,8 @@ def greedy_search(
     so_far = torch.zeros(len(sentences), 1, device=src_ids.device)  # (B, 1)
     while len(sentences):
         length = tokens.shape[1] - 1
-        log_probs = model.step(tokens[:, -1:], state).float().log_softmax(dim=-1)  # (B, 1, V)
-        forbid(log_probs, tokens[:, None, 1:], min_length, no_repeat_ngram_size)
+        logits = model.step(tokens[:, -1:], state)  # (B, 1, V)
+        log_probs = allowed_log_probs(logits, tokens[:, None, 1:], min_length, no_repeat_ngram_size)
         best = best_candidates(so_far, log_probs, 1)  # of (B, 1)
         so_far = best.log_probs
         tokens = torch.cat([tokens, best.tokens], dim=1)

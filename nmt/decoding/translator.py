@@ -156,6 +156,7 @@ def load(
     decoding: DecodingConfig | None = None,
     engine: str = "auto",
     alignments: bool = False,
+    precision: str | None = None,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
@@ -163,7 +164,8 @@ def load(
     translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
     `data.max_length`. The folder of an export will do for a run's. `decoding` replaces the search settings; `engine` is
     `torch`, `ctranslate2`, or `auto`: CTranslate2 for an export, and on a CPU for a run with one that is fresh; with
-    `alignments`, translations tell which words come from which. Raises `nmt.errors.RunError` if one is not a trained
+    `alignments`, translations tell which words come from which. A `precision` replaces `decoding.precision` and, as an
+    export has its own, asks for PyTorch. Raises `nmt.errors.RunError` if one is not a trained
     run or their vocabularies differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
@@ -182,7 +184,7 @@ def load(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    loaded = load_engine(runs, tokenizers, device, engine, alignments, decoding.precision)
+    loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
     word_aligner = None
     if alignments:
         from nmt.decoding.alignment import Aligner, WordAligner  # numpy, too, is loaded when it is first needed

@@ -80,6 +80,7 @@ def evaluate_runs(
     decoding: DecodingConfig,
     device: str,
     engine: str = "auto",
+    precision: str | None = None,
 ) -> Iterator[tuple[str, Evaluation]]:
     """Translate and score `name: (sources, references)`, all of them read before the first is translated.
 
@@ -88,7 +89,7 @@ def evaluate_runs(
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
-    translator = load(models, device=device, decoding=decoding, engine=engine)
+    translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision)
     suffix = _ensemble_suffix(runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)

@@ -41,8 +41,8 @@ class Seq2SeqModel(nn.Module, ABC):
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed each hypothesis its latest token: (B, K) int64 -> logits of the next one, (B, K, V).
 
-        Changes `state`. The logits equal those of `forward` on the whole prefix. At the first step all
-        prefixes are the same, `<s>`, and K is 1.
+        Changes `state`. The logits equal those of `forward` on the whole prefix; they are the caller's to overwrite.
+        At the first step all prefixes are the same, `<s>`, and K is 1.
         """
 
     @abstractmethod
