@@ -186,10 +186,12 @@ class AugmentationConfig(Section):
     tgt_word_dropout: Rate = 0.0
     """The same of what the decoder reads; what it should say stays."""
     lower_case: Rate = 0.0
-    """Share of the sources that are put in small letters, like what follows for inputs as people type them; what
-    they should be translated into stays. For capitals there is `decoding.lower_capitals`."""
+    """Share of the sources that are put in lowercase, as `data.src_lang` has it (Turkish I is ı; a script without case
+    stays), like what follows for inputs as people type them; what they should be translated into stays. For capitals
+    there is `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
-    """Share of the sources that lose their punctuation marks."""
+    """Share of the sources that lose their punctuation marks and symbols (Unicode's categories P and S), but for those
+    inside words."""
     join: Rate = 0.0
     """Share of the batches whose pairs are joined two by two, for inputs of more than one sentence."""
 
@@ -373,7 +375,7 @@ class DecodingConfig(Section):
     """No so many pieces in a row stand in a translation twice, which stops loops; 0 allows any. With few, what must be
     said twice suffers."""
     lower_capitals: bool = False
-    """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
+    """Translate a line of several words in capitals alone as if it were in lowercase: few capitals are in a
     vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of PyTorch's weights and products: half of it takes half of the memory, and less time where a device has

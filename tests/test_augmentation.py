@@ -28,7 +28,7 @@ from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.subwords import SubwordSampler
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
 from nmt.data.vocabulary import EOS_ID, UNK_ID
 from nmt.errors import ConfigError
 
@@ -194,6 +194,31 @@ def test_noise_is_on_the_source_alone(corpus: Corpus, setting: str, change: Call
     some = texts(augmented(corpus, pairs, **{setting: 0.2}).src, corpus)
     assert {True, False} == {text == line for line, text in zip(wanted, some, strict=True)}
     assert all(text in (line, change(line)) for line, text in zip(wanted, some, strict=True))
+
+
+def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path: Path) -> None:
+    """Of Hindi, the vowel signs are combining marks; of Turkish, I and i are two letters."""
+    (tmp_path / "train.txt").write_text("हिन्दी भाषा।\nKIZ IŞIKTA, İNCİ!\nkız ışıkta, inci! ki̇\n" * 20, encoding="utf-8")
+    files = TrainingFiles(src=tmp_path / "train.txt", tgt=tmp_path / "train.txt")
+    tokenizer: Tokenizer = SentencePieceTokenizer.train(
+        files.src.read_text(encoding="utf-8").splitlines(), TokenizerConfig(vocab_size=320)
+    )
+
+    def noisy(line: str, src_lang: str, **settings: float) -> str:
+        config = Config(
+            data=DataConfig(train=(files,), validation=files, src_lang=src_lang, tgt_lang="en"),
+            training=TrainingConfig(max_steps=1),
+            augmentation=AugmentationConfig(**settings),
+        )
+        ids = np.array(tokenizer.encode(line))
+        change = Augmentation(config, Tokenizers(tokenizer, tokenizer), 0)
+        return tokenizer.decode(change(0, (ids, np.array([len(ids)])), (ids, np.array([len(ids)]))).src[0].tolist())
+
+    assert noisy("हिन्दी भाषा।", "hi", drop_punctuation=0.999999) == "हिन्दी भाषा"
+    assert noisy("हिन्दी भाषा।", "hi", lower_case=0.999999) == "हिन्दी भाषा।"
+    for turkish in ("tr", "tur", "az-Latn"):
+        assert noisy("KIZ IŞIKTA, İNCİ!", turkish, lower_case=0.999999) == "kız ışıkta, inci!"
+    assert noisy("KIZ IŞIKTA, İNCİ!", "en", lower_case=0.999999) == "KIZ IŞIKTA, İNCİ!".lower()
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8])

@@ -310,7 +310,8 @@ class Trainer:
         if max_length is not None:
             search["max_length"] = max_length
         decoding = config.decoding.model_copy(update=search)
-        return Translator(self.prepared.tokenizers, TorchEngine(self.model), decoding, config.data.max_length)
+        data, engine = config.data, TorchEngine(self.model)
+        return Translator(self.prepared.tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
