@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -138,6 +139,32 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
     for cut, chance in chances.items():
         expected = chance / sum(chances.values())
         assert drawn[cut] / 6000 == pytest.approx(expected, abs=4 * (expected / 6000) ** 0.5 + 1e-3)
+
+
+def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
+    """In Decimal, whose exponent has room for the weights of all ways to cut 240 characters: the mean number of
+    pieces, by the sum of the weights, and of the weights times the pieces, of all ways to each place."""
+    text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
+    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
+    _, scores = tokenizer.normal_pieces()
+    alpha, word = 0.99, "▁" + "woman" * 48
+    sums = [(Decimal(1), Decimal(0))]
+    for end in range(1, len(word) + 1):
+        weight = pieces = Decimal(0)
+        for begin in range(max(0, end - 16), end):
+            if (score := scores.get(word[begin:end])) is not None:
+                chance = (Decimal(alpha) * Decimal(score)).exp()
+                weight += chance * sums[begin][0]
+                pieces += chance * (sums[begin][1] + sums[begin][0])
+        sums.append((weight, pieces))
+    assert float(sums[-1][0]) == 0  # outside the log domain nothing is left of it
+    expected = float(sums[-1][1] / sums[-1][0])
+    assert 48 <= expected < 0.8 * len(word)
+    sampler, random = SubwordSampler(tokenizer, "unigram", alpha), Random(1)
+    drawn = [sampler(tokenizer.encode(word[1:]), random) for _ in range(300)]
+    assert {tokenizer.decode(ids) for ids in drawn} == {word[1:]}
+    counts = [len(ids) for ids in drawn]
+    assert np.mean(counts) == pytest.approx(expected, abs=4 * np.std(counts) / 300**0.5 + 1e-6)
 
 
 def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
