@@ -1,6 +1,10 @@
 """What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
 
+import dataclasses
 import itertools
+import multiprocessing
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,7 +18,8 @@ import torch
 from pydantic import ValidationError
 from test_training import newest_weights, trained
 
-import nmt.training.trainer
+import nmt.data.batches
+import nmt.training.feeding
 from nmt.config import (
     AugmentationConfig,
     Config,
@@ -318,20 +323,68 @@ def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
     assert newest_weights(without) != newest_weights(straight)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
+    """And does there what it does here."""
+    files = TrainingFiles(**FILES.model_dump())
+    tokenizers = corpus[0]
+    if kind == "unigram":
+        text = FILES.src.read_text(encoding="utf-8").splitlines()
+        tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=400))
+        tokenizers = Tokenizers(tokenizer, tokenizer)
+    config = Config(
+        data=DataConfig(train=(files,), validation=FILES),
+        tokenizer=TokenizerConfig(type=kind),  # type: ignore[arg-type]
+        training=TrainingConfig(max_steps=1),
+        augmentation=AugmentationConfig(subword_sampling=0.3, lower_case=0.3, drop_punctuation=0.3, join=0.3),
+    )
+    change = Augmentation(config, tokenizers, 3)
+    sides = [tokenizers.src.encode_lines(lines("val.en", MANY)) for _ in range(2)]
+    src, tgt = ((np.concatenate(side), np.array([*map(len, side)])) for side in sides)
+    change(0, src, tgt)  # what it has remembered is not sent
+    again = pickle.loads(pickle.dumps(change))
+    assert len(pickle.dumps(change)) < 10_000 + sum(
+        path.stat().st_size for path in {of_side.save(tmp_path / "joint") for of_side in (tokenizers.src,)}
+    )
+    for number in range(3):
+        one, other = change(number, src, tgt), again(number, src, tgt)
+        assert rows(one.src) + rows(one.tgt) == rows(other.src) + rows(other.tgt)
+
+
+@pytest.mark.parametrize("method", ["as chosen", "spawn"])
+def test_workers_make_the_same_batches_however_they_are_started(
+    corpus: Corpus, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if method != "as chosen":
+        monkeypatch.setattr(nmt.data.batches, "START_METHOD", method)
+    encoded = corpus[1]
+    plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, 600, 1, 0)
+    change = augmentation(corpus, subword_sampling=0.3, drop_punctuation=0.3, lower_case=0.3, join=0.3)
+    loader = batch_loader(encoded, plan, CPU, augmentation=change)
+    assert loader.num_workers == 1
+    made = iter(loader)
+    first = next(made)
+    (worker,) = multiprocessing.active_children()
+    assert f"{'ForkServer' if method == 'as chosen' and sys.platform == 'linux' else 'Spawn'}Process" in str(worker)
+    here = [loader.dataset[key] for key in loader.sampler]
+    for one, other in zip([first, *made], here, strict=True):
+        for field in dataclasses.fields(one):
+            ours, theirs = getattr(one, field.name), getattr(other, field.name)
+            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+
+
 def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    validations: list[Any] = []
-    plain = nmt.training.trainer.batch_loader
+    seen: list[tuple[str, bool]] = []
+    plain = nmt.training.feeding.batch_loader
 
-    def watched(*arguments: Any) -> Any:
-        if len(arguments) == 3:
-            validations.append(arguments)
-        else:
-            assert arguments[4] is not None
-        return plain(*arguments)
+    def watched(corpus: EncodedCorpus, *arguments: Any) -> Any:
+        seen.append((corpus.key, arguments[3] is not None))
+        return plain(corpus, *arguments)
 
-    monkeypatch.setattr(nmt.training.trainer, "batch_loader", watched)
+    monkeypatch.setattr(nmt.training.feeding, "batch_loader", watched)
     trained(copy_task, "run", *ALL_ON)
-    assert len(validations) == 2
+    assert len({key for key, _ in seen}) == len(set(seen)) == 2  # either always or never
+    assert [augmented for _, augmented in seen].count(False) == 2  # validations
 
 
 def test_sampling_needs_a_tokenizer_that_has_ways_to_choose_from(copy_task: Path) -> None:

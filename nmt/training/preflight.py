@@ -9,7 +9,7 @@ import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config import Config, Metric, TrainingConfig
-from nmt.data.batches import Plan, share_of_real_positions
+from nmt.data.batches import Plan, num_workers, share_of_real_positions, start_worker_server
 from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import describe_mixture
@@ -99,6 +99,8 @@ def prepare(
             count_pairs([files])
     problems.raise_all()
 
+    if num_workers(device, config.augmentation.is_on):
+        start_worker_server()
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
