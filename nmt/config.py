@@ -35,6 +35,7 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Metric = Literal["bleu", "chrf", "ter"]
+BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
 
 # Beyond any Transformer ever trained: a slip of the keyboard is told at once, and a configuration from elsewhere
 # cannot take all memory.
@@ -107,9 +108,10 @@ class DataConfig(Section):
     test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = {}
     """The test sets that `nmt eval` scores: `name: {src, tgt}`, or one `{src, tgt}`."""
     src_lang: str = Field(default="", validate_default=True)
-    """The source language, as ISO 639-1 code. Default: the suffix of the first training file."""
+    """The source language, as a code of ISO 639 (`en`, `hsb`), with a script or a region where that matters (BCP 47:
+    `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file."""
     tgt_lang: str = Field(default="", validate_default=True)
-    """The target language; it also chooses the tokenizer of BLEU (Chinese, Japanese, Korean, others)."""
+    """The target language; it also chooses the tokenizer of BLEU (`evaluation.bleu_tokenizer`)."""
     max_length: Positions = 128
     """Pairs with more pieces than this on either side are left out of training, and counted; a longer
     sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
@@ -399,6 +401,10 @@ class EvaluationConfig(Section):
 
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
     """What `nmt eval` prints."""
+    bleu_tokenizer: BleuTokenizer = "auto"
+    """How BLEU cuts text into words. `auto` follows `data.tgt_lang`: sacreBLEU's `zh`, `ja-mecab` and `ko-mecab`,
+    `char` (characters) for other languages written without spaces, such as Thai, Khmer and Cantonese, else `13a`. `flores200`
+    (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; greedy search is the fastest."""
 

@@ -17,8 +17,12 @@ ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 LANGUAGE_CODES = frozenset(_ISO_639_1.split())
 _COUNTRIES = {"cn": "zh", "jp": "ja", "kr": "ko, or kau (Kanuri)"}
 
-# Han, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Lanna, New Tai Lue, Tai Le, Tai Viet, Javanese, Balinese: in ISO 15924.
-_SCRIPTS_WITHOUT_SPACES = frozenset("Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali".split())
+# In ISO 15924: Han, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Lanna, New Tai Lue, Tai Le, Tai Viet, Javanese and
+# Balinese.
+_WITHOUT_SPACES = """
+Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali
+"""
+_SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 
 _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BCP 47)"
 
@@ -35,14 +39,14 @@ def check_language(code: str) -> str:
 
     try:
         language = langcodes.Language.get(code, normalize=False)
-    except langcodes.LanguageTagError:
+    except ValueError:  # LanguageTagError
         raise ValueError(f"{code!r} is {_NO_CODE}") from None
     primary, *subtags = language.to_tag().split("-")
     if primary in _COUNTRIES:
         raise ValueError(f"{code!r} is named after a country; did you mean {_COUNTRIES[primary]}?")
     # ISO 639-3 gains codes that the library does not know yet, so that three letters are a matter of form.
-    is_known = primary in LANGUAGE_CODES if len(primary) == 2 else len(primary) == 3
-    if not (is_known and langcodes.tag_is_valid("-".join(["en", *subtags]))):
+    known = "en" if len(primary) == 3 else primary
+    if len(primary) not in (2, 3) or not langcodes.tag_is_valid("-".join([known, *subtags])):
         raise ValueError(f"{code!r} is {_NO_CODE}")
     return language.to_tag()
 

@@ -3,7 +3,8 @@
 import re
 import unicodedata
 
-# Their I is the capital of ı, and İ that of i (Unicode's SpecialCasing for tr and az; the last two use the same letters).
+# Their I is the capital of ı, and İ that of i: Unicode's SpecialCasing for tr and az; Crimean Tatar and Gagauz have the
+# same letters.
 _DOTLESS_I = ("tr", "az", "crh", "gag")
 _LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
 # Unicode pairs Cherokee's letters with small ones that its texts do not use: in practice the script has no case.

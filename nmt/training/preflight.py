@@ -19,7 +19,7 @@ from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import NmtError, TrainingError
 from nmt.evaluation.evaluate import TestSet, read_test_set
-from nmt.evaluation.metrics import make_metrics
+from nmt.evaluation.metrics import bleu_tokenizer, make_metrics
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.training.stopping import total_steps
@@ -86,9 +86,9 @@ def prepare(
         names: set[Metric] = {"bleu", "chrf"}
         if config.training.best_metric != "loss":
             names.add(config.training.best_metric)
-        metrics = make_metrics(sorted(names), data.tgt_lang)
+        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
-        make_metrics(config.evaluation.metrics, data.tgt_lang)
+        make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
         validation = read_test_set(data.validation.src, [data.validation.tgt])
     for name, files in data.test.items():
@@ -199,6 +199,8 @@ def describe(
         *([f"memory      {memory}"] if memory else []),
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
         f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real",
+        f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
+        f"{data.tgt_lang}",
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
         *warm_up_doubt(settings, total_steps(settings, len(plan))),
