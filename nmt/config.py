@@ -403,8 +403,8 @@ class EvaluationConfig(Section):
     """What `nmt eval` prints."""
     bleu_tokenizer: BleuTokenizer = "auto"
     """How BLEU cuts text into words. `auto` follows `data.tgt_lang`: sacreBLEU's `zh`, `ja-mecab` and `ko-mecab`,
-    `char` (characters) for other languages written without spaces, such as Thai, Khmer and Cantonese, else `13a`. `flores200`
-    (spBLEU) downloads a SentencePiece model once."""
+    `char` (characters) for other languages written without spaces, such as Thai, Khmer and Cantonese, else `13a`.
+    `flores200` (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; greedy search is the fastest."""
 
