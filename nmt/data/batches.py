@@ -5,8 +5,7 @@ Shapes: B batch, S source length, T target length.
 
 import dataclasses
 import itertools
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
+import multiprocessing
 import os
 import signal
 import sys
@@ -233,6 +232,7 @@ class _Batches(Dataset[Batch]):
 # whose locks a fork copies as they happen to be: a server without them, which has loaded torch once, is forked instead.
 # It takes a second or two to start, and a worker of it milliseconds. Elsewhere forking is unsafe (macOS) or unknown.
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+_GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def num_workers(device: torch.device, is_augmented: bool) -> int:
@@ -247,16 +247,15 @@ def start_worker_server() -> None:
     them until it has saved; so the server takes no signal, and ends when the trainer does.
     """
     if sys.platform == "linux" and START_METHOD == "forkserver":
+        from multiprocessing import forkserver, resource_tracker  # which not every system has
+
         multiprocessing.set_forkserver_preload(["__main__", "nmt.data.batches"])
-        multiprocessing.resource_tracker.ensure_running()  # the server would start it, and unblock signals after that
+        resource_tracker.ensure_running()  # the server would start it, and unblock signals after that
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
         try:
-            multiprocessing.forkserver.ensure_running()
+            forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def _leave_the_group(worker: int) -> None:
