@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 import nmt
-from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, Config, DecodingConfig
+from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, BleuTokenizer, Config, DecodingConfig
 from nmt.config_file import load_config
 from nmt.distributed import is_launched, joined
 from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError
@@ -229,6 +229,9 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Score these translations instead of making them.")
     ] = None,
     tgt_lang: Annotated[str | None, typer.Option(help="The references' language, where it is not known.")] = None,
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None, typer.Option(help="Of BLEU; auto follows the language. Default: the run's, or auto.")
+    ] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
     precision: PrecisionOption = None,
@@ -255,7 +258,8 @@ def evaluate(
         }
         if given := [option for option, value in searching.items() if value is not None]:
             raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
-        metrics = make_metrics(("bleu", "chrf", "ter"), reference_language(tgt_lang, language_suffix(ref[0])))
+        language = reference_language(tgt_lang, language_suffix(ref[0]))
+        metrics = make_metrics(("bleu", "chrf", "ter"), language, bleu_tokenizer or "auto")
         print_evaluation(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
     if bool(src) != bool(ref):
@@ -268,7 +272,8 @@ def evaluate(
         test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
     if not test_sets:
         raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
-    metrics = make_metrics(config.evaluation.metrics, reference_language(tgt_lang, config.data.tgt_lang))
+    language = reference_language(tgt_lang, config.data.tgt_lang)
+    metrics = make_metrics(config.evaluation.metrics, language, bleu_tokenizer or config.evaluation.bleu_tokenizer)
     decoding = _search(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(
         runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision

@@ -35,6 +35,7 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Metric = Literal["bleu", "chrf", "ter"]
+BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
 
 # Beyond any Transformer ever trained: a slip of the keyboard is told at once, and a configuration from elsewhere
 # cannot take all memory.
@@ -108,9 +109,10 @@ class DataConfig(Section):
     test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = {}
     """The test sets that `nmt eval` scores: `name: {src, tgt}`, or one `{src, tgt}`."""
     src_lang: str = Field(default="", validate_default=True)
-    """The source language, as ISO 639-1 code. Default: the suffix of the first training file."""
+    """The source language, as a code of ISO 639 (`en`, `hsb`), with a script or a region where that matters (BCP 47:
+    `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file."""
     tgt_lang: str = Field(default="", validate_default=True)
-    """The target language; it also chooses the tokenizer of BLEU (Chinese, Japanese, Korean, others)."""
+    """The target language; it also chooses the tokenizer of BLEU (`evaluation.bleu_tokenizer`)."""
     max_length: Positions = 128
     """Pairs with more pieces than this on either side are left out of training, and counted; a longer
     sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
@@ -187,10 +189,12 @@ class AugmentationConfig(Section):
     tgt_word_dropout: Rate = 0.0
     """The same of what the decoder reads; what it should say stays."""
     lower_case: Rate = 0.0
-    """Share of the sources that are put in small letters, like what follows for inputs as people type them; what
-    they should be translated into stays. For capitals there is `decoding.lower_capitals`."""
+    """Share of the sources that are put in lowercase, as `data.src_lang` has it (Turkish I is ı; a script without case
+    stays), like what follows for inputs as people type them; what they should be translated into stays. For capitals
+    there is `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
-    """Share of the sources that lose their punctuation marks."""
+    """Share of the sources that lose their punctuation marks and symbols (Unicode's categories P and S), but for those
+    inside words."""
     join: Rate = 0.0
     """Share of the batches whose pairs are joined two by two, for inputs of more than one sentence."""
 
@@ -388,7 +392,7 @@ class DecodingConfig(Section):
     twice, while three words in a row can if they are cut in another way the second time. A small N harms what must be
     said twice; 0, or an N above the pieces of the longest name, keeps it."""
     lower_capitals: bool = False
-    """Translate a line of several words in capitals alone as if it were in small letters: few capitals are in a
+    """Translate a line of several words in capitals alone as if it were in lowercase: few capitals are in a
     vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of PyTorch's weights and products: half of it takes half of the memory, and less time where a device has
@@ -412,6 +416,10 @@ class EvaluationConfig(Section):
 
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
     """What `nmt eval` prints."""
+    bleu_tokenizer: BleuTokenizer = "auto"
+    """How BLEU cuts text into words. `auto` follows `data.tgt_lang`: sacreBLEU's `zh`, `ja-mecab` and `ko-mecab`,
+    `char` (characters) for other languages written without spaces, such as Thai, Khmer and Cantonese, else `13a`.
+    `flores200` (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; greedy search is the fastest."""
 

@@ -8,6 +8,7 @@
     ├── MissingExtraError         an optional package that is not installed
     ├── ExportError               an export that does not translate as its run does: exit code 3
     ├── TrainingError             the run could not go on (disk, memory, divergence): exit code 3
+    │   └── WorkerError           processes that prepare its batches die again and again
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
 
 A message names the file, line or key, the value found there, and what would be right.
@@ -51,6 +52,10 @@ class TrainingError(NmtError):
     """A training that could not go on, though nothing was asked for wrongly."""
 
     exit_code = 3
+
+
+class WorkerError(TrainingError):
+    """Processes that prepare batches die again and again; nothing is known to be wrong with the training itself."""
 
 
 class InterruptedTrainingError(NmtError):

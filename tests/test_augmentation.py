@@ -1,8 +1,13 @@
 """What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
 
+import dataclasses
 import itertools
+import multiprocessing
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +18,8 @@ import torch
 from pydantic import ValidationError
 from test_training import newest_weights, trained
 
-import nmt.training.trainer
+import nmt.data.batches
+import nmt.training.feeding
 from nmt.config import (
     AugmentationConfig,
     Config,
@@ -28,7 +34,7 @@ from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.subwords import SubwordSampler
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
 from nmt.data.vocabulary import EOS_ID, UNK_ID
 from nmt.errors import ConfigError
 
@@ -140,6 +146,32 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
         assert drawn[cut] / 6000 == pytest.approx(expected, abs=4 * (expected / 6000) ** 0.5 + 1e-3)
 
 
+def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
+    """In Decimal, whose exponent has room for the weights of all ways to cut 240 characters: the mean number of
+    pieces, by the sum of the weights, and of the weights times the pieces, of all ways to each place."""
+    text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
+    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
+    _, scores = tokenizer.normal_pieces()
+    alpha, word = 0.99, "▁" + "woman" * 48
+    sums = [(Decimal(1), Decimal(0))]
+    for end in range(1, len(word) + 1):
+        weight = pieces = Decimal(0)
+        for begin in range(max(0, end - 16), end):
+            if (score := scores.get(word[begin:end])) is not None:
+                chance = (Decimal(alpha) * Decimal(score)).exp()
+                weight += chance * sums[begin][0]
+                pieces += chance * (sums[begin][1] + sums[begin][0])
+        sums.append((weight, pieces))
+    assert float(sums[-1][0]) == 0  # outside the log domain nothing is left of it
+    expected = float(sums[-1][1] / sums[-1][0])
+    assert 48 <= expected < 0.8 * len(word)
+    sampler, random = SubwordSampler(tokenizer, "unigram", alpha), Random(1)
+    drawn = [sampler(tokenizer.encode(word[1:]), random) for _ in range(300)]
+    assert {tokenizer.decode(ids) for ids in drawn} == {word[1:]}
+    counts = [len(ids) for ids in drawn]
+    assert np.mean(counts) == pytest.approx(expected, abs=4 * np.std(counts) / 300**0.5 + 1e-6)
+
+
 def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
     def drawn(**where: int) -> list[list[int]]:
         change = augmented(corpus, MANY, **where, subword_sampling=0.1, src_word_dropout=0.1)  # type: ignore[arg-type]
@@ -194,6 +226,31 @@ def test_noise_is_on_the_source_alone(corpus: Corpus, setting: str, change: Call
     some = texts(augmented(corpus, pairs, **{setting: 0.2}).src, corpus)
     assert {True, False} == {text == line for line, text in zip(wanted, some, strict=True)}
     assert all(text in (line, change(line)) for line, text in zip(wanted, some, strict=True))
+
+
+def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path: Path) -> None:
+    """Of Hindi, the vowel signs are combining marks; of Turkish, I and i are two letters."""
+    (tmp_path / "train.txt").write_text("हिन्दी भाषा।\nKIZ IŞIKTA, İNCİ!\nkız ışıkta, inci! ki̇\n" * 20, encoding="utf-8")
+    files = TrainingFiles(src=tmp_path / "train.txt", tgt=tmp_path / "train.txt")
+    tokenizer: Tokenizer = SentencePieceTokenizer.train(
+        files.src.read_text(encoding="utf-8").splitlines(), TokenizerConfig(vocab_size=320)
+    )
+
+    def noisy(line: str, src_lang: str, **settings: float) -> str:
+        config = Config(
+            data=DataConfig(train=(files,), validation=files, src_lang=src_lang, tgt_lang="en"),
+            training=TrainingConfig(max_steps=1),
+            augmentation=AugmentationConfig(**settings),
+        )
+        ids = np.array(tokenizer.encode(line))
+        change = Augmentation(config, Tokenizers(tokenizer, tokenizer), 0)
+        return tokenizer.decode(change(0, (ids, np.array([len(ids)])), (ids, np.array([len(ids)]))).src[0].tolist())
+
+    assert noisy("हिन्दी भाषा।", "hi", drop_punctuation=0.999999) == "हिन्दी भाषा"
+    assert noisy("हिन्दी भाषा।", "hi", lower_case=0.999999) == "हिन्दी भाषा।"
+    for turkish in ("tr", "tur", "az-Latn"):
+        assert noisy("KIZ IŞIKTA, İNCİ!", turkish, lower_case=0.999999) == "kız ışıkta, inci!"
+    assert noisy("KIZ IŞIKTA, İNCİ!", "en", lower_case=0.999999) == "KIZ IŞIKTA, İNCİ!".lower()
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8])
@@ -266,20 +323,68 @@ def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
     assert newest_weights(without) != newest_weights(straight)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
+    """And does there what it does here."""
+    files = TrainingFiles(**FILES.model_dump())
+    tokenizers = corpus[0]
+    if kind == "unigram":
+        text = FILES.src.read_text(encoding="utf-8").splitlines()
+        tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=400))
+        tokenizers = Tokenizers(tokenizer, tokenizer)
+    config = Config(
+        data=DataConfig(train=(files,), validation=FILES),
+        tokenizer=TokenizerConfig(type=kind),  # type: ignore[arg-type]
+        training=TrainingConfig(max_steps=1),
+        augmentation=AugmentationConfig(subword_sampling=0.3, lower_case=0.3, drop_punctuation=0.3, join=0.3),
+    )
+    change = Augmentation(config, tokenizers, 3)
+    sides = [tokenizers.src.encode_lines(lines("val.en", MANY)) for _ in range(2)]
+    src, tgt = ((np.concatenate(side), np.array([*map(len, side)])) for side in sides)
+    change(0, src, tgt)  # what it has remembered is not sent
+    again = pickle.loads(pickle.dumps(change))
+    assert len(pickle.dumps(change)) < 10_000 + sum(
+        path.stat().st_size for path in {of_side.save(tmp_path / "joint") for of_side in (tokenizers.src,)}
+    )
+    for number in range(3):
+        one, other = change(number, src, tgt), again(number, src, tgt)
+        assert rows(one.src) + rows(one.tgt) == rows(other.src) + rows(other.tgt)
+
+
+@pytest.mark.parametrize("method", ["as chosen", "spawn"])
+def test_workers_make_the_same_batches_however_they_are_started(
+    corpus: Corpus, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if method != "as chosen":
+        monkeypatch.setattr(nmt.data.batches, "START_METHOD", method)
+    encoded = corpus[1]
+    plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, 600, 1, 0)
+    change = augmentation(corpus, subword_sampling=0.3, drop_punctuation=0.3, lower_case=0.3, join=0.3)
+    loader = batch_loader(encoded, plan, CPU, augmentation=change)
+    assert loader.num_workers == 1
+    made = iter(loader)
+    first = next(made)
+    (worker,) = multiprocessing.active_children()
+    assert f"{'ForkServer' if method == 'as chosen' and sys.platform == 'linux' else 'Spawn'}Process" in str(worker)
+    here = [loader.dataset[key] for key in loader.sampler]
+    for one, other in zip([first, *made], here, strict=True):
+        for field in dataclasses.fields(one):
+            ours, theirs = getattr(one, field.name), getattr(other, field.name)
+            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+
+
 def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    validations: list[Any] = []
-    plain = nmt.training.trainer.batch_loader
+    seen: list[tuple[str, bool]] = []
+    plain = nmt.training.feeding.batch_loader
 
-    def watched(*arguments: Any) -> Any:
-        if len(arguments) == 3:
-            validations.append(arguments)
-        else:
-            assert arguments[4] is not None
-        return plain(*arguments)
+    def watched(corpus: EncodedCorpus, *arguments: Any) -> Any:
+        seen.append((corpus.key, arguments[3] is not None))
+        return plain(corpus, *arguments)
 
-    monkeypatch.setattr(nmt.training.trainer, "batch_loader", watched)
+    monkeypatch.setattr(nmt.training.feeding, "batch_loader", watched)
     trained(copy_task, "run", *ALL_ON)
-    assert len(validations) == 2
+    assert len({key for key, _ in seen}) == len(set(seen)) == 2  # either always or never
+    assert [augmented for _, augmented in seen].count(False) == 2  # validations
 
 
 def test_sampling_needs_a_tokenizer_that_has_ways_to_choose_from(copy_task: Path) -> None:

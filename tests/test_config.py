@@ -92,7 +92,7 @@ def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(
 
 def test_a_key_that_resembles_nothing_is_answered_with_the_keys_that_are_known_there(load: Load) -> None:
     message = message_of(load, DATA + TRAINING + "evaluation:\n  zzzzzz: 1\n")
-    assert "unknown key evaluation.zzzzzz; known here: metrics, validation_beam_size" in message
+    assert "unknown key evaluation.zzzzzz; known here: metrics, bleu_tokenizer, validation_beam_size" in message
 
 
 def test_every_mistake_is_reported_at_once_each_on_its_line(load: Load, tmp_path: Path) -> None:
@@ -296,12 +296,21 @@ def test_the_languages_are_the_suffixes_of_the_first_training_files(load: Load, 
     assert (config.data.src_lang, config.data.tgt_lang) == ("en", "de")
 
 
+@pytest.mark.parametrize(
+    ("name", "language"), [("train.zh-Hant", "zh-Hant"), ("train.pt-BR.gz", "pt-BR"), ("a.sr-Latn", "sr-Latn")]
+)
+def test_a_suffix_may_have_a_script_or_a_region(load: Load, name: str, language: str) -> None:
+    assert load(DATA.replace("train.de", name) + TRAINING).data.tgt_lang == language
+
+
 def test_a_language_that_is_given_wins_over_the_suffix(load: Load) -> None:
     config = load(f"{DATA}  tgt_lang: zh\n{TRAINING}")
     assert (config.data.src_lang, config.data.tgt_lang) == ("en", "zh")
 
 
-@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz", "train", "en", ".en", "train.EN", "train.eng"])
+@pytest.mark.parametrize(
+    "name", ["train.txt", "train.txt.gz", "train", "en", ".en", "train.EN", "train.eng", "x.en-de", "x.kr", "x.en-tok"]
+)
 def test_a_language_that_no_suffix_tells_is_asked_for(load: Load, name: str) -> None:
     text = DATA.replace("train.de", name) + TRAINING
     message = message_of(load, text)
@@ -550,9 +559,26 @@ def test_an_unknown_section_in_set_is_said_to_come_from_there(load: Load) -> Non
     assert message_of(load, DATA + TRAINING, "modle.d_ff=3").startswith("--set modle")
 
 
-@pytest.mark.parametrize("language", ["jp", "ZH", "zh-cn", "german", "cn"])
-def test_a_language_that_is_no_iso_639_1_code_is_refused(load: Load, language: str) -> None:
+@pytest.mark.parametrize(
+    "language", ["jp", "german", "cn", "kr", "xx", "zh-Abcd", "zh-", "de_", "x-klingon", "ＺＨ", "en-Latn-Cyrl", "e"]
+)
+def test_a_language_that_no_standard_knows_is_refused(load: Load, language: str) -> None:
     assert "data.tgt_lang" in message_of(load, f"{DATA}  tgt_lang: '{language}'\n{TRAINING}")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("hsb", "hsb"), ("yue", "yue"), ("zh-Hant", "zh-Hant"), ("pt-BR", "pt-BR"), ("sr-Latn", "sr-Latn"),
+        ("ZH", "zh"), ("zh-cn", "zh-CN"), ("pt_br", "pt-BR"), ("zho", "zho"), ("cmn-Hans-CN", "cmn-Hans-CN"),
+        ("kau", "kau"), ("tok", "tok"), ("es-419", "es-419"), ("zh-yue", "zh-yue"), ("iw", "iw"),
+    ],
+)  # fmt: skip
+def test_a_language_is_a_code_of_iso_639_or_bcp_47_and_kept_as_it_is(load: Load, given: str, kept: str) -> None:
+    """But for its capitals; `tok` is too young for some lists."""
+    config = load(f"{DATA}  tgt_lang: {given}\n{TRAINING}")
+    assert config.data.tgt_lang == kept
+    assert load(to_yaml(config)) == config
 
 
 def test_a_test_set_named_like_a_number_survives_being_written_out(tmp_path: Path) -> None:

@@ -334,26 +334,40 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
-def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work() -> None:
+def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work(tmp_path: Path) -> None:
     program = """
-import os, signal
+import multiprocessing.forkserver, os, signal, time
 from types import SimpleNamespace
 import numpy as np, torch
 import nmt.data.batches as batches
-original = batches.DataLoader
-batches.DataLoader = lambda *args, **settings: original(*args, **{**settings, "num_workers": 1})
-signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
-side = SimpleNamespace(gather=lambda pairs: (np.array([4]), np.array([1])))
-corpus = SimpleNamespace(src=side, tgt=side)
-loader = iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu")))
-next(loader)
-os.killpg(0, signal.SIGTERM)
-print(sum(1 for batch in loader))
-side.gather = None
-next(iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu"))))  # an error, and the process ends
+
+class Side:
+    def gather(self, pairs):
+        return np.array([4]), np.array([1])
+
+def unchanged(number, src, tgt):
+    return batches.Augmented(src, tgt, tgt[0])
+
+def main():
+    signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
+    corpus = SimpleNamespace(src=Side(), tgt=Side())
+    plan = [np.array([0])] * 40
+    loader = iter(batches.batch_loader(corpus, plan, torch.device("cpu"), augmentation=unchanged))
+    next(loader)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(0.3)
+    server = multiprocessing.forkserver._forkserver._forkserver_pid
+    print(os.waitpid(server, os.WNOHANG)[0])  # 0: it has not ended, by which the workers would end within seconds
+    print(sum(1 for batch in loader))
+    corpus.src = None
+    next(iter(batches.batch_loader(corpus, plan, torch.device("cpu"), augmentation=unchanged)))  # an error, and the end
+
+if __name__ == "__main__":
+    main()
 """
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, timeout=60
+        [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, start_new_session=True, timeout=60
     )
-    assert result.stdout.split() == ["signalled", "39"], result.stderr
-    assert "'NoneType' object is not callable" in result.stderr
+    assert result.stdout.split() == ["signalled", "0", "39"], result.stderr
+    assert "'NoneType' object has no attribute 'gather'" in result.stderr

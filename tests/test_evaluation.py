@@ -4,17 +4,26 @@ import json
 import random
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
+from conftest import Cli
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
+from test_training import trained
 
-from nmt.config import Metric
-from nmt.errors import ConfigError, DataError, MissingExtraError
+from nmt.config import Metric, TokenizerConfig
+from nmt.config_file import load_config
+from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
 from nmt.evaluation.metrics import HIGHER_IS_BETTER, make_metrics, score
+from nmt.runs import run_named
+from nmt.training.preflight import prepare
 
 WriteLines = Callable[[str, list[str]], Path]
 ALL: tuple[Metric, ...] = ("bleu", "chrf", "ter")
@@ -118,6 +127,74 @@ def test_a_language_without_a_tokenizer_of_its_own_is_cut_by_13a(language: str) 
     assert scores["bleu"].value == pytest.approx(100)
 
 
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        *((code, "zh") for code in ("zh", "zho", "cmn", "zh-Hant", "zh-CN", "cmn-Hans")),
+        *((code, "char") for code in ("th", "tha", "lo", "km", "khm", "my", "mya", "bo", "yue", "zh-yue", "yue-Hant")),
+        *((code, "ja-mecab") for code in ("ja", "jpn", "ja-JP")),
+        *((code, "ko-mecab") for code in ("ko", "kor", "ko-KR")),
+        *((code, "13a") for code in ("hsb", "pt-BR", "sr-Latn", "vi", "hi", "zh-Latn", "ja-Latn", "th-Latn", "kau")),
+    ],
+)
+def test_bleus_tokenizer_follows_language_and_script(language: str, tokenizer: str) -> None:
+    scores = score(make_metrics(["bleu"], language), ["a b c d e"], [["a b c d e"]])
+    assert f"|tok:{tokenizer}" in scores["bleu"].signature
+
+
+def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None:
+    """By characters, as sacreBLEU's own command counts; with 13a, a line with one wrong word has nothing right."""
+    truth = ["แมวดำนอนอยู่บนเสื่อสีแดง", "วันนี้อากาศดีมาก"]
+    hypotheses = write_lines("hyp.th", [truth[0].replace("ดำ", "ขาว"), truth[1]])
+    references = [write_lines("ref.th", truth)]
+    ours = evaluate_file(hypotheses, references, make_metrics(["bleu"], "th")).scores["bleu"]
+    shown = sacrebleu_command(hypotheses, references, "-tok", "char")["BLEU"]
+    assert (round(ours.value, 6), ours.signature) == (shown["score"], shown["signature"])
+    assert 60 < ours.value < 99
+    assert evaluate_file(hypotheses, references, make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
+
+
+def test_training_and_eval_use_the_tokenizer_that_is_asked_for(
+    copy_task: Path, cli: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    char = "evaluation.bleu_tokenizer=char"
+    for settings, tokenizer in (([], "13a"), (["data.tgt_lang=th"], "char"), ([char], "char")):
+        config = load_config(copy_task, settings)
+        prepared = prepare(config, run_named("none"), resuming=False, say=lambda line: None)
+        assert f"|tok:{tokenizer}|" in score(prepared.metrics, ["a b c d"], [["a b c d"]])["bleu"].signature
+    trained(copy_task, "run", char, "training.max_steps=1")
+    assert "BLEU's tokenizer is char, for de" in capsys.readouterr().err
+    for options, tokenizer in (([], "char"), (["--bleu-tokenizer", "13a"], "13a")):
+        assert f"|tok:{tokenizer}|" in cli("eval", "--model", "run", *options)[1]
+        scored = cli("eval", "--hyp", "test.en", "--ref", "test.de", "--tgt-lang", "km", *options)[1]
+        assert f"|tok:{tokenizer}|" in scored
+    with pytest.raises(RunError, match=r"evaluation\.bleu_tokenizer"):  # the best so far was chosen by the other
+        trained(copy_task, "run", "training.max_steps=2")
+
+
+def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*arguments: Any, **options: Any) -> Any:
+        raise urllib.error.URLError("Temporary failure in name resolution")
+
+    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(ConfigError, match=r"(?s)flores200 needs a model that .*name resolution.*use `char`"):
+        make_metrics(["bleu"], "th", "flores200")
+
+    # Once it is there: the pieces are BLEU's words.
+    lines = SENTENCES["de"] * 5
+    tokenizer = SentencePieceTokenizer.train(lines, TokenizerConfig(vocab_size=400))
+    tokenizer.save(tmp_path / "model").rename(tmp_path / "models" / "flores200sacrebleuspm")
+    guess = spoilt(lines, seed=3)
+    ours = score(make_metrics(["bleu"], "de", "flores200"), guess, [lines])["bleu"]
+    in_pieces = [[" ".join(tokenizer.pieces(tokenizer.encode(line))) for line in side] for side in (guess, lines)]
+    expected = BLEU(tokenize="none", force=True).corpus_score(in_pieces[0], [in_pieces[1]])
+    assert ours.value == pytest.approx(expected.score)
+    assert "|tok:flores200|" in ours.signature
+
+
 def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
     hypotheses = write_lines("hyp.de", SENTENCES["de"])
     far = write_lines("far.de", spoilt(SENTENCES["de"], seed=5))
@@ -173,5 +250,6 @@ def test_the_language_is_the_one_given_or_the_one_known() -> None:
     assert reference_language(None, "de") == "de"
     with pytest.raises(ConfigError, match=r"is not known; add --tgt-lang"):
         reference_language(None, "")
+    assert reference_language("zh-hant", "de") == "zh-Hant"
     with pytest.raises(ConfigError, match=r"did you mean zh"):
-        reference_language("zho", "de")
+        reference_language("cn", "de")

@@ -20,12 +20,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import nmt.data.batches
 import nmt.runs
 import nmt.training.feeding
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
 from nmt.config_file import load_config
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.runs import RunFolder, append, flush_one, rename, run_named, write_bytes
+from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
 from nmt.training.resuming import step_to_begin_at
@@ -261,6 +263,29 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
     assert "a process that prepares batches was ended from outside" in capsys.readouterr().err
 
 
+def test_a_process_that_prepares_a_validation_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """As on a GPU, where validations have such processes too."""
+    straight = trained(copy_task, "straight", "training.batch_tokens=25")
+    monkeypatch.setattr(nmt.data.batches, "num_workers", lambda device, is_augmented: 1)
+    original = Objective.forward
+
+    def deadly(self: Objective, *arguments: Any) -> Any:
+        if not self.model.training and not died:
+            for worker in multiprocessing.active_children():
+                assert worker.pid is not None
+                os.kill(worker.pid, signal.SIGKILL)
+                died.append(worker.pid)
+        return original(self, *arguments)
+
+    died: list[int] = []
+    monkeypatch.setattr(Objective, "forward", deadly)
+    run = trained(copy_task, "run", "training.batch_tokens=25")
+    assert died
+    assert_same_run(run, straight)
+    assert "a process that prepares batches was ended from outside" in capsys.readouterr().err
+
+
 def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(*arguments: Any) -> Iterator[None]:
         raise RuntimeError("DataLoader worker (pid 4711) is killed by signal: Killed. ")
@@ -269,6 +294,7 @@ def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, mo
     monkeypatch.setattr(nmt.training.feeding, "batch_loader", dying)
     with pytest.raises(TrainingError, match=r"died 3 times in a row \(.*4711.*if memory ran out"):
         trained(copy_task, "run")
+    assert not run_named("run").diagnosis_file.exists()  # in the validation before the first update, or in an update
 
 
 def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: Path) -> None:

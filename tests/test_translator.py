@@ -128,6 +128,26 @@ def test_lines_in_capitals_are_translated_in_small_letters_if_asked_to(line: str
         assert translator.translate([line]) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("language", "line", "read"),
+    [
+        ("tr", "KIZ İNCİ", "kız inci"),
+        ("de", "KIZ INCI", "kiz inci"),
+        ("zh", "我 在 NASA 工作", "我 在 NASA 工作"),
+        ("hi", "मैं NASA में हूँ", "मैं NASA में हूँ"),
+        ("en", "NASA 2024", "NASA 2024"),
+        ("chr", "ᎣᏏᏲ ᏩᏙ", "ᎣᏏᏲ ᏩᏙ"),
+        ("uz", "OʻZBEKISTON RESPUBLIKASI", "oʻzbekiston respublikasi"),
+    ],
+)
+def test_a_line_in_capitals_is_put_in_the_lowercase_of_its_language(language: str, line: str, read: str) -> None:
+    """A name in capitals makes no line in capitals, where the other letters have no case."""
+    decoding = DecodingConfig(lower_capitals=True)
+    tokenizers = word_tokenizers(sorted({*line.split(), *read.split()}))
+    translator = Translator(tokenizers, ReversingEngine(), decoding, 100, src_lang=language)
+    assert translator.translate([line]) == [backwards(read)]
+
+
 def test_what_people_type_without_seeing_it_changes_no_translation() -> None:
     lines = ["the café is big", "a big dog", "the dog and the café"]
     tokenizer: Tokenizer = SentencePieceTokenizer.train(lines * 5, TokenizerConfig(type="bpe", vocab_size=300))

@@ -5,7 +5,7 @@ number of the batch in the epoch's plan, so it is the same after a resume, in an
 """
 
 import dataclasses
-import re
+import functools
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from nmt.config import AugmentationConfig, Config
 from nmt.data.cleaning import mend
 from nmt.data.dataset import EncodedCorpus, Ragged
+from nmt.data.letters import has_dotless_i, lowercase, without_punctuation
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.vocabulary import UNK_ID
+from nmt.languages import base_language
 
 # Cut anew, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2 times as
 # many at a dropout of 0.1. One that has more than so many times the pieces of the longest in its batch keeps its own,
@@ -27,7 +29,6 @@ STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
 
 Change = Callable[[str], str] | None
-_PUNCTUATION = re.compile(r"(?<!\w)[^\w\s]+|[^\w\s]+(?!\w)")  # marks at the edge of a word: not those of "t-shirt"
 
 
 class Augmented(NamedTuple):
@@ -45,6 +46,7 @@ class Augmentation:
     def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int) -> None:
         self._config = config.augmentation
         self._max_length = config.data.max_length
+        self._lowercase = functools.partial(lowercase, dotless_i=has_dotless_i(base_language(config.data.src_lang)))
         self._seed = (config.training.seed, epoch)
         self._tokenizer = tokenizers.src
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
@@ -69,7 +71,7 @@ class Augmentation:
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
         """What is done to each of so many sources."""
         chances = (self._config.lower_case, self._config.drop_punctuation)
-        changes: list[Change] = [str.lower, without_punctuation, None]
+        changes: list[Change] = [self._lowercase, without_punctuation, None]
         return [changes[index] for index in random.choice(3, size=count, p=[*chances, 1 - sum(chances)])]
 
     def _joined(self, src: Ragged, tgt: Ragged) -> tuple[Ragged, Ragged]:
@@ -118,15 +120,6 @@ def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
     assert isinstance(tokenizer, SentencePieceTokenizer), "checked by Config"
     assert kind in ("bpe", "unigram")
     return SubwordSampler(tokenizer, kind, alpha)
-
-
-def without_punctuation(text: str) -> str:
-    """The text as one types it in haste.
-
-    >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
-    'A man in a t-shirt sings smiles and waves'
-    """
-    return _PUNCTUATION.sub("", text)
 
 
 def _hidden(ids: NDArray[np.integer], share: float, random: np.random.Generator) -> NDArray[np.integer]:

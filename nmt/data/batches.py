@@ -5,7 +5,10 @@ Shapes: B batch, S source length, T target length.
 
 import dataclasses
 import itertools
+import multiprocessing
 import os
+import signal
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -211,32 +214,55 @@ def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
 
 
 class _Batches(Dataset[Batch]):
-    def __init__(
-        self, corpus: EncodedCorpus, plan: Plan, numbers: Sequence[int], augmentation: Augmentation | None
-    ) -> None:
+    """Asked for `(number, pairs)`: the number of a batch in its plan, and those of its pairs."""
+
+    def __init__(self, corpus: EncodedCorpus, augmentation: Augmentation | None) -> None:
         self._corpus = corpus
-        self._plan = [plan[number] for number in numbers]
-        self._numbers = numbers
         self._augmentation = augmentation
 
-    def __len__(self) -> int:
-        return len(self._plan)
-
-    def __getitem__(self, index: int) -> Batch:
-        pairs = self._plan[index]
+    def __getitem__(self, key: tuple[int, NDArray[np.integer]]) -> Batch:
+        number, pairs = key
         src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
         if self._augmentation is None:
             return _batch(Augmented(src, tgt, tgt[0]))
-        return _batch(self._augmentation(self._numbers[index], src, tgt))
+        return _batch(self._augmentation(number, src, tgt))
+
+
+# How workers are started. Not by forking the trainer, which has the threads of OpenMP, CUDA, NCCL and the progress bar,
+# whose locks a fork copies as they happen to be: a server without them, which has loaded torch once, is forked instead.
+# It takes a second or two to start, and a worker of it milliseconds. Elsewhere forking is unsafe (macOS) or unknown.
+START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+_GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def num_workers(device: torch.device, is_augmented: bool) -> int:
+    """How many processes make batches ahead: for a GPU two, for a CPU one if there is something to augment."""
+    return 2 if device.type == "cuda" else int(is_augmented)
+
+
+def start_worker_server() -> None:
+    """Have the server that workers are forked from running; started early, it loads torch beside other preparations.
+
+    A launcher or a terminal signals whole groups of processes. Workers end with their server, and the trainer needs
+    them until it has saved; so the server takes no signal, and ends when the trainer does.
+    """
+    if sys.platform == "linux" and START_METHOD == "forkserver":
+        from multiprocessing import forkserver, resource_tracker  # which not every system has
+
+        multiprocessing.set_forkserver_preload(["__main__", "nmt.data.batches"])
+        resource_tracker.ensure_running()  # the server would start it, and unblock signals after that
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave_the_group(worker: int) -> None:
-    """A launcher or a terminal signals whole groups of processes, and the trainer needs its loaders until it has saved.
-
-    They must not ignore the signals: by SIGTERM the trainer itself ends them.
-    """
+    """A worker takes no signal that is for the group, either; by a SIGTERM of its own the trainer itself ends it."""
     if hasattr(os, "setsid"):
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
 
 
 def batch_loader(
@@ -248,14 +274,18 @@ def batch_loader(
 ) -> DataLoader[Batch]:
     """A DataLoader of the plan's batches, or of those with the given `numbers`, in their order.
 
-    They are made ahead in other processes: for a GPU in two, for a CPU in one if there is something to augment.
+    They are made ahead in `num_workers` other processes.
     """
-    on_gpu = device.type == "cuda"
+    workers = num_workers(device, augmentation is not None)
+    if workers:
+        start_worker_server()
     return DataLoader(
-        _Batches(corpus, plan, range(len(plan)) if numbers is None else numbers, augmentation),
+        _Batches(corpus, augmentation),
+        sampler=[(number, plan[number]) for number in (range(len(plan)) if numbers is None else numbers)],
         batch_size=None,  # an item is a batch already
-        num_workers=2 if on_gpu else int(augmentation is not None),
-        pin_memory=on_gpu,
+        num_workers=workers,
+        multiprocessing_context=START_METHOD if workers else None,
+        pin_memory=device.type == "cuda",
         worker_init_fn=_leave_the_group,
         generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's
     )

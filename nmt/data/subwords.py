@@ -23,12 +23,17 @@ class SubwordSampler:
     """Draws the pieces of words anew; words that hold bytes or `<unk>` keep theirs."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer, kind: Literal["bpe", "unigram"], alpha: float) -> None:
+        self._made_from = (tokenizer, kind, alpha)
         self._pieces, self._scores = tokenizer.normal_pieces()
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if piece is not None}
         self._cut = self._drop_merges if kind == "bpe" else self._draw_path
         self._alpha = alpha
         self._longest = max(map(len, self._scores))
         self._ways_of = functools.lru_cache(WORDS_REMEMBERED)(self._ways)
+
+    def __reduce__(self) -> tuple[type["SubwordSampler"], tuple[SentencePieceTokenizer, str, float]]:
+        """Another process makes its own: what is remembered of words cannot be pickled, and need not."""
+        return SubwordSampler, self._made_from
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
         """Other ids for the same text, as likely as `augmentation.subword_sampling` says."""
@@ -79,14 +84,21 @@ class SubwordSampler:
         return pieces[::-1]
 
     def _ways(self, word: str) -> list[list[tuple[int, float]]]:
-        """For each place, where its last piece may begin, and the running sum of the weights of the ways there."""
-        ways: list[list[tuple[int, float]]] = [[(0, 1.0)]]
+        """For each place, where its last piece may begin, and the running sum of the weights of the ways there.
+
+        The weights of one place are relative to its largest. Their logarithms are what is added up along a word: those
+        of a long one are beyond the range of a float.
+        """
+        ways: list[list[tuple[int, float]]] = [[]]
+        log_sums = [0.0]
         for end in range(1, len(word) + 1):
-            total, here = 0.0, []
-            for begin in range(max(0, end - self._longest), end):
-                score = self._scores.get(word[begin:end])
-                if score is not None and ways[begin]:
-                    total += ways[begin][-1][1] * math.exp(self._alpha * score)
-                    here.append((begin, total))
-            ways.append(here)
+            log_weights = {
+                begin: log_sums[begin] + self._alpha * self._scores[word[begin:end]]
+                for begin in range(max(0, end - self._longest), end)
+                if word[begin:end] in self._scores and log_sums[begin] > -math.inf
+            }
+            largest = max(log_weights.values(), default=-math.inf)
+            weights = (math.exp(log_weight - largest) for log_weight in log_weights.values())
+            ways.append(list(zip(log_weights, itertools.accumulate(weights), strict=True)))
+            log_sums.append(largest + math.log(ways[end][-1][1]) if log_weights else -math.inf)
         return ways

@@ -77,6 +77,9 @@ class SentencePieceTokenizer:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
+    def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
+        return SentencePieceTokenizer, (self._model,)  # the processor would be a second copy of it
+
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
         """Train on lines, once mended; `VocabularyError` if they cannot give `vocab_size` pieces."""

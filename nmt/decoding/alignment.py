@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.languages import is_without_spaces
 
-# Languages written without spaces between words; what is aligned there is characters.
-WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my", "bo", "yue", "wuu")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> list[list[int]]:
-    """For each piece, the words that it is of, counted from 0: `words` itself, or the piece's characters.
+    """For each piece, the words that it is of, counted from 0: `words` itself, or the piece's characters in a
+    language that is written without spaces.
 
     >>> word_numbers([0, 0, 1], ["▁he", "llo", "▁you"], "en")
     [[0], [0], [1]]
     >>> word_numbers([0, 0], ["▁你好", "吗"], "zh")
     [[0, 1], [2]]
     """
-    if language not in WITHOUT_SPACES:
+    if not is_without_spaces(language):
         return [[number] for number in words]
     numbers: list[list[int]] = []
     count = 0

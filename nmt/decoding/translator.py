@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig
 from nmt.data.cleaning import mend
+from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import ConfigError, RunError, TrainingError
+from nmt.languages import base_language
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Translator:
         decoding: DecodingConfig,
         max_src_length: int,
         word_aligner: "WordAligner | None" = None,
+        src_lang: str = "",
     ) -> None:
         self._tokenizers = tokenizers
         self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
@@ -54,6 +57,7 @@ class Translator:
         self._decoding = decoding
         self._max_src_length = max_src_length
         self._word_aligner = word_aligner
+        self._dotless_i = decoding.lower_capitals and has_dotless_i(base_language(src_lang))
 
     @property
     def engine_name(self) -> str:
@@ -111,8 +115,8 @@ class Translator:
         return " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
 
     def _encode(self, number: int, line: str) -> list[int]:
-        if self._decoding.lower_capitals and line.isupper() and len(line.split()) > 1:
-            line = line.lower()
+        if self._decoding.lower_capitals and is_in_capitals(line):
+            line = lowercase(line, self._dotless_i)
         length = len(line)
         ids = self._tokenizers.src.encode(mend(self._beginning(line)))
         if len(ids) > self._max_src_length:
@@ -192,4 +196,4 @@ def load(
         assert isinstance(loaded, Aligner)
         word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner)
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, configs[0].data.src_lang)

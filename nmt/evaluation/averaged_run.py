@@ -43,7 +43,7 @@ def average_run(
     if os.path.lexists(target.path):
         raise RunError(f"{target.path} exists already; give the average another --name")
     steps = _steps(run, last, best)
-    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang)
+    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
     validation = read_test_set(config.data.validation.src, [config.data.validation.tgt])
     with replacing(target.path) as temporary:
         temporary.mkdir()

@@ -3,15 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.utils import SACREBLEU_DIR
 
-from nmt.config import Metric
-from nmt.errors import MissingExtraError
+from nmt.config import BleuTokenizer, Metric
+from nmt.errors import ConfigError, MissingExtraError
+from nmt.languages import base_language, is_without_spaces, script_of
 
+_OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+_HAN_OR_KANA = ("Hani", "Hans", "Hant", "Jpan")
 HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "ter": False, "loss": False}
 
 
@@ -34,26 +39,50 @@ class Score:
     """What must be equal for two scores to be comparable."""
 
 
-def make_metrics(names: Sequence[Metric], tgt_lang: str) -> dict[Metric, SacreMetric]:
+def make_metrics(
+    names: Sequence[Metric], tgt_lang: str, tokenizer: BleuTokenizer = "auto"
+) -> dict[Metric, SacreMetric]:
     """sacreBLEU's metrics for a target language, which decides how text is cut into words.
 
-    BLEU uses `zh`, `ja-mecab`, `ko-mecab` or `13a`; TER cuts Chinese and Japanese into characters. Raises
-    `MissingExtraError` if the language's package is not installed.
+    TER cuts what is written with Chinese characters or kana into characters; of other languages without spaces, its
+    words are whatever spaces separate. Raises `MissingExtraError` if the language's package is not installed, and
+    `ConfigError` if `flores200` cannot be downloaded.
     """
-    return {name: _make(name, tgt_lang) for name in names}
+    return {name: _make(name, tgt_lang, tokenizer) for name in names}
 
 
-def _make(name: Metric, tgt_lang: str) -> SacreMetric:
+def bleu_tokenizer(tgt_lang: str, asked_for: BleuTokenizer = "auto") -> str:
+    """sacreBLEU's name of the tokenizer that BLEU uses for a language.
+
+    >>> [bleu_tokenizer(language) for language in ("de", "zh-Hant", "jpn", "th", "yue", "zh-Latn")]
+    ['13a', 'zh', 'ja-mecab', 'char', 'char', '13a']
+    """
+    if asked_for != "auto":
+        return asked_for
+    if script_of(tgt_lang) != "Latn" and (own := _OWN_TOKENIZER.get(base_language(tgt_lang))):
+        return own
+    return "char" if is_without_spaces(tgt_lang) else "13a"
+
+
+def _make(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer) -> SacreMetric:
     if name == "chrf":
         return CHRF()
     if name == "ter":
-        by_character = tgt_lang in ("zh", "ja")
+        by_character = script_of(tgt_lang) in _HAN_OR_KANA
         return TER(normalized=by_character, asian_support=by_character)
+    chosen = bleu_tokenizer(tgt_lang, tokenizer)
     try:
-        return BLEU(trg_lang=tgt_lang)
-    except (RuntimeError, ImportError):
+        return BLEU(tokenize=chosen)
+    except (RuntimeError, ImportError, OSError) as error:
+        if chosen == "flores200":
+            raise ConfigError(
+                f"BLEU's tokenizer flores200 needs a model that sacreBLEU downloads once into "
+                f"{Path(SACREBLEU_DIR, 'models')}, which failed ({error}); try again with a connection, copy the file "
+                f"from another machine, or use `char`"
+            ) from None
+        extra = chosen.split("-")[0]
         raise MissingExtraError(
-            f"BLEU for {tgt_lang!r} needs a package that is not installed: pip install 'nmt[{tgt_lang}]'"
+            f"BLEU for {tgt_lang!r} needs a package that is not installed: pip install 'nmt[{extra}]'"
         ) from None
 
 

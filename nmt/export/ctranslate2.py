@@ -114,7 +114,7 @@ def _test_set(src: Path, ref: Path) -> TestSet:
 def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) -> list[Comparison]:
     """Greedy search, and the run's beam or a usual one; in fp32, which is the export's measure."""
     config = run.config()
-    metrics = make_metrics(("bleu",), config.data.tgt_lang)
+    metrics = make_metrics(("bleu",), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
     comparisons = []
     for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
         decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})

@@ -6,17 +6,19 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nmt.config import Config
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.data.dataset import EncodedCorpus
 from nmt.data.mixture import pairs_of_epoch
 from nmt.distributed import Ranks
-from nmt.errors import TrainingError
+from nmt.errors import WorkerError
 from nmt.training.preflight import Prepared
 
-MOST_DEATHS = 3  # in a row, of processes that prepare batches
+MAX_DEATHS = 3  # in a row, of processes that prepare batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,9 @@ class Feed:
             for whole in updates
         ]
         shares = [self._ranks.share(of_update) or of_update[:1] for of_update in of_updates]
-        batches = self._batches(parts, epoch, [number for share in shares for number in share])
+        chosen = [number for share in shares for number in share]
+        corpus, device = self._prepared.corpus, self._prepared.device
+        batches = surviving_batches(corpus, parts, device, self._say, chosen, self._augmentation(epoch))
         for whole, of_update, share in zip(updates, of_updates, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
@@ -87,41 +91,46 @@ class Feed:
                 is_extra=self._ranks.rank >= len(of_update),
             )
 
-    def _batches(self, plan: Plan, epoch: int, numbers: Sequence[int]) -> Iterator[Batch]:
-        """The batches of these numbers, whatever happens to the processes that prepare them.
-
-        What they make hangs on the number alone, so a new one goes on where one has died (a signal to all processes
-        of a name, say).
-        """
-        done = deaths = 0
-        while done < len(numbers):
-            loader = iter(
-                batch_loader(
-                    self._prepared.corpus, plan, self._prepared.device, numbers[done:], self._augmentation(epoch)
-                )
-            )
-            _hear_of_deaths_here_only()
-            try:
-                for batch in loader:
-                    yield batch
-                    done, deaths = done + 1, 0
-            except (RuntimeError, OSError, EOFError) as error:
-                # The last two where it is its unread batches that cannot be had any more.
-                if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
-                    raise
-                deaths += 1
-                if deaths == MOST_DEATHS:
-                    raise TrainingError(
-                        f"processes that prepare batches have died {deaths} times in a row ({error}); if memory ran "
-                        f"out, close other programs; the same command goes on from the last checkpoint"
-                    ) from None
-                self._say("a process that prepares batches was ended from outside; a new one goes on in its place")
-
     def _augmentation(self, epoch: int) -> Augmentation | None:
         """What is done to the batches of an epoch."""
         if not self._config.augmentation.is_on:
             return None
         return Augmentation(self._config, self._prepared.tokenizers, epoch)
+
+
+def surviving_batches(
+    corpus: EncodedCorpus,
+    plan: Plan,
+    device: torch.device,
+    say: Callable[[str], None],
+    numbers: Sequence[int] | None = None,
+    augmentation: Augmentation | None = None,
+) -> Iterator[Batch]:
+    """The batches of `batch_loader`, whatever happens to the processes that prepare them.
+
+    What they make depends on a batch's number alone, so a new one resumes where one has died (by a signal to all
+    processes of a name, say). Raises `WorkerError` if they die again and again.
+    """
+    numbers = range(len(plan)) if numbers is None else numbers
+    done = deaths = 0
+    while done < len(numbers):
+        loader = iter(batch_loader(corpus, plan, device, numbers[done:], augmentation))
+        _hear_of_deaths_here_only()
+        try:
+            for batch in loader:
+                yield batch
+                done, deaths = done + 1, 0
+        except (RuntimeError, OSError, EOFError) as error:
+            # The last two where it is its unread batches that cannot be had any more.
+            if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
+                raise
+            deaths += 1
+            if deaths == MAX_DEATHS:
+                raise WorkerError(
+                    f"processes that prepare batches have died {deaths} times in a row ({error}); if memory ran "
+                    f"out, close other programs; the same command resumes from the last checkpoint"
+                ) from None
+            say("a process that prepares batches was ended from outside; a new one takes its place")
 
 
 def _hear_of_deaths_here_only() -> None:

@@ -9,7 +9,7 @@ import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config import Config, Metric, TrainingConfig
-from nmt.data.batches import Plan, share_of_real_positions
+from nmt.data.batches import Plan, num_workers, share_of_real_positions, start_worker_server
 from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import describe_mixture
@@ -19,7 +19,7 @@ from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import NmtError, TrainingError
 from nmt.evaluation.evaluate import TestSet, read_test_set
-from nmt.evaluation.metrics import make_metrics
+from nmt.evaluation.metrics import bleu_tokenizer, make_metrics
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.training.stopping import total_steps
@@ -86,9 +86,9 @@ def prepare(
         names: set[Metric] = {"bleu", "chrf"}
         if config.training.best_metric != "loss":
             names.add(config.training.best_metric)
-        metrics = make_metrics(sorted(names), data.tgt_lang)
+        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
-        make_metrics(config.evaluation.metrics, data.tgt_lang)
+        make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
         validation = read_test_set(data.validation.src, [data.validation.tgt])
     for name, files in data.test.items():
@@ -99,6 +99,8 @@ def prepare(
             count_pairs([files])
     problems.raise_all()
 
+    if num_workers(device, config.augmentation.is_on):
+        start_worker_server()
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
@@ -198,6 +200,8 @@ def describe(
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
         f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
         + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
+        f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
+        f"{data.tgt_lang}",
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
         *warm_up_doubt(settings, total_steps(settings, len(plan))),

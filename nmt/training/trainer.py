@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
 from nmt.config import Config
-from nmt.data.batches import Batch, batch_loader, plan_epoch
+from nmt.data.batches import Batch, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import InterruptedTrainingError, RunError, TrainingError
+from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError
 from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder, write_json
 from nmt.training.averaging import Averaging
-from nmt.training.feeding import Feed, Share
+from nmt.training.feeding import Feed, Share, surviving_batches
 from nmt.training.interruption import SIGNALS, Signals, Stopped, is_out_of_memory
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace, duration
@@ -282,6 +282,8 @@ class Trainer:
                     values = self._scores()
             except Stopped:
                 return
+            except WorkerError:
+                raise
             except TrainingError as error:  # probabilities that are none
                 self._give_up(str(error))
             value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
@@ -314,7 +316,8 @@ class Trainer:
         if max_length is not None:
             search["max_length"] = max_length
         decoding = config.decoding.model_copy(update=search)
-        return Translator(self.prepared.tokenizers, TorchEngine(self.model), decoding, config.data.max_length)
+        data, engine = config.data, TorchEngine(self.model)
+        return Translator(self.prepared.tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
@@ -324,7 +327,7 @@ class Trainer:
         total = torch.zeros((), device=device)
         num_tokens = 0
         self.model.eval()
-        for batch in batch_loader(corpus, self.ranks.share(plan), device):
+        for batch in surviving_batches(corpus, self.ranks.share(plan), device, self.monitor.say):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
         self.model.train()

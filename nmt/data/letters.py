@@ -1,0 +1,80 @@
+"""Case and punctuation, in whatever script a text is written."""
+
+import re
+import unicodedata
+
+# Their I is the capital of ı, and İ that of i: Unicode's SpecialCasing for tr and az; Crimean Tatar and Gagauz have the
+# same letters.
+_DOTLESS_I = ("tr", "az", "crh", "gag")
+_LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
+# Unicode pairs Cherokee's letters with small ones that its texts do not use: in practice the script has no case.
+_CHEROKEE = "\u13a0-\u13f5\u13f8-\u13fd\uab70-\uabbf"
+_RUN_OF_CHEROKEE = re.compile(f"([{_CHEROKEE}]+)")
+
+
+def has_dotless_i(language: str) -> bool:
+    """Whether a language, by its code without script or region, tells i from ı."""
+    return language in _DOTLESS_I
+
+
+def lowercase(text: str, dotless_i: bool = False) -> str:
+    """The text in lowercase letters; what has no case stays as it is.
+
+    >>> lowercase("ISPARTA İL SINIRI"), lowercase("ISPARTA İL SINIRI", dotless_i=True)
+    ('isparta i̇l siniri', 'ısparta il sınırı')
+    """
+    if dotless_i:
+        text = text.replace("I\u0307", "i").translate(_LOWERCASE_I)
+    if not _RUN_OF_CHEROKEE.search(text):
+        return text.lower()
+    return "".join(part if place % 2 else part.lower() for place, part in enumerate(_RUN_OF_CHEROKEE.split(text)))
+
+
+def is_in_capitals(line: str) -> bool:
+    """Whether a line has several words in capitals, and no letter that is not one.
+
+    >>> is_in_capitals("NO PARKING!"), is_in_capitals("我 在 IBM 工作"), is_in_capitals("NATO 2024")
+    (True, False, False)
+    """
+    if not line.isupper() or _RUN_OF_CHEROKEE.search(line):
+        return False
+    # Lo: letters of scripts without case, among which a name in capitals is only a name.
+    return not any(unicodedata.category(c) == "Lo" for c in line) and sum(map(str.isupper, line.split())) > 1
+
+
+def without_punctuation(text: str) -> str:
+    """The text without its punctuation marks and symbols, as one types it in haste.
+
+    They are the characters of Unicode's categories P and S, with what is combined with them. Marks inside a word stay.
+    Of scripts that are written without spaces, every mark stands between words.
+
+    >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
+    'A man in a t-shirt sings smiles and waves'
+    >>> without_punctuation("हिन्दी भाषा।"), without_punctuation("你好，3.5世界！")
+    ('हिन्दी भाषा', '你好3.5世界')
+    """
+    kinds = "".join(map(_kind, text))
+    kept, begin = [], 0
+    for run in re.finditer("p[pm]*", kinds):
+        if not _is_inside_a_word(text, kinds, *run.span()):
+            kept.append(text[begin : run.start()])
+            begin = run.end()
+    return "".join([*kept, text[begin:]])
+
+
+def _kind(character: str) -> str:
+    """p: punctuation or symbol; m: combines with what is before it; s: white space; w: of a word."""
+    if character.isspace():
+        return "s"
+    category = unicodedata.category(character)
+    return "p" if category[0] in "PS" else "m" if category[0] == "M" or category == "Cf" else "w"
+
+
+def _is_inside_a_word(text: str, kinds: str, begin: int, end: int) -> bool:
+    """Whether the marks `text[begin:end]` are like those of "t-shirt", "3.50" and "o'clock"."""
+    if not 0 < begin < end < len(text) or "s" in (kinds[begin - 1], kinds[end]):
+        return False
+    before, after = text[begin - 1], text[end]
+    if before.isdecimal() and after.isdecimal():
+        return True
+    return not any(unicodedata.east_asian_width(character) in "WF" for character in (before, *text[begin:end], after))
