@@ -143,7 +143,7 @@ def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
     def full(self: Trainer, *arguments: Any) -> Any:
         if self.progress.step == 4:
 
-            def no_memory(batch: object) -> None:
+            def no_memory(batch: object, scale: object) -> None:
                 raise torch.OutOfMemoryError("tried to allocate 5 TB")
 
             monkeypatch.setattr(self, "synchronised", no_memory)
