@@ -15,6 +15,7 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.errors import DataError, NmtError, TrainingError
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
+from nmt.training.interruption import is_out_of_memory
 from nmt.training.train import train
 from nmt.training.trainer import Trainer
 from tests.conftest import Cli
@@ -131,6 +132,38 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
     assert f"{after:.2f}, where it was {before:.2f} before, at step 12" in str(error.value)
     assert checkpoint_steps(run.checkpoints) == [6]
     assert json.loads(run.diagnosis_file.read_text())["weights"]["src_embedding.weight"]["largest"] > 10
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB, max allowed: 18.13 GiB). Tried "
+        "to allocate 5.81 GiB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for "
+        "memory allocations (may cause system failure).",
+        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB). Tried to allocate 5.81 GiB "
+        "on shared pool.",
+        "Invalid buffer size: 19.45 GiB",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA failed with error out of memory",
+        "[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate "
+        "4503599627370496 bytes.",
+        "std::bad_alloc",
+    ],
+)
+def test_no_more_memory_is_known_by_what_torch_and_ctranslate2_say(message: str) -> None:
+    """On Apple's GPU, NVIDIA's (two of its libraries, CTranslate2), and a CPU under Windows and in C++."""
+    assert is_out_of_memory(RuntimeError(message))
+
+
+def test_no_more_memory_is_known_on_this_machine_and_other_errors_are_not() -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(2**50)
+    assert is_out_of_memory(error.value)
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("tried to allocate 5 TB"))
+    for other in ("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "could not create a primitive"):
+        assert not is_out_of_memory(RuntimeError(other))
 
 
 def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
