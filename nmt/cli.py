@@ -192,7 +192,14 @@ def translate(
         with ParallelTranslator(paths, devices.split(","), decoding, alignments is not None, engine) as workers:
             totals = translate_files(workers, files, made_from(files, runs, decoding), go_on)
     else:
-        translator = nmt.load(paths, device=device, decoding=decoding, engine=engine, alignments=alignments is not None)
+        translator = nmt.load(
+            paths,
+            device=device,
+            decoding=decoding,
+            engine=engine,
+            alignments=alignments is not None,
+            keep_freed_memory=True,
+        )
         if text:
             sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())
             return

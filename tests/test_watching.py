@@ -137,9 +137,9 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     "message",
     [
-        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB, max allowed: 18.13 GiB). Tried "
-        "to allocate 5.81 GiB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for "
-        "memory allocations (may cause system failure).",
+        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB, max allowed: 18.13 GiB). "
+        "Tried to allocate 5.81 GiB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit "
+        "for memory allocations (may cause system failure).",
         "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB). Tried to allocate 5.81 GiB "
         "on shared pool.",
         "Invalid buffer size: 19.45 GiB",

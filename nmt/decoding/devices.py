@@ -61,7 +61,9 @@ def serve(settings: str) -> None:
         if number == 0:  # the others take the same engine, and need not say so again
             logging.getLogger("nmt").setLevel(logging.INFO)
         search = DecodingConfig.model_validate_json(decoding)
-        translator = load(models, device=device, decoding=search, engine=engine, alignments=alignments)
+        translator = load(
+            models, device=device, decoding=search, engine=engine, alignments=alignments, keep_freed_memory=True
+        )
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:
             first, block = json.loads(request[0])
