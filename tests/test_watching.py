@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import nmt.training.trainer
-from nmt.checkpoint import checkpoint_steps
+from nmt.checkpoint import check_checkpoint, checkpoint_steps
 from nmt.config_file import load_config
 from nmt.data.tokenizer import load_tokenizers
 from nmt.errors import DataError, NmtError, TrainingError
@@ -103,6 +104,24 @@ def test_so_many_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
     # Its cause is still there, so the same command ends the same way, wherever it was stopped.
     with pytest.raises(TrainingError, match="gradients of the last"):
         trained(copy_task, "run", *settings)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_an_interval_whose_updates_were_all_skipped_has_no_loss(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with_infinite_gradients(monkeypatch, {4, 5, 6, 8})
+    run = trained(copy_task, "run")
+    first, skipped, partly, last = records(run, "train")  # every three updates
+    assert [skipped[key] for key in ("loss", "smoothed_loss", "grad_norm")] == [None, None, None]
+    assert (skipped["updates"], skipped["skipped_updates"], skipped["step"]) == (3, 3, 6)
+    assert all(0 < record["loss"] < 2 * math.log(14) for record in (first, partly, last))
+    err = capsys.readouterr().err
+    assert "loss=-, lr=" in err if is_terminal else "\nstep 6  epoch 1  loss -  lr 6" in err
+    assert "0.000" not in err
+    progress = check_checkpoint(run.checkpoints / "12")
+    assert progress.lowest_loss == min(record["loss"] for record in (first, partly, last))
 
 
 def test_skipped_updates_in_a_row_are_counted_across_a_resume(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
