@@ -32,6 +32,17 @@ def test_schedules_at_hand_computed_points() -> None:
     assert rates("inverse_sqrt", [1, 4], warmup_steps=0) == pytest.approx([0.01, 0.005])
 
 
+def test_a_restarted_schedule_is_one_of_the_updates_that_were_added() -> None:
+    steps = [1001, 1050, 1100, 1325, 1550, 2000]
+    start = {"max_steps": 2000, "schedule_start": 1000}
+    warmup = [0.0001, 0.005, 0.01]
+    assert rates("linear", steps, **start) == pytest.approx([*warmup, 0.0075, 0.005, 0.0])
+    quarter = 0.01 * (1 + math.sqrt(0.5)) / 2
+    assert rates("cosine", steps, **start) == pytest.approx([*warmup, quarter, 0.005, 0.0])
+    # As if its updates were counted from 1, to the bit.
+    assert rates("cosine", list(range(1001, 2001)), **start) == rates("cosine", list(range(1, 1001)))
+
+
 def test_inverse_sqrt_is_the_papers_formula() -> None:
     # d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), equation (3), whose peak is (d_model * warmup)^-0.5
     config = TrainingConfig(max_steps=1, learning_rate=(512 * 4000) ** -0.5, warmup_steps=4000)

@@ -36,9 +36,11 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
     It rises in a line to `learning_rate` at `warmup_steps`, and from there
     `inverse_sqrt`: falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
-    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`.
+    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`. All of it
+    begins after `schedule_start`, which is 0 unless the schedule was restarted.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
+    step -= config.schedule_start
     if step < warmup:
         return peak * step / warmup
     if config.schedule == "constant":
@@ -46,7 +48,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     if config.schedule == "inverse_sqrt":
         return peak * math.sqrt(max(1, warmup) / step)
     assert config.max_steps is not None, "checked by TrainingConfig"
-    done = min(1.0, (step - warmup) / (config.max_steps - warmup))
+    done = min(1.0, (step - warmup) / (config.max_steps - config.schedule_start - warmup))
     left = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
     return config.min_learning_rate + (peak - config.min_learning_rate) * left
 

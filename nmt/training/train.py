@@ -62,7 +62,7 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines do not see the same training corpus; train in a folder that they share")
     if step:
-        config = as_begun(config, run)
+        config = as_begun(config, run, step)
         _check_processes(config, ranks)
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
     if step:
