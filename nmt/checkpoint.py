@@ -164,10 +164,11 @@ def load_checkpoint(
     state = _read(folder / "state.safetensors")
     for name, parameter in model.named_parameters():
         prefix = f"optimizer.{name}."
+        of_parameter = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         optimizer.state[parameter] = {
-            key.removeprefix(prefix): value.to(parameter.device)
-            for key, value in state.items()
-            if key.startswith(prefix)
+            # Only a fused optimizer counts on the device: another would wait there for each count that it reads.
+            key: value if key == "step" and not optimizer.defaults["fused"] else value.to(parameter.device)
+            for key, value in of_parameter.items()
         }
     scaler.load_state_dict(description.scaler)
     return description.progress

@@ -207,7 +207,13 @@ def translate(
             totals = translate_files(workers, files, made_from(files, runs, decoding, workers.engine_name), go_on)
     else:
         translator = nmt.load(
-            paths, device=device or "auto", decoding=decoding, engine=engine, alignments=aligned, precision=precision
+            paths,
+            device=device or "auto",
+            decoding=decoding,
+            engine=engine,
+            alignments=aligned,
+            precision=precision,
+            keep_freed_memory=True,
         )
         if text:
             sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())

@@ -282,6 +282,11 @@ class TrainingConfig(Section):
     """Updates over which the learning rate rises in a line from 0 to its peak."""
     min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Where `cosine` and `linear` end."""
+    restart_schedule: bool = False
+    """A run that is resumed with another max_steps runs warm-up and decay once more, over the updates from there to
+    max_steps. Without it, `cosine` and `linear` refuse that: the rate of every update so far depends on max_steps."""
+    schedule_start: Annotated[int, Field(ge=0)] = 0
+    """The update after which the schedule was started again. Written by nmt; a resumed run keeps it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's, on matrices alone: biases and normalisations are left as they are."""
     adam_betas: tuple[Rate, Rate] = (0.9, 0.98)
@@ -345,6 +350,11 @@ class TrainingConfig(Section):
         """`batch_parts` in a number: 1 until processes are there to share a micro-batch."""
         return 1 if self.batch_parts == "auto" else self.batch_parts
 
+    @property
+    def ends_at_max_steps(self) -> bool:
+        """Whether the schedule does, so that all of its rates depend on it."""
+        return self.schedule in ("cosine", "linear")
+
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
@@ -357,14 +367,21 @@ class TrainingConfig(Section):
             raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
         if self.ema_decay is not None and self.average_last is not None:
             raise ValueError("training.ema_decay and training.average_last exclude each other; leave one of them out")
-        if self.schedule in ("cosine", "linear"):
+        if self.ends_at_max_steps:
             if self.max_steps is None:
                 raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
-            if self.max_steps <= self.warmup_steps:
+            if self.max_steps - self.schedule_start <= self.warmup_steps:
+                start = f" - training.schedule_start ({self.schedule_start})" if self.schedule_start else ""
                 raise ValueError(
                     f"training.warmup_steps ({self.warmup_steps}) must be less than "
-                    f"training.max_steps ({self.max_steps})"
+                    f"training.max_steps ({self.max_steps}){start}"
                 )
+        elif self.restart_schedule or self.schedule_start:
+            key = "restart_schedule" if self.restart_schedule else "schedule_start"
+            raise ValueError(
+                f"training.{key} is for cosine and linear; training.schedule: {self.schedule} does not depend on "
+                f"training.max_steps, and can be extended without it; leave it out"
+            )
         if self.min_learning_rate > self.learning_rate:
             raise ValueError(
                 f"training.min_learning_rate ({self.min_learning_rate:g}) must not exceed "

@@ -141,7 +141,9 @@ def file_translation(
         def ours(lines: Sequence[str], beam_size: int) -> list[str]:
             if beam_size not in translators:
                 search = decoding.model_copy(update={"beam_size": beam_size})
-                translators[beam_size] = nmt.load(model, device="cpu", decoding=search, engine=engine.split("-")[0])
+                translators[beam_size] = nmt.load(
+                    model, device="cpu", decoding=search, engine=engine.split("-")[0], keep_freed_memory=True
+                )
             return translators[beam_size].translate(lines)
 
         return ours

@@ -296,3 +296,18 @@ def test_a_bias_stands_for_a_mask() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused(d_model: int) -> None:
     with pytest.raises(ValueError, match=rf"d_model \({d_model}\).*num_heads \(4\)"):
         MultiHeadAttention(d_model, 4)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_weights_in_half_precision_are_rounded_once(is_masked: bool, autocast: bool) -> None:
+    """Products, scores and softmax are made in fp32: what is left is bf16's rounding of the weights, at most 2^-9."""
+    torch.manual_seed(0)
+    query, key = (3 * torch.randn(8, 4, 20, 48, dtype=torch.bfloat16) for _ in "qk")
+    mask = look_ahead_mask(20) if is_masked else None
+    scores = query.double() @ key.double().transpose(-2, -1) / math.sqrt(48)
+    expected = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        weights = attention_weights(query, key, mask)
+    assert weights.dtype == torch.bfloat16
+    assert (weights.double() - expected).abs().max() <= 2**-9 + 1e-5

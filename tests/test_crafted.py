@@ -375,3 +375,45 @@ def test_a_nul_is_found_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^text:40322: a NUL character"), path.open("rb") as file:
         for _ in line_blocks(file, "text"):
             pass
+
+
+# --- What loading leaves as it is -------------------------------------------------------------------------
+
+BYSTANDER = """
+import logging, os, random, signal, sys, warnings
+import numpy, torch
+import nmt.device
+from nmt.decoding.translator import load
+
+def process():
+    return {
+        "allocator": len(calls),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "environment": dict(os.environ),
+        "logging": [(log.level, list(log.handlers), log.disabled) for log in map(logging.getLogger, (None, "nmt"))],
+        "warnings": list(warnings.filters),
+        "generators": (torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())),
+        "torch": (torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                  torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()),
+        "place": (os.getcwd(), list(sys.path), os.umask(18), os.umask(18)),
+    }
+
+calls = []
+class Library:
+    mallopt = staticmethod(lambda *options: calls.append(options))
+nmt.device.ctypes.CDLL = lambda name: Library
+before = process()
+translator = load(sys.argv[1], device="cpu", engine="torch")
+translator.translate(["a b c", "f"])
+after = process()
+print([key for key in before if before[key] != after[key]])
+load(sys.argv[1], device="cpu", engine="torch", keep_freed_memory=True)
+print(len(calls))
+"""
+
+
+def test_loading_and_translating_leave_the_process_as_it_is(run: Path) -> None:
+    """Whoever embeds a translator has an allocator, signals, logging and generators of his own."""
+    result = subprocess.run([sys.executable, "-c", BYSTANDER, str(run)], capture_output=True, text=True)
+    assert result.stdout.splitlines() == ["[]", "2"], result.stderr

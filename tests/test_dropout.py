@@ -83,3 +83,13 @@ def test_half_precision_keeps_its_type() -> None:
 def test_it_stands_where_torchs_would() -> None:
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
     assert isinstance(nn.Sequential(Dropout(0.1))[0], nn.Module)
+
+
+@pytest.mark.parametrize("p", [0.999995, math.nextafter(1.0, 0.0)])
+def test_a_rate_next_to_1_drops_nearly_all_and_keeps_the_expectation(p: float) -> None:
+    """It is rounded to 1 - 2^-16: of 2^22 elements about 64 are kept, each as 2^16."""
+    dropout = Dropout(p).train()
+    y = dropout(torch.ones(2**22))
+    kept = y[y != 0]
+    assert (kept == 2**16).all()
+    assert 20 < len(kept) < 120

@@ -1,11 +1,13 @@
 """The loss against torch's own cross-entropy, by value and gradient, and against a hand computation."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import ModelConfig
 from nmt.data.batches import collate
@@ -139,6 +141,87 @@ def test_r_drop_is_the_formula_and_so_is_its_gradient(
     with torch.autocast("cpu", torch.bfloat16):
         halved = cross_entropy_sums(states, weight, targets, 0.1, alpha)
     torch.testing.assert_close(halved.smoothed, expected, rtol=3e-2, atol=0)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> None:
+    """Positions that are all but learned: the probability of every other word is 1.5e-8, in fp16 a zero.
+
+    The words are the 512 orthogonal rows of a Hadamard matrix, so that every logit is exact: 18, 18.5 or 0.
+    """
+    weight = torch.ones(1, 1)
+    for _ in range(9):
+        weight = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), weight)
+    targets = torch.tensor([3, 77, 300])
+    states = torch.cat([weight[targets] * (18 / 512), weight[targets] * (18.5 / 512)][: 2 if r_drop else 1])
+    doubles = [part.double().requires_grad_() for part in (states, weight)]
+    logits = doubles[0] @ doubles[1].t()
+    if r_drop:
+        expected = r_drop_written_out(logits[:3], logits[3:], targets, 0.0, r_drop)
+    else:
+        expected = F.cross_entropy(logits, targets, reduction="sum")
+    true_states, true_weight = torch.autograd.grad(expected, doubles)
+    others = torch.tensor([word for word in range(512) if word not in targets])
+    assert 0 < true_weight[others].abs().max() < 3e-8, "half of what is the least number of fp16"
+
+    def gradients(scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        inputs = [part.clone().requires_grad_() for part in (states, weight)]
+        factor = torch.ones(()) if scale is None else scale
+        with torch.autocast("cpu", torch.float16):
+            sums = cross_entropy_sums(inputs[0], inputs[1], targets, 0.0, r_drop, scale)
+        of_states, of_weight = torch.autograd.grad(sums.smoothed * factor, inputs)
+        return of_states.double() / factor, of_weight.double() / factor
+
+    def error(found: Tensor, true: Tensor) -> float:
+        return ((found - true).norm() / true.norm()).item()
+
+    assert error(gradients(None)[1][others], true_weight[others]) == 1.0
+    of_states, of_weight = gradients(torch.tensor(2.0**20))
+    assert error(of_weight[others], true_weight[others]) < 0.02
+    if not r_drop:  # where fp32 itself, which knows 1 - p to 1%, has no more to say
+        assert error(of_states, true_states) < 0.05
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_the_scale_changes_no_value(r_drop: float) -> None:
+    """Whatever comes back through the loss, the scale that its gradients are held with is taken out again."""
+    states, weight, targets = made_up()
+    targets = targets[:18]
+    found = []
+    for scale in (None, torch.tensor(8.0), torch.tensor(0.5)):
+        rows = states[:36] if r_drop else states[:18]
+        with torch.autocast("cpu", torch.float16):
+            sums = cross_entropy_sums(rows, weight, targets, 0.1, r_drop, scale)
+        found.append((sums.smoothed, *torch.autograd.grad(3 * sums.smoothed, (states, weight))))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-2, atol=1e-2)
+
+
+def test_a_vocabulary_that_fp16_cannot_count_overflows_nothing() -> None:
+    """The softmax's denominator of 70,000 words that are all as likely is more than fp16 holds."""
+    states, weight = torch.zeros(2, 2, requires_grad=True), torch.zeros(70_000, 2, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        sums = cross_entropy_sums(states, weight, torch.tensor([3, 5]), 0.0, scale=torch.tensor(2.0))
+    gradients = torch.autograd.grad(2 * sums.smoothed, (states, weight))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_without_gradients_only_the_logits_are_computed(r_drop: float) -> None:
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_, torch.ops.aten.scatter_add_):
+                found.append(str(func.overloadpacket))
+            return func(*args, **(kwargs or {}))
+
+    states, weight, targets = made_up()
+    found: list[str] = []
+    with torch.no_grad(), Products():
+        cross_entropy_sums(states[:36], weight, targets[: 18 if r_drop else 36], 0.1, r_drop)
+    assert found == ["aten.mm"] * (2 if r_drop else 1)
+    with Products():
+        cross_entropy_sums(states[:36], weight, targets[: 18 if r_drop else 36], 0.1, r_drop)
+    assert len(found) > 4
 
 
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:

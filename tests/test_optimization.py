@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from nmt.config import TrainingConfig
+from nmt.training import optimization
 from nmt.training.optimization import learning_rate, make_optimizer, update
 
 DISABLED = torch.amp.GradScaler("cpu", enabled=False)
@@ -29,6 +30,17 @@ def test_schedules_at_hand_computed_points() -> None:
     assert rates("cosine", steps) == pytest.approx([*warmup, 0.0075, 0.005, 0.0])
     assert rates("linear", [550, 1000], min_learning_rate=0.002) == pytest.approx([0.006, 0.002])
     assert rates("inverse_sqrt", [1, 4], warmup_steps=0) == pytest.approx([0.01, 0.005])
+
+
+def test_a_restarted_schedule_is_one_of_the_updates_that_were_added() -> None:
+    steps = [1001, 1050, 1100, 1325, 1550, 2000]
+    start = {"max_steps": 2000, "schedule_start": 1000}
+    warmup = [0.0001, 0.005, 0.01]
+    assert rates("linear", steps, **start) == pytest.approx([*warmup, 0.0075, 0.005, 0.0])
+    quarter = 0.01 * (1 + math.sqrt(0.5)) / 2
+    assert rates("cosine", steps, **start) == pytest.approx([*warmup, quarter, 0.005, 0.0])
+    # As if its updates were counted from 1, to the bit.
+    assert rates("cosine", list(range(1001, 2001)), **start) == rates("cosine", list(range(1, 1001)))
 
 
 def test_inverse_sqrt_is_the_papers_formula() -> None:
@@ -75,6 +87,56 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -
         assert changed == [math.isfinite(gradient)] * 2
     steps = {float(state["step"]) for state in optimizer.state.values()}
     assert steps == {1.0}
+
+
+def with_found_inf(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the path of a device whose fused AdamW honours `found_inf`, or that of one whose does not."""
+    monkeypatch.setattr(optimization, "HONOUR_FOUND_INF", ("cpu",) if on else ())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_skipped_update_leaves_weights_moments_and_steps_as_they_are(
+    fused: bool, scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_found_inf(fused, monkeypatch)
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, TrainingConfig(max_steps=1, weight_decay=0.1))
+    assert bool(optimizer.defaults["fused"]) == fused
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+
+    def everything() -> list[torch.Tensor]:
+        states = [state[key] for state in optimizer.state.values() for key in ("step", "exp_avg", "exp_avg_sq")]
+        return [value.detach().clone() for value in (*model.parameters(), *states)]
+
+    for gradient in (1.0, math.nan, math.inf, -math.inf):
+        before = everything()
+        scaler.scale(torch.zeros(()))  # as every loss is, before its backward pass
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        model.weight.grad[1, 2] = gradient  # type: ignore[index]
+        update(optimizer, scaler, 1.0, rate=0.1)
+        if math.isfinite(gradient):
+            assert {value.item() for value in everything()[2::3]} == {1.0}
+        else:
+            assert len(before) == 8
+            assert all(torch.equal(old, new) for old, new in zip(before, everything(), strict=True))
+
+
+def test_on_mps_nothing_relies_on_found_inf_and_updates_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some releases of torch that are allowed ignore it there (fixed in June 2026)."""
+    assert "mps" not in optimization.HONOUR_FOUND_INF
+    weights = []
+    for fused in (True, False):
+        with_found_inf(fused, monkeypatch)
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = make_optimizer(model, TrainingConfig(max_steps=1, weight_decay=0.1))
+        for _ in range(3):
+            torch.autograd.backward(model(torch.ones(1, 3)).square().sum())
+            update(optimizer, DISABLED, 1.0, rate=0.1)
+        weights.append(model.weight.detach())
+    torch.testing.assert_close(weights[0], weights[1])
 
 
 def test_scaled_gradients_are_unscaled_before_they_are_clipped() -> None:

@@ -24,13 +24,15 @@ import nmt.data.batches
 import nmt.runs
 import nmt.training.feeding
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
+from nmt.config import TrainingConfig
 from nmt.config_file import load_config
-from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
+from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.runs import RunFolder, append, flush_one, rename, run_named, write_bytes
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
-from nmt.training.resuming import step_to_begin_at
+from nmt.training.resuming import as_begun, step_to_begin_at
+from nmt.training.stopping import reached
 from nmt.training.train import train
 from nmt.training.trainer import Trainer
 
@@ -566,4 +568,111 @@ def test_all_that_changed_is_shown_what_may_is_done_and_what_may_not_is_refused_
     trained(copy_task, "run", "training.max_steps=18")
     assert "to go on: the same command with --set training.max_steps=36; to start over: with --fresh" in (
         capsys.readouterr().err
+    )
+
+
+# A schedule that ends -----------------------------------------------------------------------------------------------
+
+DECAYING = ["training.warmup_steps=4", "training.log_every=1"]
+RESTARTED = "training.restart_schedule=true"
+
+
+def rates(run: RunFolder) -> dict[int, float]:
+    lines = map(json.loads, run.metrics_file.read_text().splitlines())
+    return {record["step"]: record["learning_rate"] for record in lines if record["kind"] == "train"}
+
+
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("cosine", marks=pytest.mark.slow)])
+def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_the_bit(
+    copy_task: Path, schedule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [*DECAYING, f"training.schedule={schedule}", "training.validate_every=1000"]
+    begun = trained(copy_task, "begun", *settings)
+    trained(copy_task, "begun", *settings)
+    hint = "--set training.max_steps=24 --set training.restart_schedule=true;"
+    assert f"the same command with {hint}" in capsys.readouterr().err
+    for steps in (24, 9):
+        with pytest.raises(RunError, match=rf"training\.max_steps: 12, not {steps}: .*schedule: {schedule}.*restart_s"):
+            trained(copy_task, "begun", *settings, f"training.max_steps={steps}")
+    shutil.copytree(begun.path, begun.path.with_name("stopped"))
+    stopped = run_named("stopped")
+
+    restart = [*settings, RESTARTED, "training.max_steps=64"]
+    straight = trained(copy_task, "begun", *restart)
+    said = "the learning rate starts again at step 12: a warm-up of 4 updates"
+    assert said in capsys.readouterr().err
+    assert straight.config().training.schedule_start == 12
+    # Of the 52 updates that were added, 4 warm up and 48 decay to 0.
+    for step, rate in {13: 1 / 4, 15: 3 / 4, 16: 1.0, 40: 0.5, 64: 0.0}.items():
+        assert rates(straight)[step] == pytest.approx(5e-3 * rate)
+    assert rates(straight)[12] == 0.0
+
+    # It continues with the same command, with one that says nothing of a restart, and with the run's own file.
+    trained(copy_task, "stopped", *restart, "training.max_epochs=1")
+    assert checkpoint_steps(stopped.checkpoints)[-1] == 21
+    for config in (load_config(copy_task, restart), load_config(stopped.config_file)):
+        assert as_begun(config, stopped, 21).training.schedule_start == 12
+    trained(copy_task, "stopped", *settings, "training.max_steps=64")
+    ends = [tensors(of_one.checkpoints / "64") for of_one in (stopped, straight)]
+    assert ends[0].keys() == ends[1].keys()
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    assert rates(stopped) == rates(straight)
+
+    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 12"):  # the file that the run was begun with
+        trained(copy_task, "stopped", *settings)
+    trained(copy_task, "stopped", *restart)
+    assert "--set training.max_steps=128 --set training.restart_schedule=true;" in capsys.readouterr().err
+    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 80"):
+        trained(copy_task, "stopped", *settings, "training.max_steps=80")
+    again = load_config(copy_task, [*settings, RESTARTED, "training.max_steps=80"])
+    assert step_to_begin_at(again, stopped, "auto", print) == 64
+    assert as_begun(again, stopped, 64).training.schedule_start == 64
+
+
+def test_a_restart_needs_updates_and_its_start_is_nobodys_choice(copy_task: Path) -> None:
+    settings = [*DECAYING, "training.schedule=linear"]
+    with pytest.raises(ConfigError, match=r"training\.schedule_start \(3\).*leave it out"):
+        trained(copy_task, "run", *settings, "training.schedule_start=3")
+    run = trained(copy_task, "run", *settings)
+    before = run.config_file.read_bytes()
+    for steps, added in ((16, 4), (9, 0)):
+        with pytest.raises(RunError, match=rf"the {added} updates from step 12 .*warmup_steps \(4\)"):
+            trained(copy_task, "run", *settings, RESTARTED, f"training.max_steps={steps}")
+    with pytest.raises(RunError, match=r"training\.schedule_start: 0, not 3"):
+        trained(copy_task, "run", *settings, "training.schedule_start=3")
+    assert run.config_file.read_bytes() == before
+    trained(copy_task, "run", *settings, RESTARTED, "training.max_steps=17")
+    assert [rates(run)[step] for step in (16, 17)] == [5e-3, 0.0]
+
+
+def test_a_restart_whose_checkpoint_is_damaged_starts_at_the_one_before_it(copy_task: Path) -> None:
+    settings = [*DECAYING, "training.schedule=linear", "training.max_minutes=1000"]
+    trained(copy_task, "run", *settings)
+    run = run_named("run")
+    text = run.config_file.read_text().replace("max_steps: 12", "max_steps: 24")
+    run.config_file.write_text(text.replace("schedule_start: 0", "schedule_start: 12"))
+    (run.checkpoints / "12" / "state.safetensors").write_bytes(b"")
+    trained(copy_task, "run", *settings, "training.max_steps=24")
+    assert run.config().training.schedule_start == 6
+    assert [rates(run)[step] for step in (7, 10, 24)] == pytest.approx([5e-3 / 4, 5e-3, 0.0])
+
+
+def test_the_hint_of_a_finished_run_names_all_that_ended_it_and_works() -> None:
+    settings = TrainingConfig(max_steps=100, max_epochs=3, schedule="cosine", warmup_steps=10)
+    both = reached(Progress(step=100, epoch=3), settings)
+    assert both is not None
+    assert both.to_go_on == (
+        "--set training.max_steps=200 --set training.restart_schedule=true --set training.max_epochs=6"
+    )
+    # Before max_steps, epochs may be added: the rates do not depend on them.
+    epochs = reached(Progress(step=50, epoch=3), settings)
+    assert epochs is not None
+    assert epochs.to_go_on == "--set training.max_epochs=6"
+    # A run that is further than the limit asked for is taken further than where it is.
+    lowered = reached(
+        Progress(step=100, epoch=4, seconds=600), TrainingConfig(max_steps=40, max_epochs=2, max_minutes=1)
+    )
+    assert lowered is not None
+    assert lowered.to_go_on == (
+        "--set training.max_steps=200 --set training.max_epochs=8 --set training.max_minutes=20"
     )

@@ -89,6 +89,27 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Path, scaled: bool) -> None:
+    """As with fp16: what comes back through the loss is the scale over the tokens of the update."""
+    trainer = new_trainer(load_config(copy_task, ["model.dropout=0"]), "run")
+    trainer.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    given: list[Any] = []
+    objective = trainer.objective
+
+    def seen(batch: Any, scale: Any) -> Any:
+        sums = objective(batch, scale)
+        sums.smoothed.register_hook(lambda gradient: given.append((scale, gradient.item())))
+        return sums
+
+    trainer.synchronised = seen  # type: ignore[assignment]
+    share = share_of([[([4, 5], [6, 7, 8])], [([4], [5])]])
+    trainer._update(share, num_tokens=8)
+    expected = 128.0 if scaled else 0.125
+    assert [gradient for _, gradient in given] == [expected, expected]
+    assert [scale if scale is None else scale.item() for scale, _ in given] == [expected if scaled else None] * 2
+
+
 def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) -> None:
     config = load_config(copy_task, ["model.dropout=0", "training.learning_rate=1e-12", "training.min_learning_rate=0"])
     trainer = new_trainer(config, "run")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 import torch
 
 import nmt.training.trainer
-from nmt.checkpoint import checkpoint_steps
+from nmt.checkpoint import check_checkpoint, checkpoint_steps
 from nmt.config_file import load_config
 from nmt.data.tokenizer import load_tokenizers
 from nmt.errors import DataError, NmtError, TrainingError
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
+from nmt.training.interruption import is_out_of_memory
 from nmt.training.train import train
 from nmt.training.trainer import Trainer
 from tests.conftest import Cli
@@ -104,6 +106,24 @@ def test_so_many_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
         trained(copy_task, "run", *settings)
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_an_interval_whose_updates_were_all_skipped_has_no_loss(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with_infinite_gradients(monkeypatch, {4, 5, 6, 8})
+    run = trained(copy_task, "run")
+    first, skipped, partly, last = records(run, "train")  # every three updates
+    assert [skipped[key] for key in ("loss", "smoothed_loss", "grad_norm")] == [None, None, None]
+    assert (skipped["updates"], skipped["skipped_updates"], skipped["step"]) == (3, 3, 6)
+    assert all(0 < record["loss"] < 2 * math.log(14) for record in (first, partly, last))
+    err = capsys.readouterr().err
+    assert "loss=-, lr=" in err if is_terminal else "\nstep 6  epoch 1  loss -  lr 6" in err
+    assert "0.000" not in err
+    progress = check_checkpoint(run.checkpoints / "12")
+    assert progress.lowest_loss == min(record["loss"] for record in (first, partly, last))
+
+
 def test_skipped_updates_in_a_row_are_counted_across_a_resume(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ["training.max_skipped_updates=5", "training.log_every=20"]
     shares = with_infinite_gradients(monkeypatch, set(range(4, 100)))
@@ -133,6 +153,38 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
     assert json.loads(run.diagnosis_file.read_text())["weights"]["src_embedding.weight"]["largest"] > 10
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB, max allowed: 18.13 GiB). "
+        "Tried to allocate 5.81 GiB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit "
+        "for memory allocations (may cause system failure).",
+        "MPS backend out of memory (MPS allocated: 15.72 GiB, other allocations: 2.41 MiB). Tried to allocate 5.81 GiB "
+        "on shared pool.",
+        "Invalid buffer size: 19.45 GiB",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA failed with error out of memory",
+        "[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate "
+        "4503599627370496 bytes.",
+        "std::bad_alloc",
+    ],
+)
+def test_no_more_memory_is_known_by_what_torch_and_ctranslate2_say(message: str) -> None:
+    """On Apple's GPU, NVIDIA's (two of its libraries, CTranslate2), and a CPU under Windows and in C++."""
+    assert is_out_of_memory(RuntimeError(message))
+
+
+def test_no_more_memory_is_known_on_this_machine_and_other_errors_are_not() -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(2**50)
+    assert is_out_of_memory(error.value)
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("tried to allocate 5 TB"))
+    for other in ("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "could not create a primitive"):
+        assert not is_out_of_memory(RuntimeError(other))
+
+
 def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +195,7 @@ def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
     def full(self: Trainer, *arguments: Any) -> Any:
         if self.progress.step == 4:
 
-            def no_memory(batch: object) -> None:
+            def no_memory(batch: object, scale: object) -> None:
                 raise torch.OutOfMemoryError("tried to allocate 5 TB")
 
             monkeypatch.setattr(self, "synchronised", no_memory)

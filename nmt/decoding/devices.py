@@ -73,7 +73,13 @@ def serve(settings: str) -> None:
             logging.getLogger("nmt").setLevel(logging.INFO)
         search = DecodingConfig.model_validate_json(decoding)
         translator = load(
-            models, device=device, decoding=search, engine=engine, alignments=alignments, precision=precision
+            models,
+            device=device,
+            decoding=search,
+            engine=engine,
+            alignments=alignments,
+            precision=precision,
+            keep_freed_memory=True,
         )
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:

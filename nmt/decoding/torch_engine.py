@@ -15,7 +15,7 @@ from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.device import choose_device, choose_dtype, keep_freed_memory
+from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
 from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
@@ -70,8 +70,8 @@ def load_torch_engine(
     """The run's best model, or the ensemble of several runs', on a device; `ConfigError` as `choose_dtype`."""
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen, "decoding.precision")
-    models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
-    keep_freed_memory()
+    with torch.random.fork_rng(devices=[]):  # weights are drawn before they are read, and others use the generator
+        models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
 
 

@@ -119,7 +119,11 @@ def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) 
     for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
         decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})
         ours, theirs = (
-            evaluate(load(folder.path, device=device, decoding=decoding, engine=engine), test_set, metrics)
+            evaluate(
+                load(folder.path, device=device, decoding=decoding, engine=engine, keep_freed_memory=True),
+                test_set,
+                metrics,
+            )
             for folder, engine in ((run, "torch"), (export, "ctranslate2"))
         )
         same = sum(one == other for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True))

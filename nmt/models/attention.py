@@ -21,13 +21,16 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     """softmax(Q K^T / sqrt(d)), the weights in the paper's equation (1), written out.
 
     (B, H, Q, d), (B, H, S, d), mask broadcastable to (B, H, Q, S) -> (B, H, Q, S).
-    A row of 1s sums to 1; a query that may attend to nothing gets zeros, not NaN.
+    A row of 1s sums to 1; a query that may attend to nothing gets zeros, not NaN. Half precision is made fp32
+    first: a score of 10 is known to 1/32 in bf16. The weights have the type of `query`.
 
     >>> q = k = torch.eye(2)[None, None]          # two positions, orthogonal
     >>> attention_weights(q, k, torch.ones(2, 2, dtype=torch.bool).tril())[0, 0, 0].tolist()
     [1.0, 0.0]
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (B, H, Q, S)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.to(wide) @ key.to(wide).transpose(-2, -1) / math.sqrt(query.shape[-1])  # (B, H, Q, S)
     if mask is not None:
         # A low finite number keeps a fully masked row free of NaN; multiplying by the mask then empties it.
         # The mask as numbers: on a CPU, torch is slow with bool.
@@ -35,7 +38,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
         scores = scores + (1 - may_attend) * (torch.finfo(scores.dtype).min / 2)
     exps = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp()  # torch.softmax is slow with short rows
     weights = exps / exps.sum(dim=-1, keepdim=True)
-    return weights if mask is None else weights * may_attend
+    return (weights if mask is None else weights * may_attend).to(query.dtype)
 
 
 def attention_bias(mask: Tensor, like: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch.autograd.function import once_differentiable
 class Dropout(nn.Module):
     """Zeroes each element with probability p and scales up the others (Srivastava et al. 2014), while training.
 
-    On a CPU p is rounded to a multiple of 2^-16, and the scale is that of the rounded p, so that the expectation
-    is exact. All draws come from torch's default generator: `torch.manual_seed` decides them.
+    On a CPU p is rounded to a multiple of 2^-16 below 1, and the scale is that of the rounded p, so that the
+    expectation is exact. All draws come from torch's default generator: `torch.manual_seed` decides them.
     """
 
     def __init__(self, p: float) -> None:
@@ -41,7 +41,7 @@ class _WordDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        dropped = round(p * 2**16)  # of 2^16 equally likely values
+        dropped = min(round(p * 2**16), 2**16 - 1)  # of 2^16 equally likely values
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         ctx.save_for_backward(bits)

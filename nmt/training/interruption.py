@@ -14,6 +14,16 @@ from nmt.runs import RunFolder
 # The first one of these that came is the reason why a training stops.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
+# What allocators say that have no class of errors of their own.
+_OUT_OF_MEMORY = (
+    "out of memory",  # MPS ("MPS backend out of memory"), the CUDA runtime, CTranslate2
+    "Invalid buffer size",  # MPS, of a tensor larger than any that it can hold
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "can't allocate memory",  # torch on a CPU
+    "not enough memory: you tried to allocate",  # the same under Windows
+    "std::bad_alloc",
+)
+
 
 class Stopped(BaseException):
     """A signal came in a block that it ends."""
@@ -86,5 +96,7 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator gave up, Python's, the GPU's or the CPU's."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    """Whether an allocator gave up, Python's, a GPU's or the CPU's."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return any(text in str(error) for text in _OUT_OF_MEMORY)

@@ -30,22 +30,32 @@ class LossSums(NamedTuple):
 
 
 def cross_entropy_sums(
-    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, r_drop: float = 0.0
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+    scale: Tensor | None = None,
 ) -> LossSums:
     """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
 
     (N, D), (V, D), (N,) int64 -> two sums. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
     the matrix products are made in its type, the softmax in fp32. With `r_drop` > 0, R-Drop's alpha, the states are
     those of two passes, (2N, D), and their divergence is minimised too.
+
+    The gradients are made here, before the backward pass, and in the type of the products. So that fp16 does not lose
+    the small ones, `scale`, (), says what the backward pass will multiply them by: they are held multiplied by it. It
+    changes no value.
     """
     device = states.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         states, weight = states.to(dtype), weight.to(dtype)
+    wanted = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
     with torch.autocast(device, enabled=False):
         if r_drop:
-            return LossSums(*_r_drop(states, weight, targets, label_smoothing, r_drop))
-        return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing))
+            return LossSums(*_r_drop(states, weight, targets, label_smoothing, r_drop, wanted, scale))
+        return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing, wanted, scale))
 
 
 def chunk_rows(vocab_size: int, device: torch.device) -> int:
@@ -71,14 +81,20 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
 
     So nothing is done to the (C, V) logits but max, exp, sum and one scattered subtraction, in place: dividing
-    by s is left to the much smaller dh and h, and what is uniform over V to row sums.
+    by s is left to the much smaller dh and h, and what is uniform over V to row sums. With a scale, for fp16, whose
+    range holds neither every s nor h / s, they are divided and scaled before they become fp16.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        wanted: bool,
+        scale: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        wanted = states.requires_grad or weight.requires_grad
         share = 1.0 - label_smoothing  # of the target itself
         uniform = label_smoothing / len(weight)  # of every word
         chunk = chunk_rows(len(weight), states.device)
@@ -95,7 +111,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             exps = logits.sub_(highest).exp_()  # (C, V)
             total = exps.sum(1, keepdim=True)  # (C, 1)
             sum_lse += (highest + total.log()).sum()
-            if wanted:
+            if wanted and scale is not None:
+                d_logits = exps.div_(total).scatter_add_(1, ids, torch.full_like(total, -share)).mul_(scale)
+                _add_products(d_logits.to(weight.dtype), weight, rows, d_states[start : start + chunk], d_weight)
+            elif wanted:
                 exps.scatter_add_(1, ids, -share * total)
                 torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
                 scaled = (rows / total).to(rows.dtype)  # (C, D)
@@ -105,9 +124,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                     d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
-            d_states -= uniform * row_sum
-            d_weight -= uniform * state_sum
-            ctx.save_for_backward(d_states, d_weight.to(weight.dtype))
+            d_states -= _scaled(uniform, scale) * row_sum
+            d_weight -= _scaled(uniform, scale) * state_sum
+            _keep(ctx, d_states, d_weight.to(weight.dtype), scale)
         cross_entropy = sum_lse - sum_target
         smoothed = sum_lse - share * sum_target - uniform * (row_sum @ state_sum)
         ctx.mark_non_differentiable(cross_entropy)
@@ -115,12 +134,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        d_states, d_weight = ctx.saved_tensors
-        return d_states * d_smoothed, d_weight * d_smoothed, None, None
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        return *_kept(ctx, d_smoothed), None, None, None, None
 
 
-_smoothed_cross_entropy: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
+_smoothed_cross_entropy: Callable[..., tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
 
 
 class _RDrop(torch.autograd.Function):
@@ -138,9 +156,15 @@ class _RDrop(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, alpha: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        alpha: float,
+        wanted: bool,
+        scale: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        wanted = states.requires_grad or weight.requires_grad
         share = 1.0 - label_smoothing
         uniform = label_smoothing / len(weight)
         first, second = states.chunk(2)  # (N, D) each
@@ -170,14 +194,14 @@ class _RDrop(torch.autograd.Function):
                 d_y = torch.add(constant - a * (kl_qp + lse_q - lse_p), d, alpha=-a, out=d).mul_(q).sub_(p, alpha=a)
                 for d_logits, rows, d_rows in ((d_z, first, d_first), (d_y, second, d_second)):
                     d_logits.scatter_add_(1, ids, torch.full_like(ids, -share / 2, dtype=d_logits.dtype))
-                    d_logits = d_logits.to(weight.dtype)
-                    torch.mm(d_logits, weight, out=d_rows[chunk])
-                    d_weight += torch.mm(d_logits.t(), rows[chunk])
+                    if scale is not None:
+                        d_logits.mul_(scale)
+                    _add_products(d_logits.to(weight.dtype), weight, rows[chunk], d_rows[chunk], d_weight)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
-            d_states -= (uniform / 2) * row_sum
-            d_weight -= (uniform / 2) * state_sum
-            ctx.save_for_backward(d_states, d_weight.to(weight.dtype))
+            d_states -= _scaled(uniform / 2, scale) * row_sum
+            d_weight -= _scaled(uniform / 2, scale) * state_sum
+            _keep(ctx, d_states, d_weight.to(weight.dtype), scale)
         cross_entropy = (sum_lse - sum_target) / 2
         smoothed = (sum_lse - share * sum_target - uniform * (row_sum @ state_sum)) / 2 + alpha / 4 * sum_kl
         ctx.mark_non_differentiable(cross_entropy)
@@ -185,9 +209,8 @@ class _RDrop(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        d_states, d_weight = ctx.saved_tensors
-        return d_states * d_smoothed, d_weight * d_smoothed, None, None, None
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+        return *_kept(ctx, d_smoothed), None, None, None, None, None
 
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,7 +221,30 @@ def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
     return exps.div_(total), highest + total.log()
 
 
-_r_drop: Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]] = _RDrop.apply
+_r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
+
+
+def _add_products(d_logits: Tensor, weight: Tensor, rows: Tensor, d_rows: Tensor, d_weight: Tensor) -> None:
+    """What (C, V) gradients of logits are to the states, into (C, D) `d_rows`, and to the weights, added in fp32."""
+    torch.mm(d_logits, weight, out=d_rows)
+    d_weight += torch.mm(d_logits.t(), rows)
+
+
+def _scaled(factor: float, scale: Tensor | None) -> Tensor | float:
+    return factor if scale is None else factor * scale
+
+
+def _keep(ctx: Any, d_states: Tensor, d_weight: Tensor, scale: Tensor | None) -> None:
+    """For the backward pass: gradients that `scale` has multiplied already."""
+    ctx.save_for_backward(d_states, d_weight)
+    ctx.scale = scale
+
+
+def _kept(ctx: Any, d_smoothed: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients, multiplied by what comes back through the loss."""
+    d_states, d_weight = ctx.saved_tensors
+    factor = d_smoothed if ctx.scale is None else d_smoothed / ctx.scale
+    return d_states * factor, d_weight * factor
 
 
 class Objective(nn.Module):
@@ -215,8 +261,11 @@ class Objective(nn.Module):
         """Compile the model, not the loss, whose matrix products are all; once for batches of any shape."""
         self.states = torch.compile(self.model.states, dynamic=True, backend=backend)
 
-    def forward(self, batch: Batch) -> LossSums:
-        """The sums over a batch that is on the model's device; R-Drop's while the model is being trained."""
+    def forward(self, batch: Batch, scale: Tensor | None = None) -> LossSums:
+        """The sums over a batch that is on the model's device; R-Drop's while the model is being trained.
+
+        `scale` as in `cross_entropy_sums`.
+        """
         passes = 2 if self.r_drop and self.model.training else 1
         src_ids, src_mask, tgt_in = (side.repeat(passes, 1) for side in (batch.src_ids, batch.src_mask, batch.tgt_in))
         states = self.states(src_ids, src_mask, tgt_in)  # (passes * B, T, D)
@@ -227,4 +276,5 @@ class Objective(nn.Module):
             batch.tgt_out.flatten()[batch.tgt_positions],
             self.label_smoothing,
             self.r_drop if passes == 2 else 0.0,
+            scale,
         )

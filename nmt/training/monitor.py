@@ -62,7 +62,7 @@ class Monitor:
         """The means of the updates since the last interval."""
         self._append({"kind": "train", **record})
         shown = {
-            "loss": f"{record['loss']:.3f}",
+            "loss": "-" if record["loss"] is None else f"{record['loss']:.3f}",
             "lr": f"{record['learning_rate']:.2e}",
             "tokens/s": f"{record['tgt_tokens_per_second']:,.0f}",
         }
@@ -111,13 +111,13 @@ class Monitor:
 
 @dataclasses.dataclass(frozen=True)
 class IntervalMeans:
-    """What the updates of an interval had in common."""
+    """What the updates of an interval had in common; the first three are None if all of them were skipped."""
 
-    loss: float
+    loss: float | None
     """Cross-entropy a token, without smoothing, in nats."""
-    smoothed_loss: float
+    smoothed_loss: float | None
     """What was minimised."""
-    grad_norm: float
+    grad_norm: float | None
     """Before clipping."""
     skipped: int
     """Updates whose gradient was not finite; they count in none of the means."""
@@ -184,11 +184,11 @@ class Interval:
         """Means since the last reading: waits for the device, once, and for the other processes."""
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])
-        made = max(1, self.updates - int(skipped))
+        made = self.updates - int(skipped)
         means = IntervalMeans(
-            loss=cross_entropy / max(1.0, tokens),
-            smoothed_loss=smoothed / max(1.0, tokens),
-            grad_norm=norm / made,
+            loss=cross_entropy / tokens if made else None,
+            smoothed_loss=smoothed / tokens if made else None,
+            grad_norm=norm / made if made else None,
             skipped=int(skipped),
             updates=self.updates,
             tokens=self._tokens,

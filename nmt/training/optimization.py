@@ -7,6 +7,10 @@ from torch import Tensor, nn
 
 from nmt.config import TrainingConfig
 
+# Devices whose fused AdamW leaves everything as it is where `found_inf` says so. On MPS the releases of torch before
+# the summer of 2026 apply the update all the same; other devices have not been tried.
+HONOUR_FOUND_INF = ("cpu", "cuda")
+
 
 class AdamW(torch.optim.AdamW):
     """torch's, with the flag by which its GradScaler tells a fused optimizer to skip an update, made plain."""
@@ -22,7 +26,9 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=1e-9, fused=True)
+    fused = all(parameter.device.type in HONOUR_FOUND_INF for parameter in parameters)
+    # None, not False: torch then takes its `foreach` form where the device has one.
+    return AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=1e-9, fused=fused or None)
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
@@ -30,9 +36,11 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
     It rises in a line to `learning_rate` at `warmup_steps`, and from there
     `inverse_sqrt`: falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
-    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`.
+    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`. All of it
+    begins after `schedule_start`, which is 0 unless the schedule was restarted.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
+    step -= config.schedule_start
     if step < warmup:
         return peak * step / warmup
     if config.schedule == "constant":
@@ -40,7 +48,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     if config.schedule == "inverse_sqrt":
         return peak * math.sqrt(max(1, warmup) / step)
     assert config.max_steps is not None, "checked by TrainingConfig"
-    done = min(1.0, (step - warmup) / (config.max_steps - warmup))
+    done = min(1.0, (step - warmup) / (config.max_steps - config.schedule_start - warmup))
     left = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
     return config.min_learning_rate + (peak - config.min_learning_rate) * left
 
@@ -49,7 +57,8 @@ def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | No
     """Clip the gradients and change the parameters; returns the global norm before clipping, ().
 
     fp16 gradients are unscaled first, so that it is their true norm that is clipped. An update whose
-    norm is not finite changes nothing. That is decided on the device: nothing here waits for it.
+    norm is not finite changes nothing. A fused optimizer decides that on the device, and nothing here waits for it;
+    otherwise the host reads the norm and decides.
     """
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -60,8 +69,10 @@ def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | No
     if scaler.is_enabled():
         scaler.step(optimizer)
         scaler.update()
-    else:
+    elif optimizer.defaults["fused"]:
         optimizer.found_inf = (~norm.isfinite()).float()
+        optimizer.step()
+    elif norm.isfinite():
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm

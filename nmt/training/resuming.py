@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps
-from nmt.config import Config
+from nmt.config import Config, TrainingConfig
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
 from nmt.processes import cores_to_use
@@ -21,7 +21,7 @@ FREE_TO_CHANGE = {
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
         "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
-        "batch_parts",
+        "batch_parts", "restart_schedule",
     },
     "decoding": {"*"},
     "evaluation": {"metrics", "validation_beam_size"},  # of two tokenizers, no BLEU is the better one
@@ -49,10 +49,20 @@ def step_to_begin_at(
                 f"{run.path}: holds a model and no training to go on with, and a new one would replace the model; "
                 f"{beside_or_afresh(run)}"
             )
+        if start := config.training.schedule_start:
+            raise ConfigError(
+                f"training.schedule_start ({start}): nmt writes it for a run whose schedule was restarted, and a new "
+                f"run has none; leave it out"
+            )
         run.remove_leftovers()
         return 0
-    changed = check_same(run.config(), in_numbers(batches_as_begun(config, run), num_processes), run)
+    old = run.config()
+    changed = check_same(old, in_numbers(as_begun(config, run), num_processes), run)
+    if old.training.ends_at_max_steps and not config.training.restart_schedule:
+        _check_max_steps(old.training, config.training, run)
     progress = _newest_whole(run, steps, say)
+    if _is_restarted(old.training, config.training):
+        changed.append(_restart(config.training, progress.step, run))
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
@@ -86,14 +96,50 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
     raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
 
 
-def batches_as_begun(config: Config, run: RunFolder) -> Config:
-    """`config` with what `training.batch_tokens` and `batch_parts` were found to be when the run was begun."""
-    settings, of_run = config.training, run.config().training
+def as_begun(config: Config, run: RunFolder, step: int | None = None) -> Config:
+    """`config` with what the run's own config.yaml has recorded.
+
+    That is what `training.batch_tokens` and `batch_parts` were found to be when the run was begun, and where its
+    schedule was restarted: at `step`, from which it is resumed, if `config` restarts it, and never later than that.
+    """
+    old, settings = run.config().training, config.training
+    start = settings.schedule_start or old.schedule_start
+    if step is not None:
+        start = step if _is_restarted(old, settings) else min(start, step)
     if settings.batch_tokens == "auto":
-        settings = found_before(settings, of_run)
+        settings = found_before(settings, old)
     if settings.batch_parts == "auto":
-        settings = settings.model_copy(update={"batch_parts": of_run.batch_parts})
-    return config.model_copy(update={"training": settings})
+        settings = settings.model_copy(update={"batch_parts": old.batch_parts})
+    return config.model_copy(update={"training": settings.model_copy(update={"schedule_start": start})})
+
+
+def _is_restarted(old: TrainingConfig, new: TrainingConfig) -> bool:
+    """Whether a run of `old` starts its schedule again when it is resumed with `new`."""
+    return new.restart_schedule and new.max_steps != old.max_steps
+
+
+def _check_max_steps(old: TrainingConfig, new: TrainingConfig, run: RunFolder) -> None:
+    if old.max_steps != new.max_steps:
+        raise RunError(
+            f"{run.path}: training.max_steps: {old.max_steps}, not {new.max_steps}: under training.schedule: "
+            f"{old.schedule} the learning rate of every update so far depends on it; set it back, or add --set "
+            f"training.restart_schedule=true: warm-up and decay then run again, from here to training.max_steps"
+        )
+
+
+def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
+    """What a schedule that is restarted at `step` does; `RunError` if it has no time to."""
+    assert settings.max_steps is not None, "checked by TrainingConfig"
+    added = max(0, settings.max_steps - step)
+    if added <= settings.warmup_steps:
+        raise RunError(
+            f"{run.path}: training.restart_schedule: the {added:,} updates from step {step:,} to training.max_steps "
+            f"({settings.max_steps}) must be more than training.warmup_steps ({settings.warmup_steps}); raise max_steps"
+        )
+    return (
+        f"the learning rate starts again at step {step:,}: a warm-up of {settings.warmup_steps:,} updates, then "
+        f"{settings.schedule} to step {settings.max_steps:,}"
+    )
 
 
 def in_numbers(config: Config, num_processes: int) -> Config:

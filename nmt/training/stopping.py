@@ -1,6 +1,7 @@
 """When a training ends, and how long that is."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from nmt.checkpoint import Progress
 from nmt.config import TrainingConfig
@@ -12,22 +13,30 @@ class Limit:
 
     reason: str
     to_go_on: str
-    """The option by which it goes on."""
+    """The options by which it is taken further."""
 
 
 def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
-    """The limit that a training has come to, if there is one."""
+    """The limit that a training has come to, if there is one; the options raise all that it has come to."""
+    found = list(_all_reached(progress, settings))
+    return Limit(found[0].reason, " ".join(limit.to_go_on for limit in found)) if found else None
+
+
+def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:
     steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
     if steps is not None and progress.step >= steps:
-        return Limit(f"training.max_steps, {steps:,}, is reached", f"--set training.max_steps={2 * steps}")
+        restart = " --set training.restart_schedule=true" if settings.ends_at_max_steps else ""
+        more = f"--set training.max_steps={2 * max(steps, progress.step)}{restart}"
+        yield Limit(f"training.max_steps, {steps:,}, is reached", more)
     if epochs is not None and progress.epoch >= epochs:
-        return Limit(f"training.max_epochs, {epochs:,}, is reached", f"--set training.max_epochs={2 * epochs}")
+        more = f"--set training.max_epochs={2 * max(epochs, progress.epoch)}"
+        yield Limit(f"training.max_epochs, {epochs:,}, is reached", more)
     if minutes is not None and progress.seconds >= 60 * minutes:
-        return Limit(f"training.max_minutes, {minutes:g}, is reached", f"--set training.max_minutes={2 * minutes:g}")
+        more = f"--set training.max_minutes={2 * max(minutes, progress.seconds / 60):g}"
+        yield Limit(f"training.max_minutes, {minutes:g}, is reached", more)
     if patience is not None and progress.validations_since_best >= patience:
         reason = f"training.patience: {patience} validations without a better {settings.best_metric}"
-        return Limit(reason, "--set training.patience=null")
-    return None
+        yield Limit(reason, "--set training.patience=null")
 
 
 def stop_reason(progress: Progress, settings: TrainingConfig) -> str:

@@ -20,7 +20,7 @@ from nmt.training.interruption import plain_messages
 from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import Problems, check_disk, prepare
-from nmt.training.resuming import batches_as_begun, in_numbers, step_to_begin_at
+from nmt.training.resuming import as_begun, in_numbers, step_to_begin_at
 from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
@@ -59,7 +59,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
     """How many processes share the updates of this training on this machine; `ConfigError` if they cannot."""
     if not fresh and checkpoint_steps(run.checkpoints):
-        config = batches_as_begun(config, run)
+        config = as_begun(config, run)
     count = choose_processes(config.training)
     shared(config.training, count)
     return count
@@ -67,7 +67,7 @@ def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
 
 def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
     keep_freed_memory()
-    config = in_numbers(batches_as_begun(config, run) if step else config, ranks.size)
+    config = in_numbers(as_begun(config, run, step) if step else config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     with ranks.main_first():

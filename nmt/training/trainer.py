@@ -10,6 +10,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
 from nmt.config import Config
@@ -175,13 +176,15 @@ class Trainer:
         settings, ranks, device = self.config.training, self.ranks, self.prepared.device
         # The gradients of the processes are averaged, and their sum is wanted.
         weight = 0.0 if share.is_extra else ranks.size / num_tokens
+        # What the loss's own gradients are held with: near what `_passes` multiplies them by, and never 0.
+        scale = self.scaler.scale(torch.ones((), device=device)) / num_tokens if self.scaler.is_enabled() else None
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
         for number, batch in enumerate(share.batches):
             torch.manual_seed(_dropout_seed(settings.seed, self.progress.step, ranks.rank + number * ranks.size))
             is_last = number == len(share.batches) - 1
             with contextlib.nullcontext() if is_last else ranks.unsynchronised(self.synchronised):
-                sums = self._passes(batch, weight, share.pairs[number])
+                sums = self._passes(batch, weight, scale, share.pairs[number])
             if not share.is_extra:
                 smoothed += sums.smoothed.detach()
                 cross_entropy += sums.cross_entropy
@@ -194,12 +197,12 @@ class Trainer:
         self.interval.add(smoothed, cross_entropy, norm, num_tokens)
         self.watch.add(self.progress.step, share.of_all, norm)
 
-    def _passes(self, batch: Batch, weight: float, pairs: NDArray[np.integer]) -> LossSums:
+    def _passes(self, batch: Batch, weight: float, scale: Tensor | None, pairs: NDArray[np.integer]) -> LossSums:
         """A micro-batch forward and backward; its losses."""
         device, dtype = self.prepared.device, self.prepared.dtype
         try:
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-                sums: LossSums = self.synchronised(batch.to(device))
+                sums: LossSums = self.synchronised(batch.to(device), scale)
             torch.autograd.backward(self.scaler.scale(sums.smoothed * weight))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
