@@ -7,7 +7,6 @@ the tests have each call of each of them fail.
 """
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -17,13 +16,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from nmt.config import Config
 from nmt.config_file import load_config
 from nmt.errors import ConfigError, RunError
+from nmt.locks import locked
 
 RUNS = Path("runs")
+# What is half written is in a folder beside its place that is called `.NAME.` + eight characters + this.
+_TEMPORARY = ".nmt-part"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -54,26 +56,43 @@ def rename(path: Path, to: Path) -> None:
 
 
 @contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Give an empty folder beside `path` for the length of the block; of a kill's, `remove_leftovers` gets rid."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
+    try:
+        yield holder
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well.
 
-    Replacing a folder takes two renames; a kill between them leaves the old one beside, as `.NAME.*/old`, from where
-    `remove_leftovers` fetches it. Nothing replaces a checkpoint: each has a name of its own.
+    Replacing a folder takes two renames; a kill between them leaves the old one in the folder `beside`, as `old`, from
+    where `remove_leftovers` fetches it. Nothing replaces a checkpoint: each has a name of its own.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary, old = holder / path.name, holder / "old"
-    try:
-        yield temporary
-        flush(temporary)
-        if temporary.is_dir() and path.exists():  # a folder cannot be renamed onto another
-            rename(path, old)
-        rename(temporary, path)
-        flush_one(path.parent)
-    finally:
-        if old.exists() and not path.exists():
-            rename(old, path)
-        shutil.rmtree(holder, ignore_errors=True)
+    with beside(path) as holder:
+        temporary, old = holder / path.name, holder / "old"
+        try:
+            yield temporary
+            flush(temporary)
+            if temporary.is_dir() and path.exists():  # a folder cannot be renamed onto another
+                rename(path, old)
+            rename(temporary, path)
+            flush_one(path.parent)
+        finally:
+            if old.exists() and not path.exists():
+                rename(old, path)
+
+
+def _leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The folders `beside` what was being written in `folder` when a process was killed, and the names of that."""
+    for path in folder.glob(f".*{_TEMPORARY}"):
+        match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
+        if match and path.is_dir() and not path.is_symlink():
+            yield path, match[1]
 
 
 @contextlib.contextmanager
@@ -82,21 +101,16 @@ def building(folder: Path) -> Iterator[Path | None]:
 
     Gives None where it is there by then. What one that was killed left of it is cleared away.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock_file = folder.with_name(f"{folder.name}.lock")
-    with lock_file.open("w", encoding="utf-8") as file:
-        _lock(file, wait=True)
-        try:
-            if folder.is_dir():
-                yield None
-                return
-            for leftover in folder.parent.glob(f".{folder.name}.*"):
+    with locked(folder, wait=True):
+        if folder.is_dir():
+            yield None
+            return
+        for leftover, name in _leftovers(folder.parent):
+            if name == folder.name:
                 shutil.rmtree(leftover, ignore_errors=True)
-            with replacing(folder) as temporary:
-                temporary.mkdir()
-                yield temporary
-        finally:
-            lock_file.unlink(missing_ok=True)
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            yield temporary
 
 
 def write_text(path: Path, text: str) -> None:
@@ -140,7 +154,7 @@ class RunFolder:
         self.exports = path / "export"
         self.export_file = path / "export.json"
         self.diagnosis_file = path / "diagnosis.json"
-        self.lock_file = path / "training.lock"
+        self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
         """Whether a training has begun here."""
@@ -165,36 +179,48 @@ class RunFolder:
         write_text(self.path.parent / "latest", self.name + "\n")
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[str]:
-        """Keep other processes from training here for the length of the block.
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here for the length of the block; `RunError` if another one does now."""
+        with locked(self.path, wait=False) as is_ours:
+            if not is_ours:
+                who = self._who_trains() or "by another process"
+                raise RunError(f"{self.path}: is being trained ({who}); wait for that, or take another --name")
+            yield
 
-        Gives who else began such a block and vanished in it, killed or with the whole machine; '' if nobody did.
-        Raises `RunError` if another process is in one now.
+    @contextlib.contextmanager
+    def signed(self) -> Iterator[str]:
+        """Leave word in the folder of who trains here, for the length of the block; only under the lock.
+
+        Gives who else began such a block and vanished in it, killed or with the whole machine; '' if nobody did. The
+        folder is made if need be, and removed if nothing comes of it.
         """
+        vanished = self._who_trains()
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.lock_file.open("a+", encoding="utf-8") as file:
-            file.seek(0)
-            before = file.read().strip()
-            if not _lock(file):
-                raise RunError(f"{self.path}: is being trained ({before}); wait for that, or take another --name")
-            file.truncate(0)
+        try:
             began = time.strftime("%Y-%m-%d %H:%M:%S")
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, begun {began}\n")
-            file.flush()
-            try:
-                yield before
-            finally:
-                self.lock_file.unlink(missing_ok=True)
-                with contextlib.suppress(OSError):
-                    self.path.rmdir()  # if nothing came of it
-                    self.path.parent.rmdir()
+            who = f"process {os.getpid()} on {socket.gethostname()}, begun {began}\n"
+            write_bytes(self.training_file, who.encode())
+            yield vanished
+        finally:
+            self.training_file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
+    def _who_trains(self) -> str:
+        """What the last `signed` block wrote that has not ended, or ''."""
+        try:
+            return self.training_file.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return ""
 
     def remove_leftovers(self) -> None:
-        """Clear away what a kill left half written, and fetch back what it left aside; only under the lock."""
+        """Clear away what a kill left half written, and fetch back what it left aside; only under the lock.
+
+        Whatever else there is stays, hidden or not: the folder is the user's.
+        """
         for folder in (self.path, self.checkpoints):
-            for leftover in folder.glob(".*"):
-                name = leftover.name[1:].rpartition(".")[0]
-                if (leftover / "old").exists() and name and not (folder / name).exists():
+            for leftover, name in list(_leftovers(folder)):
+                if (leftover / "old").exists() and not (folder / name).exists():
                     rename(leftover / "old", folder / name)
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -205,22 +231,6 @@ class RunFolder:
             number += 1
         rename(self.path, target)
         return target
-
-
-def _lock(file: IO[str], wait: bool = False) -> bool:
-    """Lock an open file for this process, which is for as long as it lives; False if another one has it, or `wait`.
-
-    POSIX's locks are not those of processes that are forked off, and go with the process however it ends.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
-        return error.errno not in (errno.EACCES, errno.EAGAIN)  # some network file systems know no locks
-    return True
 
 
 def run_named(name: str) -> RunFolder:
@@ -272,12 +282,13 @@ def _refuse_links(run: RunFolder) -> None:
     The folder itself may be reached through a link.
     """
     inside = Path(os.path.realpath(run.path))
-    for path in run.path.rglob("*"):
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
-            raise RunError(
-                f"{path}: a link that leads out of the run; put in its place what it leads to, or move the whole run "
-                f"and link its folder"
-            )
+    for folder, folders, files in os.walk(run.path):  # unlike rglob, it bears folders that vanish: somebody may train
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
+                raise RunError(
+                    f"{path}: a link that leads out of the run; put in its place what it leads to, or move the whole "
+                    f"run and link its folder"
+                )
 
 
 def open_runs(models: Sequence[str | Path] | None) -> list[RunFolder]:

@@ -138,7 +138,8 @@ def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
     run = trained(copy_task, "run", "training.max_steps=6")
     program = (
         "import sys, time\nfrom nmt.runs import run_named\n"
-        "with run_named('run').locked():\n    print('locked', flush=True)\n    time.sleep(60)\n"
+        "run = run_named('run')\nwith run.locked(), run.signed():\n"
+        "    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -154,7 +155,7 @@ def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
     assert f"before this one (process {other.pid} on " in capsys.readouterr().err
     trained(copy_task, "run", "training.max_steps=18")
     assert "before this one" not in capsys.readouterr().err
-    assert not run.lock_file.exists()
+    assert not run.training_file.exists()
 
 
 def test_a_training_that_is_refused_leaves_no_folder(copy_task: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated
 ) -> None:
     settings = ["training.validate_every=100", "training.log_every=5"]
     straight = trained(copy_task, "straight", *settings)
-    original, handler = Trainer._update, signal.getsignal(number)
+    original, handler = Trainer._update, signal.signal(number, signal.SIG_DFL)  # not as nohup left it
 
     def last(self: Trainer, *arguments: Any) -> None:
         original(self, *arguments)
@@ -183,7 +184,7 @@ def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated
     assert error.value.exit_code == 128 + number
     assert not run_named("run").model_file.exists()
     assert_same_run(trained(copy_task, "run", *settings), straight)
-    assert signal.getsignal(number) == handler
+    assert signal.signal(number, handler) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize("step", [6, 12])
@@ -301,7 +302,7 @@ def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, mo
 
 def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "key"
-    (tmp_path / "cache" / ".key.a1b2").mkdir(parents=True)  # of one that was killed
+    (tmp_path / "cache" / ".key.a1b2c3d4.nmt-part").mkdir(parents=True)  # of one that was killed
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom nmt.runs import building\n"
         "with building(Path(sys.argv[1])) as temporary:\n"
@@ -312,7 +313,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
     arguments = [sys.executable, "-c", program, str(folder)]
     both = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert sorted(process.communicate(timeout=60)[0] for process in both) == ["made\n", "waited\n"]
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["key"]
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [".key.lock", "key"]
     assert [path.name for path in folder.iterdir()] == ["whole"]
 
 
@@ -424,7 +425,7 @@ def test_a_folder_that_may_not_be_written(copy_task: Path, folder: str) -> None:
     finally:
         Path(folder).chmod(0o755)
     assert code == 3, stderr
-    assert f"nmt: {folder}" in stderr
+    assert ("runs/.new.lock: cannot be written" if folder == "runs" else f"nmt: {folder}") in stderr
     assert "cannot be written: Permission denied" in stderr
     assert "Traceback" not in stderr
     assert {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()} == before
@@ -535,10 +536,28 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
 
 def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_again(copy_task: Path) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
-    (run.path / ".tokenizer.x1y2z3").mkdir()
-    rename(run.tokenizer, run.path / ".tokenizer.x1y2z3" / "old")
+    holder = run.path / ".tokenizer.x1y2z3_0.nmt-part"
+    holder.mkdir()
+    rename(run.tokenizer, holder / "old")
     assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
     assert not list(run.path.glob(".*"))
+
+
+def test_what_is_not_of_this_program_stays_in_a_run(copy_task: Path) -> None:
+    run = trained(copy_task, "run", "training.max_steps=6")
+    theirs = [".git/HEAD", ".cache/old", ".tokenizer.bak/old", ".nmt-part", ".x.nmt-part/a", "checkpoints/.sync/index",
+              "checkpoints/trial/notes", ".gone.12345678/old/a", "checkpoints/.6.ABCDEFGH.nmt-part/old"]  # fmt: skip
+    for name in theirs:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text(name)
+    ours = [run.path / ".tokenizer.x1y2z3_0.nmt-part", run.checkpoints / ".12.abcdefgh.nmt-part"]
+    for folder in ours:
+        (folder / "half").mkdir(parents=True)
+    (run.path / ".linked.abcdefgh.nmt-part").symlink_to(".git")
+    trained(copy_task, "run")
+    assert [(run.path / name).read_text() for name in theirs] == theirs
+    assert (run.path / ".linked.abcdefgh.nmt-part" / "HEAD").is_file()
+    assert not any(folder.exists() for folder in ours)
 
 
 # What changed ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import shutil
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from nmt.device import keep_freed_memory
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate
-from nmt.runs import RunFolder, write_text
+from nmt.runs import RunFolder, beside, write_text
 from nmt.training.interruption import plain_messages
 from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.monitor import Monitor
@@ -39,21 +38,21 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
         )
     in_numbers(config, ranks.size)  # raises while there is no run yet
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
-    with plain_messages(run):
-        if mode == "fresh" and ranks.is_main and run.path.exists():
-            with run.locked():
-                pass  # nobody trains there now
-            if run.path.exists():
+    with plain_messages(run), contextlib.ExitStack() as stack:
+        vanished = ""
+        if ranks.is_main:
+            stack.enter_context(run.locked())
+            if mode == "fresh" and run.path.exists():
                 monitor.say(f"{run.path}: set aside as {run.set_aside()}")
-        with run.locked() if ranks.is_main else contextlib.nullcontext("") as vanished:
-            if vanished:
-                monitor.say(
-                    f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
-                    f"memory ran out, or the machine went down"
-                )
-            step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say, ranks.size))
-            if step is not None:
-                _train_from(step, config, run, monitor, ranks, dry_run)
+            vanished = stack.enter_context(run.signed())
+        if vanished:
+            monitor.say(
+                f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
+                f"memory ran out, or the machine went down"
+            )
+        step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say, ranks.size))
+        if step is not None:
+            _train_from(step, config, run, monitor, ranks, dry_run)
 
 
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
@@ -119,15 +118,12 @@ def _try_validation(trainer: Trainer) -> None:
 
 def _try_checkpoint(trainer: Trainer) -> None:
     """Save one and read it back."""
-    folder = trainer.folder.checkpoints / "trial"
     parts = (trainer.model, trainer.optimizer, trainer.scaler)
-    save_checkpoint(folder, *parts, trainer.progress, trainer.averaging.state)
-    try:
-        load_checkpoint(folder, *parts, trainer.averaging.state)
-    finally:
-        shutil.rmtree(folder)
-        with contextlib.suppress(OSError):
-            trainer.folder.checkpoints.rmdir()  # if it is the first
+    with beside(trainer.folder.checkpoints / "trial") as holder:
+        save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
+        load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
+    with contextlib.suppress(OSError):
+        trainer.folder.checkpoints.rmdir()  # if it is the first
 
 
 def _settle_memory(trainer: Trainer) -> None:

@@ -1,0 +1,157 @@
+"""One process at a time: never two owners, however many come and go, and none left behind by one that is gone."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import RunError
+from nmt.locks import locked
+from nmt.runs import RUNS, RunFolder, run_named
+
+# Each child takes and releases a lock for a while; `owner` is made by one that has it, and cannot be made twice.
+MANY = """
+import os, sys, time
+from pathlib import Path
+from nmt.errors import RunError
+from nmt.runs import building, run_named
+
+def own():
+    os.close(os.open("owner", os.O_CREAT | os.O_EXCL))
+    time.sleep(0.0005)
+    os.unlink("owner")
+
+def train():
+    try:
+        with run_named("run").locked():
+            own()
+            return True
+    except RunError:
+        return False
+
+def build():
+    try:
+        with building(Path("cache/key")) as temporary:
+            own()
+            raise InterruptedError
+    except InterruptedError:
+        return True
+
+take = {"train": train, "build": build}[sys.argv[1]]
+children = []
+for _ in range(6):
+    child = os.fork()
+    if not child:
+        until, owned = time.monotonic() + 0.7, 0
+        while time.monotonic() < until:
+            owned += take()
+        os._exit(0 if owned else 9)
+    children.append(child)
+print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+# Holds a lock, and has a child without a program of its own, as a process that prepares batches may be.
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from nmt.locks import locked
+
+with locked(Path("kept"), wait=False) as is_ours:
+    assert is_ours
+    if not os.fork():
+        time.sleep(30)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(30)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["train", "build"])
+def test_of_many_processes_that_come_and_go_one_at_a_time_is_the_owner(kind: str) -> None:
+    done = subprocess.run([sys.executable, "-c", MANY, kind], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0 0 0 0 0 0\n", "")
+
+
+def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as holder:  # fmt: skip
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with locked(Path("kept"), wait=False) as is_ours:
+            assert not is_ours
+        holder.kill()
+        holder.wait()
+        os.killpg(holder.pid, 0)  # the child is there
+        try:
+            with locked(Path("kept"), wait=False) as is_ours:
+                assert is_ours
+        finally:
+            os.killpg(holder.pid, 9)
+    assert not Path("kept").exists()
+
+
+def test_who_waits_gets_it_when_it_is_free() -> None:
+    program = "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n" \
+              "with locked(Path('kept'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.3)\n"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        began = time.monotonic()
+        with locked(Path("kept"), wait=True) as is_ours:
+            assert is_ours
+            assert 0.1 < time.monotonic() - began < 20
+
+
+def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:
+    run_named("run").path.mkdir(parents=True)
+    Path("elsewhere").mkdir()
+    Path("elsewhere/other").symlink_to(Path("runs/run").resolve())
+    with run_named("run").locked(), pytest.raises(RunError, match="other: is being trained"), \
+         RunFolder(Path("elsewhere/other")).locked():  # fmt: skip
+        pass
+
+
+def test_a_lock_outlives_the_renaming_of_what_it_locks() -> None:
+    run = run_named("run")
+    with run.locked():
+        run.path.mkdir()
+        run.set_aside()
+        with pytest.raises(RunError, match=r"runs/run: is being trained \(by another process\)"), run.locked():
+            pass
+    with run.locked():
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    run = run_named("run")
+    with run.locked(), pytest.raises(RunError, match="is being trained"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_what_an_earlier_version_left_is_told_once_and_holds_nobody_up() -> None:
+    run = run_named("run")
+    run.path.mkdir(parents=True)
+    (run.path / "training.lock").write_text("process 4711 on there, begun 2026-11-01 10:00:00\n")
+    for vanished in ("process 4711 on there, begun 2026-11-01 10:00:00", ""):
+        with run.locked(), run.signed() as before:
+            assert before == vanished
+            assert f"process {os.getpid()} on " in (run.path / "training.lock").read_text()
+    assert [path.name for path in RUNS.iterdir()] == [".run.lock"]
