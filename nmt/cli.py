@@ -21,7 +21,7 @@ import nmt
 from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, BleuTokenizer, Config, DecodingConfig
 from nmt.config_file import load_config
 from nmt.distributed import is_launched, joined
-from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError
+from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError, is_out_of_memory
 from nmt.languages import language_suffix
 from nmt.printing import print_average, print_evaluation, print_export, print_vocabulary
 from nmt.processes import bound_waiting, python_command
@@ -359,8 +359,6 @@ def main() -> None:
         print(f"nmt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
         sys.exit(TrainingError.exit_code if is_machine else NmtError.exit_code)
     except (MemoryError, RuntimeError) as error:
-        from nmt.training.interruption import is_out_of_memory
-
         if not is_out_of_memory(error):
             raise
         print("nmt: out of memory; lower decoding.batch_tokens or --beam-size", file=sys.stderr)

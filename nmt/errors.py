@@ -64,3 +64,26 @@ class InterruptedTrainingError(NmtError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+# What allocators say that have no class of errors of their own.
+_OUT_OF_MEMORY = (
+    "out of memory",  # MPS ("MPS backend out of memory"), the CUDA runtime, CTranslate2
+    "Invalid buffer size",  # MPS, of a tensor larger than any that it can hold
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "can't allocate memory",  # torch on a CPU
+    "not enough memory: you tried to allocate",  # the same under Windows
+    "std::bad_alloc",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator gave up, Python's, a GPU's or the CPU's; without torch, which may not be there."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
+        return True
+    return any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
+def how_to_install(extra: str) -> str:
+    """What to type for an optional package: nmt is no package of the index, but a clone."""
+    return f"in your clone of nmt, scripts/install {extra}, or pip install '.[{extra}]'"

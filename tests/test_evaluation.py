@@ -241,7 +241,7 @@ def test_a_language_whose_package_is_missing_says_what_to_install(
     monkeypatch.setattr(module, "MeCab", None)
     with pytest.raises(MissingExtraError) as caught:
         make_metrics(ALL, language)
-    assert f"pip install 'nmt[{language}]'" in str(caught.value)
+    assert f"scripts/install {language}, or pip install '.[{language}]'" in str(caught.value)
     assert list(make_metrics(["chrf", "ter"], language)) == ["chrf", "ter"]  # these two need no package
 
 

@@ -39,7 +39,7 @@ from nmt.decoding.ctranslate2_engine import (
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
-from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
+from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError, how_to_install
 from nmt.evaluation.metrics import Score
 from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
 from nmt.masks import padding_mask
@@ -421,7 +421,7 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
     monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
-    assert reason([run.path], "cpu") == "that is not installed (pip install 'nmt[ct2]')"
+    assert reason([run.path], "cpu") == f"that is not installed ({how_to_install('ct2')})"
 
 
 def test_that_a_precision_of_the_configuration_does_not_count_is_said(

@@ -13,10 +13,9 @@ import nmt.training.trainer
 from nmt.checkpoint import check_checkpoint, checkpoint_steps
 from nmt.config_file import load_config
 from nmt.data.tokenizer import load_tokenizers
-from nmt.errors import DataError, NmtError, TrainingError
+from nmt.errors import DataError, NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
-from nmt.training.interruption import is_out_of_memory
 from nmt.training.train import train
 from nmt.training.trainer import Trainer
 from tests.conftest import Cli
@@ -251,7 +250,7 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
     ):
         assert part in line
     assert error.value.exit_code == 2
-    assert not Path("runs").exists()
+    assert [path.name for path in Path("runs").iterdir()] == [".run.lock"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nmt.config import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.errors import ConfigError, MissingExtraError, RunError
+from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
 
@@ -33,7 +33,7 @@ def import_ctranslate2() -> Any:
     try:
         return importlib.import_module("ctranslate2")
     except ModuleNotFoundError:
-        raise MissingExtraError("CTranslate2 is not installed: pip install 'nmt[ct2]'") from None
+        raise MissingExtraError(f"CTranslate2 is not installed: {how_to_install('ct2')}") from None
 
 
 class CTranslate2Engine:

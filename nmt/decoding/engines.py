@@ -10,7 +10,7 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.decoding.exported import Export, exports_of
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.errors import ConfigError, RunError
+from nmt.errors import ConfigError, RunError, how_to_install
 from nmt.runs import RunFolder
 
 log = logging.getLogger("nmt")
@@ -114,7 +114,7 @@ def _reason_for_torch(runs: Sequence[RunFolder], device: str, alignments: bool, 
     if precision:
         return f"that computes as an export was made, and --precision {precision} was asked for"
     if importlib.util.find_spec("ctranslate2") is None:
-        return "that is not installed (pip install 'nmt[ct2]')"
+        return f"that is not installed ({how_to_install('ct2')})"
     if device != "cpu" and (device != "auto" or import_ctranslate2().get_cuda_device_count()):
         return "on a GPU it is taken if it is asked for (--engine ctranslate2)"
     return ""

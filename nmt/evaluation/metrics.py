@@ -12,7 +12,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
 from nmt.config import BleuTokenizer, Metric
-from nmt.errors import ConfigError, MissingExtraError
+from nmt.errors import ConfigError, MissingExtraError, how_to_install
 from nmt.languages import base_language, is_without_spaces, script_of
 
 _OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
@@ -82,7 +82,7 @@ def _make(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer) -> SacreMetric:
             ) from None
         extra = chosen.split("-")[0]
         raise MissingExtraError(
-            f"BLEU for {tgt_lang!r} needs a package that is not installed: pip install 'nmt[{extra}]'"
+            f"BLEU for {tgt_lang!r} needs a package that is not installed: {how_to_install(extra)}"
         ) from None
 
 

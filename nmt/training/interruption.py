@@ -6,23 +6,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import torch
-
-from nmt.errors import NmtError, TrainingError
+from nmt.errors import NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder
 
 # The first one of these that came is the reason why a training stops.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-
-# What allocators say that have no class of errors of their own.
-_OUT_OF_MEMORY = (
-    "out of memory",  # MPS ("MPS backend out of memory"), the CUDA runtime, CTranslate2
-    "Invalid buffer size",  # MPS, of a tensor larger than any that it can hold
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "can't allocate memory",  # torch on a CPU
-    "not enough memory: you tried to allocate",  # the same under Windows
-    "std::bad_alloc",
-)
 
 
 class Stopped(BaseException):
@@ -93,10 +81,3 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator gave up, Python's, a GPU's or the CPU's."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return any(text in str(error) for text in _OUT_OF_MEMORY)

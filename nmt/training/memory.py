@@ -11,8 +11,7 @@ from nmt.config import TrainingConfig
 from nmt.data.augmentation import Reach
 from nmt.data.batches import Batch, collate
 from nmt.data.vocabulary import UNK_ID
-from nmt.errors import TrainingError
-from nmt.training.interruption import is_out_of_memory
+from nmt.errors import TrainingError, is_out_of_memory
 from nmt.training.loss import Objective, logits_bytes
 
 # Of what is free: the rest is for fragments, and for what other programs will want.

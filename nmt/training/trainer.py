@@ -18,7 +18,7 @@ from nmt.data.batches import Batch, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError
+from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
@@ -26,7 +26,7 @@ from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder, write_json
 from nmt.training.averaging import Averaging
 from nmt.training.feeding import Feed, Share, surviving_batches
-from nmt.training.interruption import SIGNALS, Signals, Stopped, is_out_of_memory
+from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update

@@ -1,0 +1,67 @@
+"""What is installed, by which name, and what is said where it is not."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_nobody_is_sent_to_the_package_index_for_nmt() -> None:
+    assert PROJECT["name"] != "nmt"  # somebody else's there
+    assert PROJECT["scripts"] == {"nmt": "nmt.cli:main"}
+    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "pyproject.toml"]
+    for folder in ("nmt", "configs", "scripts"):
+        files += [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".py", ".md", ".yaml", "")]
+    for path in files:
+        if path.is_file():
+            found = re.search(r"""install\s+['"]?nmt\b(?!-)|['"]nmt\[""", path.read_text(encoding="utf-8"))
+            assert found is None, f"{path}: {found}"
+
+
+def test_extras_that_messages_name_are_there() -> None:
+    named = set()
+    for path in (REPOSITORY / "nmt").rglob("*.py"):
+        named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
+    assert named == {"ct2"}  # BLEU's follow from the language, and are tested with it
+    assert named < PROJECT["optional-dependencies"].keys()
+    of_dev = PROJECT["optional-dependencies"]["dev"][0]
+    extras = ",".join(PROJECT["optional-dependencies"].keys() - {"dev"})
+    assert sorted(of_dev) == sorted(f"{PROJECT['name']}[{extras}]")  # so that no test is skipped
+
+
+def test_an_extra_that_there_is_not_is_refused() -> None:
+    install = [REPOSITORY / "scripts" / "install", "ct2", "jp"]
+    done = subprocess.run(install, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "jp is not an extra of nmt; there are: ct2 ja ko dev\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "last_line"),
+    [
+        ("RuntimeError('the cause')", 1, "RuntimeError: the cause"),
+        ("RuntimeError('CUDA failed with error out of memory')", 3, "nmt: out of memory; lower decoding.batch_tokens"),
+        ("MemoryError", 3, "nmt: out of memory; lower decoding.batch_tokens"),
+    ],
+)
+def test_without_torch_the_cause_of_an_error_is_shown(error: str, code: int, last_line: str) -> None:
+    program = f"""
+import sys
+for missing in ("torch", "safetensors", "sacrebleu"):
+    sys.modules[missing] = None
+import nmt.cli
+def fail(*arguments):
+    raise {error}
+nmt.cli.open_runs = fail
+sys.argv = ["nmt", "translate", "hello"]
+nmt.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1].startswith(last_line)
+    assert "ModuleNotFoundError" not in done.stderr
