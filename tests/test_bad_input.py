@@ -397,7 +397,7 @@ def make_unreadable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def snapshot() -> dict[str, object]:
     """Everything in the current folder, and what it holds."""
     found: dict[str, object] = {}
-    for path in Path().rglob("*"):
+    for path in Path().rglob("[!.]*"):  # locks, empty and hidden, stay
         if path.is_symlink():
             found[str(path)] = path.readlink()
         else:

@@ -255,7 +255,7 @@ def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
     message = str(caught.value)
     assert f"{files.src}: no pair is left of 4: 2 have an empty side, 2 are longer than" in message
     assert "data.max_length (2)" in message
-    assert list(CACHE.iterdir()) == []
+    assert [path for path in CACHE.iterdir() if path.suffix != ".lock"] == []
 
 
 def test_encoding_that_is_broken_off_leaves_nothing_and_can_be_done_again(
@@ -263,7 +263,7 @@ def test_encoding_that_is_broken_off_leaves_nothing_and_can_be_done_again(
 ) -> None:
     with pytest.raises(BrokenOffError):
         encode_corpus([numbers], Tokenizers(Numbers(stops_after=2), Numbers()), tokenizer_folder, 10)
-    assert list(CACHE.iterdir()) == []
+    assert [path for path in CACHE.iterdir() if path.suffix != ".lock"] == []
     assert len(encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)) == 3
 
 

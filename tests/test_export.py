@@ -467,7 +467,9 @@ def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command:
 
 def test_a_missing_package_is_one_plain_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(MissingExtraError, match=r"^CTranslate2 is not installed: pip install 'nmt\[ct2\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"^CTranslate2 is not installed: .*scripts/install ct2, or pip install '\.\[ct2\]'$"
+    ):
         export_ctranslate2(run, "float32")
 
 

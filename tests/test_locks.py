@@ -63,9 +63,9 @@ from nmt.locks import locked
 with locked(Path("kept"), wait=False) as is_ours:
     assert is_ours
     if not os.fork():
+        print("held", flush=True)  # by its parent: what it has inherited is closed by now
         time.sleep(30)
         os._exit(0)
-    print("held", flush=True)
     time.sleep(30)
 """
 
