@@ -324,6 +324,11 @@ def add_share_of_peak(results: dict[str, list[dict[str, Any]]]) -> None:
         one["share_of_peak"] = one["tgt_tokens_per_second"] * per_token / 1e12 / peak
 
 
+def absolute(path: str) -> Path:
+    """From whatever folder it is run; a link stays one, since by its place a Python knows its environment."""
+    return Path(path).absolute()
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Time training, beside the machine's peak and beside eole.")
     parser.add_argument("--preset", choices=PRESETS, default="small", help="the model (default: small)")
@@ -334,7 +339,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=5, metavar="UPDATES", help="not counted (default: 5)")
     parser.add_argument("--updates", type=int, default=40, help="timed in each round (default: 40)")
-    parser.add_argument("--against", type=Path, metavar="PYTHON", help="the Python of an environment that has eole")
+    parser.add_argument("--against", type=absolute, metavar="PYTHON", help="the Python of an environment that has eole")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures here")
     parser.add_argument("--once", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)  # one round, in this process
     return parser.parse_args()

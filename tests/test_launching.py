@@ -56,7 +56,7 @@ import os, signal, sys, time
 def saved(number, frame):
     open(sys.argv[1] + os.environ["RANK"], "w").close()
     sys.exit(128 + number)
-signal.signal(signal.SIGTERM, saved)
+signal.signal(signal.SIGINT, saved)
 open(sys.argv[1] + "ready" + os.environ["RANK"], "w").close()
 time.sleep(60)
 """
@@ -64,13 +64,13 @@ time.sleep(60)
     def send() -> None:
         while len([*tmp_path.glob("ready*")]) < 2:
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGINT)
     threading.Thread(target=send).start()
-    assert launch(2, python_command(program, f"{tmp_path}/")) == 143
+    assert launch(2, python_command(program, f"{tmp_path}/")) == 130
     assert {path.name for path in tmp_path.glob("?")} == {"0", "1"}
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 # The elastic launcher, gloo and the wrapper of the model are loaded by each process: seconds.
