@@ -24,8 +24,9 @@ from nmt.distributed import is_launched, joined
 from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError, is_out_of_memory
 from nmt.languages import language_suffix
 from nmt.printing import print_average, print_evaluation, print_export, print_vocabulary
-from nmt.processes import bound_waiting, python_command
+from nmt.processes import python_command
 from nmt.runs import RunFolder, open_run, open_runs, run_named
+from nmt.waiting import bound_waiting
 
 # What is wrong with the machine, not with what was asked.
 _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -213,7 +214,7 @@ def translate(
             engine=engine,
             alignments=aligned,
             precision=precision,
-            keep_freed_memory=True,
+            own_process=True,
         )
         if text:
             sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())

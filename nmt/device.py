@@ -7,6 +7,7 @@ import sys
 import torch
 
 from nmt.errors import ConfigError
+from nmt.waiting import watch
 
 
 def choose_device(name: str) -> torch.device:
@@ -43,6 +44,12 @@ def choose_dtype(precision: str, device: torch.device, key: str = "training.prec
     if precision == "fp16" and device.type == "cpu":
         raise ConfigError(f"{key}: fp16 is for GPUs; use fp32 or bf16 on the CPU")
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def own_the_process() -> None:
+    """Settings of the whole process, for a program that does nothing else in it."""
+    keep_freed_memory()
+    watch()
 
 
 def keep_freed_memory() -> None:

@@ -40,22 +40,6 @@ def cores_to_use() -> int:
     return int(given) if given.isdecimal() and int(given) else available_cores()
 
 
-def bound_waiting() -> None:
-    """Have a thread that waits for others at an OpenMP barrier sleep soon; call it before torch is loaded.
-
-    A training step has hundreds of barriers. By default a thread spins at each for milliseconds, which gains a little
-    on an idle machine; where another program has taken a core, it keeps its own partner from it, and a step takes
-    65 times as long (scripts/README.md). What the user has set stays.
-    """
-    spin_count, block_time = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"  # GNU's library; LLVM's and Intel's, in milliseconds
-    if os.environ.keys() & {"OMP_WAIT_POLICY", spin_count, block_time}:
-        return
-    os.environ[spin_count] = "1000"
-    os.environ[block_time] = "1"
-    if sys.platform == "win32":
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # Microsoft's has nothing between this and spinning
-
-
 def python_command(program: str, *arguments: str) -> list[str]:
     """The command that runs a program's text in a fresh interpreter, which finds what this one finds."""
     head = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); "

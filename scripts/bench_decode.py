@@ -142,7 +142,7 @@ def file_translation(
             if beam_size not in translators:
                 search = decoding.model_copy(update={"beam_size": beam_size})
                 translators[beam_size] = nmt.load(
-                    model, device="cpu", decoding=search, engine=engine.split("-")[0], keep_freed_memory=True
+                    model, device="cpu", decoding=search, engine=engine.split("-")[0], own_process=True
                 )
             return translators[beam_size].translate(lines)
 

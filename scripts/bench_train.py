@@ -47,9 +47,8 @@ from nmt.data.batches import Batch
 from nmt.data.cleaning import mend
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import load_tokenizers
-from nmt.device import choose_device, keep_freed_memory
+from nmt.device import choose_device, own_the_process
 from nmt.distributed import Ranks, is_launched, joined
-from nmt.processes import bound_waiting
 from nmt.runs import RunFolder
 from nmt.training.launching import launch
 from nmt.training.monitor import Monitor
@@ -57,6 +56,7 @@ from nmt.training.preflight import prepare
 from nmt.training.resuming import in_numbers
 from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer
+from nmt.waiting import bound_waiting
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PRESETS = {  # layers of each side, d_model, d_ff, heads, vocabulary
@@ -151,10 +151,10 @@ def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
 
 def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Ranks) -> dict[str, Any]:
     """Train for some updates; what came of it, of all processes together."""
-    keep_freed_memory()
     config = in_numbers(config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
+    own_the_process()
     run = RunFolder(folder / "run")
     run.path.mkdir(exist_ok=True)
     with ranks.main_first():

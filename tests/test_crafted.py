@@ -408,7 +408,7 @@ translator = load(sys.argv[1], device="cpu", engine="torch")
 translator.translate(["a b c", "f"])
 after = process()
 print([key for key in before if before[key] != after[key]])
-load(sys.argv[1], device="cpu", engine="torch", keep_freed_memory=True)
+load(sys.argv[1], device="cpu", engine="torch", own_process=True)
 print(len(calls))
 """
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import Cli
 
-from nmt.processes import bound_waiting, python_command
+from nmt.processes import python_command
 from nmt.training.launching import launch
 
 
@@ -108,32 +108,3 @@ def test_torchrun_decides_how_many_there_are(copy_task: Path, cli: Cli, monkeypa
     code, _, stderr = cli("train", "copy.yaml", "--set", "training.processes=2")
     assert (code, stderr) == (2, "nmt: training.processes: torchrun says how many there are; leave it out\n")
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize("given", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
-def test_waiting_that_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    variables = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-    for name in variables:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(given, "active")
-    bound_waiting()
-    assert {name: os.environ[name] for name in variables if name in os.environ} == {given: "active"}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="GNU's OpenMP library")
-def test_commands_bound_the_waiting_before_torch_is_loaded() -> None:
-    program = """
-import sys
-from nmt.cli import main
-sys.argv = ["nmt", "--version"]
-try:
-    main()
-except SystemExit:
-    import torch
-"""
-    environment = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, env={**environment, "OMP_DISPLAY_ENV": "VERBOSE"}, capture_output=True, text=True, check=True
-    )
-    assert "GOMP_SPINCOUNT = '1000'" in done.stderr  # as the library itself has read it

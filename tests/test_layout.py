@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # As data flows. A new file takes its place here.
 _IN_ORDER = """
-    errors languages config config_file locks runs processes device distributed masks
+    errors languages config config_file locks runs processes waiting device distributed masks
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory

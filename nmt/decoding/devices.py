@@ -79,7 +79,7 @@ def serve(settings: str) -> None:
             engine=engine,
             alignments=alignments,
             precision=precision,
-            keep_freed_memory=True,
+            own_process=True,
         )
 
         def answer(request: Sequence[bytes]) -> Sequence[bytes]:

@@ -161,7 +161,7 @@ def load(
     engine: str = "auto",
     alignments: bool = False,
     precision: str | None = None,
-    keep_freed_memory: bool = False,
+    own_process: bool = False,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
@@ -170,9 +170,10 @@ def load(
     `data.max_length`. The folder of an export will do for a run's. `decoding` replaces the search settings; `engine` is
     `torch`, `ctranslate2`, or `auto`: CTranslate2 for an export, and on a CPU for a run with one that is fresh; with
     `alignments`, translations tell which words come from which. A `precision` replaces `decoding.precision` and, as an
-    export has its own, asks for PyTorch. Nothing outside of the translator is changed, unless `keep_freed_memory` has
-    the C library keep what PyTorch frees, for the whole process: on a CPU that is faster, and our commands, whose
-    process is theirs alone, do it. Raises `nmt.errors.RunError` if one is not a trained run or their vocabularies
+    export has its own, asks for PyTorch. Nothing outside of the translator is changed, unless `own_process`
+    says that this process is for translating alone, as our commands' are: then the C library keeps what PyTorch frees,
+    which is faster on a CPU, and threads stop spinning while other programs want their cores.
+    Raises `nmt.errors.RunError` if one is not a trained run or their vocabularies
     differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
@@ -192,10 +193,10 @@ def load(
                 "train them on the same text with the same tokenizer settings"
             )
     loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
-    if keep_freed_memory and loaded.name == "torch":
+    if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
 
-        devices.keep_freed_memory()
+        devices.own_the_process()
     word_aligner = None
     if alignments:
         from nmt.decoding.alignment import Aligner, WordAligner  # numpy, too, is loaded when it is first needed

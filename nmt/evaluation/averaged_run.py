@@ -53,9 +53,7 @@ def average_run(
         files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
         write_weights(mean_of_weights(files), new.model_file)
         of_run, of_average = (
-            evaluate(
-                load(folder.path, device=device, engine="torch", keep_freed_memory=True), validation, metrics
-            ).scores
+            evaluate(load(folder.path, device=device, engine="torch", own_process=True), validation, metrics).scores
             for folder in (run, new)
         )
         result = AveragedRun(str(run.path), str(target.path), steps, of_run, of_average)

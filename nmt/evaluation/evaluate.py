@@ -89,9 +89,7 @@ def evaluate_runs(
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
-    translator = load(
-        models, device=device, decoding=decoding, engine=engine, precision=precision, keep_freed_memory=True
-    )
+    translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)

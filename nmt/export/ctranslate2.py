@@ -120,7 +120,7 @@ def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) 
         decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})
         ours, theirs = (
             evaluate(
-                load(folder.path, device=device, decoding=decoding, engine=engine, keep_freed_memory=True),
+                load(folder.path, device=device, decoding=decoding, engine=engine, own_process=True),
                 test_set,
                 metrics,
             )

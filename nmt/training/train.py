@@ -10,7 +10,7 @@ from nmt.checkpoint import checkpoint_steps, load_checkpoint, save_checkpoint
 from nmt.config import Config
 from nmt.config_file import to_yaml
 from nmt.data.augmentation import reach
-from nmt.device import keep_freed_memory
+from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate
@@ -65,10 +65,10 @@ def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
 
 
 def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
-    keep_freed_memory()
     config = in_numbers(as_begun(config, run, step) if step else config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
+    own_the_process()
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
             raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")

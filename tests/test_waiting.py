@@ -1,0 +1,105 @@
+"""Threads that wait for each other, and other programs that want their cores."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nmt.waiting import bound_waiting, waited_for_cores
+
+VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "OMP_NUM_THREADS")}
+
+
+@pytest.mark.parametrize("given", VARIABLES)
+def test_waiting_that_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(given, "7")
+    bound_waiting()
+    assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == {given: "7"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be watched")
+def test_where_waiting_can_be_watched_spinning_is_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    bound_waiting()
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU's library")
+def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() -> None:
+    """As the library itself has read it, through the command line."""
+    program = """
+import sys
+from pathlib import Path
+from nmt import waiting
+from nmt.cli import main
+waiting.TASKS = Path("nowhere")
+sys.argv = ["nmt", "--version"]
+try:
+    main()
+except SystemExit:
+    import torch
+"""
+    environment = {**ENVIRONMENT, "OMP_DISPLAY_ENV": "VERBOSE"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert "GOMP_SPINCOUNT = '1000'" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_time_without_a_core_is_known() -> None:
+    """Two loops that share one core wait for it in turn."""
+    program = """
+import os, time
+from nmt.waiting import waited_for_cores
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+other = os.fork()
+until = time.monotonic() + 0.6
+while time.monotonic() < until:
+    pass
+if other == 0:
+    os._exit(0)
+print(waited_for_cores())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0.1
+    assert waited_for_cores() is not None
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second core")
+def test_threads_spin_less_while_they_wait_for_a_core_and_compute_the_same() -> None:
+    """A second team of threads is there while the time without a core grows, and ends afterwards."""
+    program = """
+import time
+import torch
+from nmt import waiting
+
+def wait_for(number):
+    for _ in range(200):
+        if len(list(waiting.TASKS.iterdir())) == number:
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"not {number} threads, but {len(list(waiting.TASKS.iterdir()))}")
+
+waiting.waited_for_cores = lambda: 0.5 * time.perf_counter()  # half of the time
+waiting.SECONDS_BETWEEN_LOOKS = 0.05
+numbers = torch.randn(512, 512)
+torch.set_num_threads(1)
+waiting.watch.__wrapped__()
+alone = len(list(waiting.TASKS.iterdir()))  # one thread has nobody to wait for
+torch.set_num_threads(2)
+before = numbers @ numbers
+wait_for(alone + 1)
+waiting.watch()
+waiting.watch()
+wait_for(alone + 1 + 1 + 2)  # who watches, and the team
+assert torch.equal(numbers @ numbers, before)
+waiting.waited_for_cores = lambda: 0.0
+wait_for(alone + 1 + 1)
+assert torch.equal(numbers @ numbers, before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
