@@ -18,8 +18,8 @@ from pathlib import Path
 SPIN_COUNT, BLOCK_TIME, POLICY = "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"
 TASKS = Path("/proc/self/task")
 SECONDS_BETWEEN_LOOKS = 0.25
-# Shares of the time that threads wait for a core: with another program at work some 30% or more, without one below 2%.
-BUSY, QUIET = 0.10, 0.02
+# Shares of the time that threads wait for a core: with another program at work some 30% or more, without one below 5%.
+BUSY, QUIET = 0.20, 0.05
 
 
 def bound_waiting() -> None:
