@@ -21,7 +21,7 @@ import nmt
 from nmt.config import MOST_BEAMS, MOST_LENGTH_PENALTY, BleuTokenizer, Config, DecodingConfig
 from nmt.config_file import load_config
 from nmt.distributed import is_launched, joined
-from nmt.errors import ConfigError, DataError, MissingExtraError, NmtError, TrainingError, is_out_of_memory
+from nmt.errors import ConfigError, DataError, NmtError, TrainingError, is_out_of_memory, missing_package
 from nmt.languages import language_suffix
 from nmt.printing import print_average, print_evaluation, print_export, print_vocabulary
 from nmt.processes import python_command
@@ -346,11 +346,12 @@ def main() -> None:
     except NmtError as error:
         print(f"nmt: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:  # an export translates where these are not
-        if error.name not in ("torch", "safetensors", "sacrebleu", "tqdm"):
+    except ModuleNotFoundError as error:
+        missing = missing_package(error)
+        if missing is None:
             raise
-        print(f"nmt: {error.name} is not installed here, and this needs it: pip install {error.name}", file=sys.stderr)
-        sys.exit(MissingExtraError.exit_code)
+        print(f"nmt: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)
     except ReaderGoneError:  # `nmt translate ... | head`, and that is all right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

@@ -42,6 +42,17 @@ class MissingExtraError(NmtError):
     """An optional package is needed and not installed."""
 
 
+# Imported where they are first needed, and not there where an export alone is installed.
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes")
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """What to tell the user, if it is a package that nmt was installed without; None if it is a bug of ours."""
+    if error.name not in _PACKAGES:
+        return None
+    return MissingExtraError(f"{error.name} is not installed here, and this needs it: pip install {error.name}")
+
+
 class ExportError(NmtError):
     """An export that does not translate as the run does that it was made from."""
 

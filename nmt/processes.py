@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from nmt import errors
-from nmt.errors import NmtError, TrainingError
+from nmt.errors import NmtError, TrainingError, missing_package
 
 Answer = Callable[[Sequence[bytes]], Sequence[bytes]]
 """What a worker does: the parts of a request -> the parts of its answer."""
@@ -136,11 +136,20 @@ def answer_requests(prepare: Callable[[], Answer]) -> None:
             answer = answer or prepare()
             parts = [b"", *answer(request)]
         except NmtError as error:
-            parts = [type(error).__name__.encode(), str(error).encode()]
+            parts = _told(error)
+        except ModuleNotFoundError as error:
+            missing = missing_package(error)
+            if missing is None:
+                raise
+            parts = _told(missing)
         try:
             send(answers, parts)
         except BrokenPipeError:  # nobody listens any more
             os._exit(0)
+
+
+def _told(error: NmtError) -> list[bytes]:
+    return [type(error).__name__.encode(), str(error).encode()]
 
 
 def send(stream: IO[bytes], parts: Sequence[bytes]) -> None:

@@ -316,8 +316,10 @@ def main() -> int:
         return 0
     results = []
     for size in args.sizes.split(","):
-        with tempfile.TemporaryDirectory(dir=args.folder, prefix="bench_data.") as folder, contextlib.chdir(folder):
-            results.append(measure_size(int(size), Path(folder)))
+        with tempfile.TemporaryDirectory(dir=args.folder, prefix="bench_data.") as name:
+            folder = Path(name).resolve()  # before the current folder is another
+            with contextlib.chdir(folder):
+                results.append(measure_size(int(size), folder))
     if args.json:
         write_json(args.json, results)
     print_table(results)

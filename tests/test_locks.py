@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import RunError
+from nmt.evaluation.averaged_run import average_run
 from nmt.locks import locked
 from nmt.runs import RUNS, RunFolder, run_named
 
@@ -49,9 +50,13 @@ for _ in range(6):
         until, owned = time.monotonic() + 0.7, 0
         while time.monotonic() < until:
             owned += take()
-        os._exit(0 if owned else 9)
+        Path(f"owned{os.getpid()}").write_text(str(owned))
+        os._exit(0)
     children.append(child)
 print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+# On a busy machine, one of them may never find it free.
+owned = [int(path.read_text()) for path in Path().glob("owned*")]
+assert sum(owned) > 5 and sum(map(bool, owned)) > 1, owned
 """
 
 # Holds a lock, and has a child without a program of its own, as a process that prepares batches may be.
@@ -129,6 +134,11 @@ def test_a_lock_outlives_the_renaming_of_what_it_locks() -> None:
             pass
     with run.locked():
         pass
+
+
+def test_an_average_is_not_made_where_somebody_trains() -> None:
+    with run_named("mean").locked(), pytest.raises(RunError, match="mean: is being trained"):
+        average_run(run_named("run"), last=2, best=None, name="mean")
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])

@@ -523,6 +523,15 @@ def test_weights_of_another_program_have_no_checksum_and_are_read(tmp_path: Path
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_a_second_checkpoint_of_a_step_that_is_damaged_has_a_name_of_its_own(copy_task: Path) -> None:
+    run = trained(copy_task, "run")
+    for aside in ("12.damaged", "12.damaged2"):
+        (run.checkpoints / "12" / "state.safetensors").write_bytes(aside.encode())
+        trained(copy_task, "run")
+        assert (run.checkpoints / aside / "state.safetensors").read_bytes() == aside.encode()
+    assert checkpoint_steps(run.checkpoints) == [6, 12]
+
+
 def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     for step in (6, 12):

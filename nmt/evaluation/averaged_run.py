@@ -38,11 +38,15 @@ def average_run(
     The `last` ones, the `best` ones, or without either as many of the last as the run keeps. Raises `RunError` if
     there are fewer, or the new run exists; nothing is written then.
     """
-    config = run.config()
     target = run_named(f"{run.name}-average" if name is None else name)
-    if os.path.lexists(target.path):
-        raise RunError(f"{target.path} exists already; give the average another --name")
-    steps = _steps(run, last, best)
+    with target.locked():  # a training that began here meanwhile would be replaced
+        if os.path.lexists(target.path):
+            raise RunError(f"{target.path} exists already; give the average another --name")
+        return _write_average(run, _steps(run, last, best), target, device)
+
+
+def _write_average(run: RunFolder, steps: list[int], target: RunFolder, device: str) -> AveragedRun:
+    config = run.config()
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
     validation = read_test_set(config.data.validation.src, [config.data.validation.tgt])
     with replacing(target.path) as temporary:

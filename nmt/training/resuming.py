@@ -1,7 +1,9 @@
 """Where a training begins: anew, or at the newest checkpoint that is whole; and what may be different by then."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 
@@ -89,11 +91,19 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
             damages.append(str(error))
             continue
         for damaged, damage in zip(reversed(steps), damages, strict=False):
-            aside = run.checkpoints / f"{damaged}.damaged"
+            aside = _free(run.checkpoints / f"{damaged}.damaged")
             say(f"{damage}; going on from the checkpoint before it, and this one is {aside} now")
             rename(run.checkpoints / str(damaged), aside)
         return progress
     raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
+
+
+def _free(path: Path) -> Path:
+    """The path, or with the first number behind it that makes it one that is not there: `12.damaged2`."""
+    number = 1
+    while os.path.lexists(free := path if number == 1 else path.with_name(f"{path.name}{number}")):
+        number += 1
+    return free
 
 
 def as_begun(config: Config, run: RunFolder, step: int | None = None) -> Config:
