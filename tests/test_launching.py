@@ -66,11 +66,13 @@ time.sleep(60)
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell ignores it for what runs in its background
     threading.Thread(target=send).start()
     assert launch(2, python_command(program, f"{tmp_path}/")) == 130
     assert {path.name for path in tmp_path.glob("?")} == {"0", "1"}
-    assert signal.getsignal(signal.SIGINT) == before
+    assert signal.signal(signal.SIGINT, before) == signal.default_int_handler
 
 
 # The elastic launcher, gloo and the wrapper of the model are loaded by each process: seconds.
