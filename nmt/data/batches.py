@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -263,6 +264,14 @@ def _leave_the_group(worker: int) -> None:
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
+    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
+
+
+def _end_with_the_trainer() -> None:
+    """However that ends: a worker keeps its server alive, and torch's own watch is for the server that forked it."""
+    if (trainer := multiprocessing.parent_process()) is not None:
+        trainer.join()
+        os._exit(1)
 
 
 def batch_loader(
