@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from nmt.processes import available_cores
 from nmt.waiting import bound_waiting, waited_for_cores
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -69,7 +70,7 @@ print(waited_for_cores())
     assert waited_for_cores() is not None
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second core")
+@pytest.mark.skipif(sys.platform != "linux" or available_cores() < 2, reason="asks Linux, on two cores")
 def test_threads_spin_less_while_they_wait_for_a_core_and_compute_the_same() -> None:
     """A second team of threads is there while the time without a core grows, and ends afterwards."""
     program = """
