@@ -58,27 +58,35 @@ def watch() -> None:
     """From now on, have the threads of this process spin only while no other program wants their cores."""
     import torch
 
-    if not _is_chosen() and torch.get_num_threads() > 1 and waited_for_cores() is not None:
-        threading.Thread(target=_watch, name="nmt-waiting", daemon=True).start()
+    num_threads = torch.get_num_threads()
+    if not _is_chosen() and num_threads > 1 and waited_for_cores() is not None:
+        count = teams_needed(num_threads, len(os.sched_getaffinity(0)))
+        threading.Thread(target=_watch, args=[count], name="nmt-waiting", daemon=True).start()
 
 
-def _watch() -> None:
-    team: _IdleTeam | None = None
+def teams_needed(num_threads: int, cores: int) -> int:
+    """Idle teams beside a team of so many threads that make more threads than cores; each adds all but its first."""
+    return max(0, cores - num_threads) // (num_threads - 1) + 1
+
+
+def _watch(count: int) -> None:
+    teams: list[_IdleTeam] = []
     waited, now = waited_for_cores() or 0.0, time.perf_counter()
     while True:
         time.sleep(SECONDS_BETWEEN_LOOKS)
         before, began = waited, now
         waited, now = waited_for_cores() or 0.0, time.perf_counter()
         share = (waited - before) / (now - began)
-        if share > BUSY and team is None:
-            team = _IdleTeam()
-        elif share < QUIET and team is not None:
-            team.leave()
-            team = None
+        if share > BUSY and not teams:
+            teams = [_IdleTeam() for _ in range(count)]
+        elif share < QUIET and teams:
+            for team in teams:
+                team.leave()
+            teams = []
 
 
 class _IdleTeam:
-    """A second team of OpenMP threads, which does nothing and takes no core.
+    """One more team of OpenMP threads, which does nothing and takes no core.
 
     While a process has more such threads than the machine has cores, GNU's library spins 100 times instead of 300,000
     (its manual, at GOMP_SPINCOUNT).

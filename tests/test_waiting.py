@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nmt.processes import available_cores
-from nmt.waiting import bound_waiting, waited_for_cores
+from nmt.waiting import bound_waiting, teams_needed, waited_for_cores
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "OMP_NUM_THREADS")}
@@ -68,6 +68,15 @@ print(waited_for_cores())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(done.stdout) > 0.1
     assert waited_for_cores() is not None
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 4, 16])
+@pytest.mark.parametrize("cores", [1, 2, 4, 15, 16, 64])
+def test_idle_teams_make_more_threads_than_cores_and_no_more_than_that(num_threads: int, cores: int) -> None:
+    added = num_threads - 1  # a team's first thread is not the library's own
+    count = teams_needed(num_threads, cores)
+    assert num_threads + count * added > cores
+    assert count == 1 or num_threads + (count - 1) * added <= cores
 
 
 @pytest.mark.skipif(sys.platform != "linux" or available_cores() < 2, reason="asks Linux, on two cores")
