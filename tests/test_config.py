@@ -182,7 +182,7 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 def test_a_file_without_sections_is_told_which_sections_there_are(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    assert message.endswith("data, tokenizer, augmentation, model, training, decoding, evaluation")
+    assert message.endswith("data, tokenizer, model, decoding, augmentation, training, evaluation")
 
 
 # ------------------------------------------------------------------------------------ values and agreement

@@ -176,7 +176,7 @@ def test_the_shapes_are_those_of_the_model(tied: str, positions: str, norm: str,
 def test_shapes_cost_no_import() -> None:
     """Of torch's compiler, which takes longer than all else at the start of a translation."""
     program = (
-        "import sys, nmt.models.factory as f\nfrom nmt.config import ModelConfig\n"
+        "import sys, nmt.models.factory as f\nfrom nmt.config.inference import ModelConfig\n"
         "f.parameter_shapes(ModelConfig(), 9, 9)\nprint('sympy' in sys.modules, 'torch._dynamo' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 import nmt.data.batches
-import nmt.runs
+import nmt.atomic
 import nmt.training.feeding
 from nmt.atomic import append, flush_one, rename, write_bytes
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
@@ -305,7 +305,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
     folder = tmp_path / "cache" / "key"
     (tmp_path / "cache" / ".key.a1b2c3d4.nmt-part").mkdir(parents=True)  # of one that was killed
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom nmt.runs import building\n"
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.atomic import building\n"
         "with building(Path(sys.argv[1])) as temporary:\n"
         "    print('waited' if temporary is None else 'made', flush=True)\n"
         "    if temporary is not None:\n"
