@@ -20,8 +20,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import nmt.data.batches
 import nmt.atomic
+import nmt.data.batches
 import nmt.training.feeding
 from nmt.atomic import append, flush_one, rename, write_bytes
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
