@@ -1,4 +1,4 @@
-"""Which device computes, with which precision, and how its memory is handled."""
+"""The choice of device and precision, and settings of the process that computes."""
 
 import ctypes
 import re
@@ -20,9 +20,9 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if has_cuda else "mps" if has_mps else "cpu")
     try:
-        # torch knows many more kinds, most of which it was not built for.
+        # torch accepts many more device types, most of which this build does not support.
         device = torch.device(name) if re.fullmatch(r"cpu|mps|cuda(:\d+)?", name) else None
-    except RuntimeError:  # a number too large for it
+    except RuntimeError:  # an index too large for torch
         device = None
     if device is None:
         raise ConfigError(f"device {name!r} is not one of auto, cpu, cuda, cuda:N and mps")
@@ -36,7 +36,7 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(precision: str, device: torch.device, key: str = "training.precision") -> torch.dtype:
     """The type of the matrix products under a precision: `auto` is bf16 on a GPU that has it.
 
-    Raises `ConfigError` for what the device cannot do; `key` says where it was asked for.
+    Raises `ConfigError` for what the device cannot do; `key` is the setting to name.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -47,17 +47,16 @@ def choose_dtype(precision: str, device: torch.device, key: str = "training.prec
 
 
 def own_the_process() -> None:
-    """Settings of the whole process, for a program that does nothing else in it."""
+    """Process-wide settings, for a process that only trains or translates."""
     keep_freed_memory()
     watch()
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, for the whole process, instead of returning it to the system.
+    """Make the C library keep freed memory, for the whole process, instead of returning it to the system.
 
-    By default glibc maps a large tensor afresh and unmaps it when it is freed, so that each is paid for with page
-    faults, again in every step: measured, up to a fifth of a training step on a CPU. Other C libraries are left
-    as they are.
+    By default glibc maps each large tensor and unmaps it when it is freed, which costs page faults in every step:
+    up to a fifth of a training step on a CPU, measured. Other C libraries are left as they are.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
         return

@@ -1,11 +1,11 @@
-"""Several processes that train one model: who is who, what they tell each other, and how they end together.
+"""Data-parallel training in several processes: ranks, collective operations, and failing together.
 
-`nmt train` itself (training/launching.py) or `torchrun` starts them, and says in the environment who each one is. Every
-process makes the same plan and the same decisions; what only one can know (a signal, the time, a share's sum) goes
-round among all. Two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers, and one for the
-gradients (NCCL on GPUs).
+`nmt train` itself (training/launching.py) or `torchrun` starts the processes, and sets each one's rank in the
+environment. Every process makes the same plan and the same decisions; what only one can know (a signal, the time, a
+partial sum) is exchanged. There are two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers,
+and one for the gradients (NCCL on GPUs).
 
-Alone, nothing here does anything, and torch is not loaded.
+With one process, nothing here does anything, and torch is not loaded.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
-# Rank 0 may encode a corpus for hours while the others wait; who fails is found by `_FailureMonitor`, not by waiting.
+# Rank 0 may encode a corpus for hours while the others wait; failures are found by `_FailureMonitor`, not by a timeout.
 HOST_TIMEOUT = datetime.timedelta(days=2)
-# Between two updates the ranks are never this far apart: after whatever rank 0 does alone they meet on the host first.
+# Between two updates the ranks are never this far apart: after rank 0 has worked alone, all synchronise on the hosts.
 GRADIENT_TIMEOUT = datetime.timedelta(minutes=10)
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -54,15 +54,15 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one process that writes files and talks."""
+        """Whether this is the one process that writes files and logs."""
         return self.rank == 0
 
     def share(self, items: list[T]) -> list[T]:
-        """What of `items` falls to this process: every `size`-th."""
+        """This process's share of `items`: every `size`-th."""
         return items[self.rank :: self.size]
 
     def gather(self, share: list[T]) -> list[T]:
-        """The reverse of `share`: all processes' results in the order of the items, for everyone."""
+        """The inverse of `share`: all processes' results in the order of the items, on every process."""
         if self.size == 1:
             return share
         import torch.distributed as dist
@@ -72,7 +72,7 @@ class Ranks:
         return [shares[index % self.size][index // self.size] for index in range(sum(map(len, shares)))]
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Each value summed over the processes, the same numbers for everyone."""
+        """Each value summed over the processes; the same numbers on every process."""
         if self.size == 1:
             return list(values)
         import torch
@@ -83,7 +83,7 @@ class Ranks:
         return [float(value) for value in total]
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What `make` gives on rank 0, for everyone; the others wait for it."""
+        """The result of `make` on rank 0, sent to every process; the others wait for it."""
         if self.size == 1:
             return make()
         import torch.distributed as dist
@@ -95,7 +95,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
-        """Rank 0 does the block alone, then all others do, and find what it has made."""
+        """Rank 0 runs the block alone; then all others run it, and find what rank 0 has made."""
         if not self.is_main:
             self.wait()
         yield
@@ -103,11 +103,11 @@ class Ranks:
             self.wait()
 
     def wait(self) -> None:
-        """Until every process has come here."""
+        """Wait until every process has reached this point."""
         self.sum([0.0])
 
     def device(self, chosen: "torch.device") -> "torch.device":
-        """The device of this process where all were given `chosen`: on GPUs, each its own.
+        """This process's device when all were given `chosen`: on GPUs, each has its own.
 
         Raises `ConfigError` if there is none.
         """
@@ -143,11 +143,11 @@ class Ranks:
             process_group=dist.new_group(backend=backend, timeout=GRADIENT_TIMEOUT),
             gradient_as_bucket_view=True,
         )
-        wrapped.broadcast_buffers = False  # they are constants; as an argument, torch 2.13 has renamed it
+        wrapped.broadcast_buffers = False  # they are constants; torch 2.13 has renamed the argument
         return wrapped
 
     def unsynchronised(self, module: "nn.Module") -> contextlib.AbstractContextManager[None]:
-        """For the forward and backward passes of all but an update's last micro-batch: their gradients add up here."""
+        """For the forward and backward passes of all but an update's last micro-batch: gradients accumulate locally."""
         if self.size == 1:
             return contextlib.nullcontext()
         from torch.nn.parallel import DistributedDataParallel
@@ -161,9 +161,9 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that a launcher has started, for the length of the block; alone, nothing is done.
+    """Join the processes that a launcher has started, for the length of the block; with one process, do nothing.
 
-    If the block fails in one process all of them end, with its message, once, and its exit code.
+    If the block fails in one process, all of them end with its exit code, and its message is printed once.
     """
     ranks = _from_environment()
     if ranks.size == 1:
@@ -184,7 +184,7 @@ def joined() -> Iterator[Ranks]:
         ) from None
     try:
         yield ranks
-        ranks.wait()  # nobody takes the store away while another still needs it
+        ranks.wait()  # the store must outlive every process that needs it
     except BaseException as error:
         monitor.fail(error)
     monitor.close()
@@ -192,7 +192,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def is_launched() -> bool:
-    """Whether a launcher has started this process, and has decided how many there are."""
+    """Whether a launcher started this process, and thereby decided how many there are."""
     return "WORLD_SIZE" in os.environ
 
 
@@ -208,10 +208,10 @@ def _from_environment() -> Ranks:
 
 
 class _FailureMonitor:
-    """Ends this process when another has failed, wherever it may be waiting.
+    """Ends this process when another one has failed, even inside a collective operation.
 
-    A process that fails says so in the store that all share. A process that waits for it inside a collective operation
-    cannot see that by itself: on a GPU it would wait until a timeout. So a thread looks once a second.
+    A process that fails records that in the shared store. A process inside a collective operation does not notice: on
+    a GPU it would wait until a timeout. So a thread checks the store once a second.
     """
 
     def __init__(self, ranks: Ranks, store: "Store") -> None:
@@ -227,8 +227,8 @@ class _FailureMonitor:
             try:
                 if self._store.check(["nmt/exit_code"]):
                     self._leave(int(self._store.get("nmt/exit_code")))
-            except RuntimeError:  # the store has gone with the process that kept it
-                if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # else all is well: that one was done first
+            except RuntimeError:  # the store ended with the process that hosted it
+                if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # otherwise that process just finished first
                     print(
                         f"nmt: {self._who}the process that started this one, or the first one, has ended",
                         file=sys.stderr,
@@ -236,14 +236,14 @@ class _FailureMonitor:
                     _end(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End this process and thereby all; the first to fail says why."""
-        for number in (signal.SIGINT, signal.SIGTERM):  # from a launcher that has seen another one fail
+        """End this process and thereby all; the first one to fail prints the message."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # sent by a launcher that has seen another process fail
             signal.signal(number, signal.SIG_IGN)
         if _is_lost_connection(error):
             error = TrainingError(
-                "another process has died without a word; the same command goes on from the last checkpoint"
+                "another process died without an error message; the same command resumes from the last checkpoint"
             )
-        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # that one, all raise together
+        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # all processes raise that one together
         if isinstance(error, NmtError):
             code, message = error.exit_code, f"nmt: {who}{error}"
         elif isinstance(error, SystemExit):
@@ -255,7 +255,8 @@ class _FailureMonitor:
         except RuntimeError:
             is_first = True
         if not is_first:
-            self._closed.wait(10 * SECONDS_BETWEEN_LOOKS)  # `_look` ends this process, with the first one's exit code
+            # Meanwhile `_look` ends this process, with the exit code of the first failure.
+            self._closed.wait(10 * SECONDS_BETWEEN_LOOKS)
             _end(code)
         if message:
             print(message, file=sys.stderr)
@@ -267,11 +268,11 @@ class _FailureMonitor:
 
     def _leave(self, code: int) -> NoReturn:
         if self._keeps_store:
-            time.sleep(3 * SECONDS_BETWEEN_LOOKS)  # until the others have looked
+            time.sleep(3 * SECONDS_BETWEEN_LOOKS)  # until the others have checked
         _end(code)
 
     def close(self) -> None:
-        """All went well; stop looking."""
+        """All went well; stop checking."""
         self._closed.set()
         self._thread.join()
 
@@ -291,7 +292,7 @@ def _report_to_torchrun(message: str) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """Leave at once: taking the groups down would wait for processes that are gone."""
+    """Exit at once: destroying the process groups would wait for processes that have ended."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

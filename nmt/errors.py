@@ -1,18 +1,18 @@
-"""Every way in which a command can end badly, as one tree.
+"""The exception hierarchy of every command.
 
     NmtError                      the user's mistake: one plain message, exit code 2
     ├── ConfigError               a configuration file, a key in it, or a command-line value
     ├── DataError                 a corpus: missing, empty, sides that do not match, not UTF-8
     ├── VocabularyError           a vocabulary that the corpus cannot give, or that cannot be read
-    ├── RunError                  a folder that is not a run, or a run that cannot go on as asked
+    ├── RunError                  a folder that is not a run, or a run that cannot do what was asked
     ├── MissingExtraError         an optional package that is not installed
     ├── ExportError               an export that does not translate as its run does: exit code 3
-    ├── TrainingError             the run could not go on (disk, memory, divergence): exit code 3
-    │   └── WorkerError           processes that prepare its batches die again and again
+    ├── TrainingError             the run could not continue (disk, memory, divergence): exit code 3
+    │   └── WorkerError           processes that prepare its batches die repeatedly
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
 
 A message names the file, line or key, the value found there, and what would be right.
-Anything else that reaches the command line is a bug of ours and keeps its traceback (exit code 1).
+Any other exception that reaches the command line is a bug and keeps its traceback (exit code 1).
 """
 
 
@@ -42,31 +42,31 @@ class MissingExtraError(NmtError):
     """An optional package is needed and not installed."""
 
 
-# Imported where they are first needed, and not there where an export alone is installed.
+# Imported where they are first needed; some are missing where only an export is used.
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes")
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """What to tell the user, if it is a package that nmt was installed without; None if it is a bug of ours."""
+    """The error for a package that nmt was installed without; None for any other module, which is a bug."""
     if error.name not in _PACKAGES:
         return None
     return MissingExtraError(f"{error.name} is not installed here, and this needs it: pip install {error.name}")
 
 
 class ExportError(NmtError):
-    """An export that does not translate as the run does that it was made from."""
+    """An export whose translations differ from those of its run."""
 
     exit_code = 3
 
 
 class TrainingError(NmtError):
-    """A training that could not go on, though nothing was asked for wrongly."""
+    """A training that could not continue, through no mistake of the user."""
 
     exit_code = 3
 
 
 class WorkerError(TrainingError):
-    """Processes that prepare batches die again and again; nothing is known to be wrong with the training itself."""
+    """Processes that prepare batches die repeatedly; nothing is known to be wrong with the training itself."""
 
 
 class InterruptedTrainingError(NmtError):
@@ -77,10 +77,10 @@ class InterruptedTrainingError(NmtError):
         self.exit_code = 128 + signal_number
 
 
-# What allocators say that have no class of errors of their own.
+# Messages of allocators that have no exception class.
 _OUT_OF_MEMORY = (
     "out of memory",  # MPS ("MPS backend out of memory"), the CUDA runtime, CTranslate2
-    "Invalid buffer size",  # MPS, of a tensor larger than any that it can hold
+    "Invalid buffer size",  # MPS, for a tensor above its size limit
     "CUBLAS_STATUS_ALLOC_FAILED",
     "can't allocate memory",  # torch on a CPU
     "not enough memory: you tried to allocate",  # the same under Windows
@@ -89,12 +89,12 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator gave up, Python's, a GPU's or the CPU's; without torch, which may not be there."""
+    """Whether an allocation failed, on a GPU or the CPU; decided without torch, which may not be installed."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def how_to_install(extra: str) -> str:
-    """What to type for an optional package: nmt is no package of the index, but a clone."""
+    """The commands that install an optional package; nmt is installed from a clone, not from the package index."""
     return f"in your clone of nmt, scripts/install {extra}, or pip install '.[{extra}]'"

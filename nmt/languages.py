@@ -1,11 +1,11 @@
-"""The codes by which languages are named: ISO 639, and BCP 47 where a script or a region belongs to it."""
+"""Language codes: ISO 639, or BCP 47 with a script or a region; and how a language is written."""
 
 import contextlib
 import functools
 from pathlib import Path
 
 # ISO 639-1, so that `train.en` names its language and `train.txt` (which ISO 639-3 knows) does not. They are also
-# checked without langcodes, which takes 20 ms to import. Kanuri's kr is left out: it is mostly meant for Korean.
+# checked without langcodes, which takes 20 ms to import. Kanuri's kr is left out: most who write it mean Korean.
 _ISO_639_1 = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
@@ -28,10 +28,10 @@ _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BC
 
 
 def check_language(code: str) -> str:
-    """The code, in the usual capitals: `en`, `hsb`, `zh-Hant`, `pt-BR`.
+    """The code in standard case: `en`, `hsb`, `zh-Hant`, `pt-BR`.
 
-    Raises `ValueError` if it is not BCP 47: a language of ISO 639 in two or three letters, then perhaps a script, a
-    region and more.
+    Raises `ValueError` if it is not BCP 47: an ISO 639 language in two or three letters, optionally followed by a
+    script, a region and other subtags.
     """
     if code in LANGUAGE_CODES:
         return code
@@ -44,7 +44,7 @@ def check_language(code: str) -> str:
     primary, *subtags = language.to_tag().split("-")
     if primary in _COUNTRIES:
         raise ValueError(f"{code!r} is named after a country; did you mean {_COUNTRIES[primary]}?")
-    # ISO 639-3 gains codes that the library does not know yet, so that three letters are a matter of form.
+    # ISO 639-3 gains codes that the library does not know yet, so for three letters only the form is checked.
     known = "en" if len(primary) == 3 else primary
     if len(primary) not in (2, 3) or not langcodes.tag_is_valid("-".join([known, *subtags])):
         raise ValueError(f"{code!r} is {_NO_CODE}")
@@ -54,13 +54,13 @@ def check_language(code: str) -> str:
 def language_suffix(path: Path) -> str:
     """The language code at the end of a file's name (`train.en`, `train.zh-Hant.gz`), or ''.
 
-    Three letters alone may mean anything: `.txt` and `.src` are languages, too.
+    Three letters alone are not taken for a language: `.txt` and `.src` are ISO 639-3 codes, too.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lstrip(".")
     language, _, subtags = suffix.partition("-")
     if language not in LANGUAGE_CODES:
         return ""
-    if subtags[:1].isupper():  # a script or a region in the usual capitals
+    if subtags[:1].isupper():  # a script or a region in standard case
         with contextlib.suppress(ValueError):
             return suffix if check_language(suffix) == suffix else ""
     return "" if subtags else suffix
@@ -74,7 +74,7 @@ def base_language(code: str) -> str:
 
 
 def script_of(code: str) -> str:
-    """In which script a language is written, as ISO 15924 says it: what the code names, or else the usual one.
+    """The script of a language as an ISO 15924 code: the one that the code names, or else the most likely one.
 
     >>> script_of("th"), script_of("yue"), script_of("zh-Latn")
     ('Thai', 'Hant', 'Latn')

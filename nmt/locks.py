@@ -1,8 +1,8 @@
-"""One process at a time.
+"""File locks between processes.
 
-A lock belongs to a process for as long as it lives, and goes with it however it ends. Its file lies beside what is
-locked, is empty, and stays: whoever removed it could take it from under another process that has it open already, and
-a third one would make and lock a new one. What is locked may be renamed or removed meanwhile.
+A lock is released when its process ends, however it ends. The lock file is empty, is beside what it locks, and is
+never removed: if one process removed it while another had it open, a third could create and lock a new one. What is
+locked may be renamed or removed meanwhile.
 """
 
 import contextlib
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# Network file systems without locks; Linux has one number for the last two.
+# Network file systems without locks; on Linux the last two are the same number.
 _UNKNOWN_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Lock a file or folder, which need not exist, against every other process that asks here, for the block's length.
+    """Hold the lock of a file or folder, which need not exist, for the length of the block.
 
-    Gives whether this process has the lock: always if it may `wait`. Otherwise False means that another one has it.
+    Yields whether this process has the lock: always True with `wait`; without, False if another process has it.
     """
-    from filelock import FileLock, SoftFileLock, Timeout  # what only translates needs no locks
+    from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
 
-    real = path.resolve() if path.is_symlink() else path  # whatever leads to a folder, its lock is one
+    real = path.resolve() if path.is_symlink() else path  # one lock, whatever link leads to it
     real.parent.mkdir(parents=True, exist_ok=True)
     lock: BaseFileLock = FileLock(real.with_name(f".{real.name}.lock"))
     try:

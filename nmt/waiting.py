@@ -1,10 +1,10 @@
-"""How threads that wait for each other leave the cores to other programs.
+"""Bounded spinning of OpenMP threads on a busy machine.
 
-A step of training or decoding has hundreds of OpenMP barriers, where the thread that is done first waits for the
-others. GNU's library lets it spin for milliseconds, which is fastest on an idle machine. Where another program has
-taken a core, the thread spins while the one that it waits for is off the core, and a step takes 65 times as long. To
-spin less always costs a fifth of the speed (scripts/README.md). So a thread watches how long those of this process
-wait for a core, and has them spin less while they do. What is computed stays the same, to the bit.
+A step of training or decoding has hundreds of OpenMP barriers, where the first thread to finish waits for the others.
+GNU's library spins there for milliseconds, which is fastest on an idle machine. When another program occupies a core,
+a thread spins while the one it waits for has no core, and a step takes 65 times as long. Always spinning less costs a
+fifth of the speed (scripts/README.md). So a background thread measures how long this process's threads wait for a
+core, and makes them spin less while that is long. The results are the same, to the bit.
 """
 
 import contextlib
@@ -18,35 +18,35 @@ from pathlib import Path
 SPIN_COUNT, BLOCK_TIME, POLICY = "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"
 TASKS = Path("/proc/self/task")
 SECONDS_BETWEEN_LOOKS = 0.25
-# Shares of the time that threads wait for a core: with another program at work some 30% or more, without one below 5%.
+# Share of the time that threads wait for a core: 30% or more with another busy program, below 5% without.
 BUSY, QUIET = 0.20, 0.05
 
 
 def bound_waiting() -> None:
-    """Where waiting cannot be watched, have threads sleep soon always; before torch is loaded, for a whole process.
+    """Where waiting cannot be measured, limit spinning for the whole process; call it before torch is loaded.
 
-    What the user has set stays.
+    What the user has set is kept.
     """
     if _is_chosen():
         return
     os.environ[BLOCK_TIME] = "1"  # LLVM's and Intel's libraries, in milliseconds
     if sys.platform == "win32":
-        os.environ[POLICY] = "PASSIVE"  # Microsoft's has nothing between this and spinning
+        os.environ[POLICY] = "PASSIVE"  # Microsoft's runtime has nothing between this and spinning
     elif waited_for_cores() is None:
         os.environ[SPIN_COUNT] = "1000"
 
 
 def _is_chosen() -> bool:
-    # Our own block time is inherited by processes that this one starts.
+    # Child processes inherit the block time that we set.
     return bool(os.environ.keys() & {SPIN_COUNT, POLICY}) or os.environ.get(BLOCK_TIME, "1") != "1"
 
 
 def waited_for_cores() -> float | None:
-    """Seconds that this process's threads have been ready to run without a core; None where that is not known."""
+    """Seconds that this process's threads were ready to run but had no core; None where that is not known."""
     nanoseconds = 0
     try:
         for task in TASKS.iterdir():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # the thread has just ended
                 nanoseconds += int((task / "schedstat").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return None
@@ -55,7 +55,7 @@ def waited_for_cores() -> float | None:
 
 @functools.cache
 def watch() -> None:
-    """From now on, have the threads of this process spin only while no other program wants their cores."""
+    """From now on, make this process's threads spin less while other programs compete for the cores."""
     import torch
 
     num_threads = torch.get_num_threads()
@@ -65,7 +65,7 @@ def watch() -> None:
 
 
 def teams_needed(num_threads: int, cores: int) -> int:
-    """Idle teams beside a team of so many threads that make more threads than cores; each adds all but its first."""
+    """Idle teams to add so that threads outnumber cores; each team adds all its threads but the first."""
     return max(0, cores - num_threads) // (num_threads - 1) + 1
 
 
@@ -86,10 +86,10 @@ def _watch(count: int) -> None:
 
 
 class _IdleTeam:
-    """One more team of OpenMP threads, which does nothing and takes no core.
+    """An additional team of OpenMP threads that does nothing and uses no core.
 
-    While a process has more such threads than the machine has cores, GNU's library spins 100 times instead of 300,000
-    (its manual, at GOMP_SPINCOUNT).
+    While a process has more OpenMP threads than the machine has cores, GNU's library spins 100 times instead of
+    300,000 (its manual, at GOMP_SPINCOUNT).
     """
 
     def __init__(self) -> None:
@@ -99,9 +99,9 @@ class _IdleTeam:
     def _stay(self) -> None:
         import torch
 
-        torch.zeros(1 << 20).add_(1)  # large enough to be shared by a team, which this thread has from now on
+        torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
         self._left.wait()
 
     def leave(self) -> None:
-        """Have the team end."""
+        """End the team."""
         self._left.set()

@@ -207,7 +207,7 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: 
         ("raise t.TrainingError('enough')", "pass", [3, 3], "nmt: process 1 of 2: enough"),
         ("raise t.TrainingError('enough')", "time.sleep(90)", [3, 3], "nmt: process 1 of 2: enough"),
         ("raise ValueError('a bug')", "pass", [1, 1], "ValueError: a bug"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process has died without a word"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process died without an error message"),
     ],
 )
 def test_one_that_fails_ends_all_with_its_message(

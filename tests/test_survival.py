@@ -264,7 +264,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
     # The loader makes a few batches ahead, so a batch that it has not made is waited for.
     run = trained(copy_task, "run", "augmentation.src_word_dropout=0.3")
     assert_same_run(run, straight)
-    assert "a process that prepares batches was ended from outside" in capsys.readouterr().err
+    assert "a process that prepares batches was killed" in capsys.readouterr().err
 
 
 def test_a_process_that_prepares_a_validation_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
@@ -287,7 +287,7 @@ def test_a_process_that_prepares_a_validation_may_die(copy_task: Path, monkeypat
     run = trained(copy_task, "run", "training.batch_tokens=25")
     assert died
     assert_same_run(run, straight)
-    assert "a process that prepares batches was ended from outside" in capsys.readouterr().err
+    assert "a process that prepares batches was killed" in capsys.readouterr().err
 
 
 def test_processes_that_die_again_and_again_end_the_training(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""The rules that mend a line, or leave a pair out of training, and how often each of these did."""
+"""Normalizing lines, and the rules that leave pairs out of training, with counts."""
 
 import dataclasses
 import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a translator mends lines, and needs no numpy
+if TYPE_CHECKING:  # a translator normalizes lines, and needs no numpy
     import numpy as np
     from numpy.typing import NDArray
 
@@ -13,24 +13,24 @@ _SPACES = re.compile("[ \u2581]+")
 
 
 def normalize(line: str) -> str:
-    """A line as every tokenizer gets it, in training and in translation: what people type, and nobody sees, made one.
+    """A line as every tokenizer gets it, in training and in translation.
 
-    Unicode NFC, so that a letter with its accent is one character however it was typed; no white space at the ends;
-    and one space for any number of spaces in a row, SentencePiece's own mark for a space (U+2581) being one. Other
-    white space within a line stays: a no-break space in French and an ideographic one in Japanese mean something.
+    Unicode NFC, so that an accented letter is one character however it was typed; no white space at the ends; and one
+    space for a run of spaces, where SentencePiece's mark for a space (U+2581) counts as one. Other white space within
+    a line is kept: a no-break space in French and an ideographic space in Japanese carry meaning.
 
     >>> normalize("\\t a   b\\u3000c \\u3000")
     'a b\\u3000c'
     """
     line = unicodedata.normalize("NFC", line)
-    if "  " in line or "\u2581" in line:  # of most lines, nothing else has to be looked at
+    if "  " in line or "\u2581" in line:  # false for most lines, which saves time
         line = _SPACES.sub(" ", line)
     return line.strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class CleaningCounts:
-    """What became of the pairs that were read; one that breaks several rules is counted under the first."""
+    """How many pairs were read and left out; a pair that breaks several rules is counted under the first."""
 
     read: int = 0
     empty: int = 0
@@ -59,7 +59,7 @@ class CleaningCounts:
 def clean(
     src_lengths: "NDArray[np.integer]", tgt_lengths: "NDArray[np.integer]", max_length: int
 ) -> "tuple[NDArray[np.bool_], CleaningCounts]":
-    """Which pairs stay, and why the others do not; lengths are in pieces, without `<s>` and `</s>`."""
+    """Which pairs are kept, and counts of the others; lengths are in pieces, without `<s>` and `</s>`."""
     empty = (src_lengths == 0) | (tgt_lengths == 0)
     too_long = ~empty & ((src_lengths > max_length) | (tgt_lengths > max_length))
     counts = CleaningCounts(len(empty), int(empty.sum()), int(too_long.sum()))

@@ -23,17 +23,17 @@ from nmt.errors import DataError
 
 log = logging.getLogger("nmt")
 
-# Of a block. Small enough that several are held at once, large enough that handing one over costs nothing.
+# Limits of a block: small enough to hold several at once, large enough to make passing one to a process cheap.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
-LINES_BYTES = 1 << 17  # of lines to be translated: about 2,000, enough to sort by length
-# Bytes of a line to be translated: as many pieces as a model may have positions, each of 16 characters of 4 bytes.
+LINES_BYTES = 1 << 17  # of a block of lines to translate: about 2,000 lines, enough to sort by length
+# Bytes of a line to translate: the most positions a model may have, each a piece of 16 characters of 4 bytes.
 LONGEST_LINE = MAX_POSITIONS * 16 * 4
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """The file's bytes, through gzip if its name says so; whatever fails inside the block is a `DataError`."""
+    """The open file, through gzip if its name ends in .gz; an OS error inside the block becomes a `DataError`."""
     try:
         with cast(BufferedReader, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
@@ -58,24 +58,23 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
-    """`read_lines` of a file that is open; `name`, and the number of its first line, are for messages."""
+    """`read_lines` for an open file; `name` and the number of its first line are for messages."""
     for number, line in enumerate(file, start=first):
         yield _decode(line, name, number)
 
 
 class Readable(Protocol):
-    """An open file, a pipe, or what stands for one."""
+    """An open file or pipe, or an object that behaves like one."""
 
     def read1(self, size: int, /) -> bytes:
-        """Up to `size` bytes, of those that are there; none at the end."""
+        """Up to `size` bytes that are available now; none at the end."""
 
 
 def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
-    """The lines of an open file or a pipe in blocks: those that are there, without waiting for more.
+    """The lines of an open file or a pipe in blocks: those that are available, without waiting for more.
 
-    The first blocks are small, so that something comes out soon; no block has much more than `LINES_BYTES`, except
-    where one line has. A line is cut at `LONGEST_LINE`, with a warning that names it. Raises `DataError` if a line is
-    not UTF-8.
+    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, unless one line
+    is. A line is cut at `LONGEST_LINE`, with a warning that names it. Raises `DataError` if a line is not UTF-8.
     """
     size, number = LINES_BYTES // 64, 1
     begun = _BegunLine(f"{name}:{number}")
@@ -96,7 +95,7 @@ def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
 
 
 class _BegunLine:
-    """A line whose end has not come yet."""
+    """A line whose end has not been read yet."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -105,7 +104,7 @@ class _BegunLine:
         self._is_cut = False
 
     def add(self, part: bytes) -> None:
-        """What follows, as far as there is room for it."""
+        """Append the next part, up to the limit."""
         if len(part) > self._room and not self._is_cut:
             self._is_cut = True
             log.warning(
@@ -116,17 +115,17 @@ class _BegunLine:
             self._room -= len(kept)
 
     def content(self) -> bytes:
-        """Its bytes; a character that the cut went through is left out."""
+        """Its bytes, without a character that the limit cut in two."""
         content = b"".join(self._parts)
         if self._is_cut:
-            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before a character without its end
+            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before an incomplete character
             return content[:length]
         return content
 
 
 def _decode(line: bytes, name: str, number: int) -> str:
     if number == 1:
-        line = line.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put first
+        line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -137,7 +136,7 @@ def _decode(line: bytes, name: str, number: int) -> str:
 
 
 def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of two files; with `chosen`, those of the pairs whose byte in it is not 0.
+    """The (source, target) lines of two files; with `chosen`, only pairs whose byte in it is not 0.
 
     Raises `DataError`, with both counts, if one of them is longer.
     """
@@ -148,7 +147,7 @@ def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tupl
 
 
 def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
-    """`read_pairs` of the bytes as they stand in the files, with their line ends."""
+    """`read_pairs` as the bytes in the files, with line ends."""
     src_lines, tgt_lines = _raw_lines(files.src), _raw_lines(files.tgt)
     for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
@@ -166,7 +165,7 @@ def _differing(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Some pairs of two files, one after the other, as the bytes that the files hold."""
+    """Consecutive pairs of two files, as the bytes in the files."""
 
     src_name: str
     tgt_name: str
@@ -181,20 +180,20 @@ class Block:
 
 
 def _split(data: bytes, name: str, first: int) -> list[str]:
-    """`decode_lines` in one go."""
+    """`decode_lines` of a whole block at once, which is faster."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        return list(decode_lines(io.BytesIO(data), name, first))  # which finds the line
+        return list(decode_lines(io.BytesIO(data), name, first))  # finds the line for the message
     if first == 1:
         text = text.removeprefix("\ufeff")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def read_blocks(files: CorpusFiles) -> Iterator[Block]:
-    """All pairs in blocks of about `BLOCK_BYTES`, and at most `BLOCK_PAIRS` pairs; `DataError` as `read_pairs`."""
+    """All pairs in blocks of about `BLOCK_BYTES`, and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
     src_lines: list[bytes] = []
     tgt_lines: list[bytes] = []
     first, size = 1, 0
@@ -218,7 +217,7 @@ def read_blocks(files: CorpusFiles) -> Iterator[Block]:
 def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
     """Read every file once, as bytes, and return the number of pairs.
 
-    Raises `DataError` if a file cannot be read, two sides differ in length, or there is nothing.
+    Raises `DataError` if a file cannot be read, two sides differ in length, or both are empty.
     """
     counts = [pairs_in(files) for files in corpora]
     for files, count in zip(corpora, counts, strict=True):
@@ -228,7 +227,7 @@ def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
 
 
 def pairs_in(files: CorpusFiles) -> int:
-    """The number of pairs in two files, which may be none; `DataError` as `count_pairs`."""
+    """The number of pairs in two files, possibly 0; `DataError` as for `count_pairs`."""
     src_count, tgt_count = count_lines(files.src), count_lines(files.tgt)
     if src_count != tgt_count:
         raise _differing(files, src_count, tgt_count)

@@ -1,4 +1,4 @@
-"""Exact duplicates among millions of pairs: a hash table of numpy, no set of strings."""
+"""Exact duplicates among millions of pairs: a numpy hash table instead of a set of strings."""
 
 import hashlib
 
@@ -9,10 +9,9 @@ HASH_BYTES = 16
 
 
 def pair_hash(src: str, tgt: str) -> bytes:
-    """128 bits of BLAKE2b. No line holds a line end, so one between the sides tells ("a", "bc") from ("ab", "c").
+    """128 bits of BLAKE2b. The line end between the sides keeps ("a", "bc") and ("ab", "c") apart.
 
-    That any two of n different pairs have the same hash has a probability below n**2 / 2**129: for ten million pairs,
-    1.5e-25.
+    The probability that any two of n different pairs collide is below n**2 / 2**129: 1.5e-25 for ten million pairs.
     """
     return hashlib.blake2b(f"{src}\n{tgt}".encode(), digest_size=HASH_BYTES).digest()
 
@@ -20,8 +19,8 @@ def pair_hash(src: str, tgt: str) -> bytes:
 class PairTable:
     """The hashes of up to `num_pairs` pairs, in 24 bytes a pair.
 
-    Open addressing: a hash stands in the first free slot from the one that it names, a third of which stay free.
-    A slot is two 64-bit halves; the first is never 0 in use.
+    Open addressing with linear probing; a third of the slots stay free. A slot is two 64-bit halves; in a used slot the
+    first one is never 0.
     """
 
     def __init__(self, num_pairs: int) -> None:
@@ -34,18 +33,18 @@ class PairTable:
         return self._slots.nbytes
 
     def add(self, hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Put in hashes, `HASH_BYTES` each in a row; which of them were not there before, nor earlier in the row."""
+        """Add hashes of `HASH_BYTES` each; returns which were neither in the table nor earlier in the array."""
         keys = hashes.view(np.uint64).reshape(-1, 2).copy()
         keys[keys[:, 0] == 0, 0] = 1
         self._room -= len(keys)
-        assert self._room >= 0  # or a search would never end
+        assert self._room >= 0  # or probing would never end
         is_new = np.zeros(len(keys), dtype=np.bool_)
         slots = keys[:, 1] % np.uint64(len(self._slots)) if len(keys) else keys[:, 1]
         pending = np.arange(len(keys))
         while len(pending):
             at = slots[pending]
             free = np.flatnonzero(self._slots[at, 0] == 0)
-            # Of those that find the same free slot, the first takes it; `pending` stays in the order of the row.
+            # Of hashes that find the same free slot, the first takes it; `pending` keeps the array's order.
             winners = pending[free[np.unique(at[free], return_index=True)[1]]]
             self._slots[slots[winners]] = keys[winners]
             is_new[winners] = True

@@ -20,44 +20,44 @@ from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 from nmt.processes import Answer, Workers, answer_requests, available_cores
 
-# A process takes about 45 MB of its own, and the one that trains 240 MB with torch: together at most 500 MB.
-# Where there are more cores, SentencePiece uses them in threads.
+# A process takes about 45 MB, and the one that trains 240 MB with torch: together at most 500 MB. On machines with
+# more cores, SentencePiece uses them as threads.
 MAX_PROCESSES = 5
 MIN_PAIRS = 20_000  # below, starting processes takes longer than encoding
-BYTES_UNDER_WAY = 1 << 23  # of text, however long its lines are
+BYTES_UNDER_WAY = 1 << 23  # of text held at once, however long its lines are
 LONG_LINE_BYTES = 1 << 16  # bytes; SentencePiece needs a hundred times as much memory for a line
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What decides how blocks are encoded."""
+    """The settings for encoding a block."""
 
     max_length: int
     dtype: str
     """Of the ids: `uint16` or `int32`."""
     hashes: bool
-    """Whether the pairs are to be told from each other."""
+    """Whether to compute hashes of the pairs, to find duplicates."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The pairs of a block that are kept; `P` pairs."""
+    """The P pairs of a block that are kept."""
 
     counts: CleaningCounts
     src_lengths: NDArray[np.int32]
     """(P,) pieces, without `<s>` and `</s>`"""
     tgt_lengths: NDArray[np.int32]
     src_ids: NDArray[np.integer]
-    """All ids of all sources, one after the other."""
+    """The ids of all sources, concatenated."""
     tgt_ids: NDArray[np.integer]
     lines: NDArray[np.int64]
-    """(P,) where each pair stands in its files: the number of its line, from 1"""
+    """(P,) the line number of each pair in its files, from 1"""
     hashes: NDArray[np.uint8]
-    """Of all pairs, one after the other, or empty if they were not asked for"""
+    """Of all pairs, concatenated; empty without `Job.hashes`"""
 
 
 def encode_block(block: Block, tokenizers: Tokenizers, job: Job, threads: int = 1) -> Encoded:
-    """Encode a block's lines and leave out the pairs that cleaning does; `DataError` if a line is not UTF-8."""
+    """Encode a block's lines and leave out pairs by the rules of cleaning; `DataError` if a line is not UTF-8."""
     src_lines, tgt_lines = block.lines()
     src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
     tgt = _encode_lines(tokenizers.tgt, tgt_lines, job.max_length, threads)
@@ -83,8 +83,8 @@ def _lengths(sequences: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threads: int) -> list[Sequence[int]]:
-    """Ids of lines, once normalized. A line so long that it cannot be kept is only made out to be too long: a piece of
-    SentencePiece's has at most 16 characters of 4 bytes."""
+    """Ids of normalized lines. A line too long to be kept is not encoded, only given too many ids: a SentencePiece
+    piece has at most 16 characters of 4 bytes."""
     longest = max(LONG_LINE_BYTES, 64 * max_length) // 4
     long = {index for index, line in enumerate(lines) if len(line) > longest and len(line.encode()) > 4 * longest}
     normalized = ["" if index in long else normalize(line) for index, line in enumerate(lines)]
@@ -164,5 +164,5 @@ def _from_bytes(parts: Sequence[bytes], job: Job) -> Encoded:
 
 
 def num_processes_for(num_pairs: int) -> int:
-    """How many processes a corpus of so many pairs is encoded by, beside this one."""
+    """How many processes encode a corpus of N pairs, beside this one."""
     return min(available_cores(), MAX_PROCESSES) if num_pairs >= MIN_PAIRS else 0

@@ -1,7 +1,7 @@
-"""What a file holds, as a hash, without reading a large one again at every start.
+"""Hashes of files, cached for large ones so that they are not read again at every start.
 
-As git does it: the hash of a large file is remembered, beside what the file system says of it. A file that was
-written to, replaced or renamed since has another time of change, which no program can set back.
+As in git, the hash of a large file is cached with its size, times and inode. A file that was written to, replaced or
+renamed since has another time of change (ctime), which no program can set back.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from nmt.runs import RUNS
 CACHE = RUNS / "cache"
 _HASHES_FILE = "files.json"
 LARGE = 1 << 25  # bytes; smaller files are read each time
-_TICK_NS = 3_000_000_000  # no file system's clock is coarser
+_TICK_NS = 3_000_000_000  # no file system has a coarser clock
 
 
 def file_hash(path: Path) -> bytes:
@@ -32,31 +32,31 @@ def corpus_hashes(corpora: Sequence[CorpusFiles]) -> list[bytes]:
 
 
 def file_hashes(paths: Iterable[Path]) -> list[bytes]:
-    """The `file_hash` of each path; several are read at once."""
+    """The `file_hash` of each path; several files are read in parallel."""
     paths = list(paths)
-    remembered = _remembered()
+    cached = _cached()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda path: _hash(path, remembered), paths))
-    learnt = {
+        found = list(pool.map(lambda path: _hash(path, cached), paths))
+    new = {
         str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, found, strict=True) if state
     }
-    if remembered | learnt != remembered:
-        write_json(CACHE / _HASHES_FILE, remembered | learnt)
+    if cached | new != cached:
+        write_json(CACHE / _HASHES_FILE, cached | new)
     return [digest for digest, _ in found]
 
 
-def _hash(path: Path, remembered: dict[str, list[object]]) -> tuple[bytes, list[int] | None]:
-    """A file's hash, and the state under which it may be remembered, if it may."""
+def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int] | None]:
+    """A file's hash, and the state under which to cache it, or None if it must not be cached."""
     try:
         state = _state(path)
         is_large = state[0] >= LARGE
-        known = remembered.get(str(path.resolve())) if is_large else None
+        known = cached.get(str(path.resolve())) if is_large else None
         if known is not None and known[0] == state:
             return bytes.fromhex(str(known[1])), state
         began = time.time_ns()
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
-        # A file that has just been written could be written once more within one tick of the file system's clock.
+        # A file that has just been written could be written again within one tick of the file system's clock.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None
     except FileNotFoundError:
@@ -66,12 +66,12 @@ def _hash(path: Path, remembered: dict[str, list[object]]) -> tuple[bytes, list[
 
 
 def _state(path: Path) -> list[int]:
-    """Size, time of writing, time of change, and number of a file."""
+    """A file's size, mtime, ctime and inode."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
-def _remembered() -> dict[str, list[object]]:
+def _cached() -> dict[str, list[object]]:
     if not (CACHE / _HASHES_FILE).is_file():
         return {}
     try:

@@ -1,24 +1,24 @@
-"""Case and punctuation, in whatever script a text is written."""
+"""Case and punctuation, in any script."""
 
 import re
 import unicodedata
 
-# Their I is the capital of ı, and İ that of i: Unicode's SpecialCasing for tr and az; Crimean Tatar and Gagauz have the
-# same letters.
+# In these, I is the capital of ı, and İ that of i: Unicode's SpecialCasing for tr and az; Crimean Tatar and Gagauz
+# have the same letters.
 _DOTLESS_I = ("tr", "az", "crh", "gag")
 _LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
-# Unicode pairs Cherokee's letters with small ones that its texts do not use: in practice the script has no case.
+# Unicode gives Cherokee lowercase letters, which texts do not use: in practice the script has no case.
 _CHEROKEE = "\u13a0-\u13f5\u13f8-\u13fd\uab70-\uabbf"
 _RUN_OF_CHEROKEE = re.compile(f"([{_CHEROKEE}]+)")
 
 
 def has_dotless_i(language: str) -> bool:
-    """Whether a language, by its code without script or region, tells i from ı."""
+    """Whether a language (a code without script or region) distinguishes i and ı."""
     return language in _DOTLESS_I
 
 
 def lowercase(text: str, dotless_i: bool = False) -> str:
-    """The text in lowercase letters; what has no case stays as it is.
+    """The text in lowercase; characters without case are kept.
 
     >>> lowercase("ISPARTA İL SINIRI"), lowercase("ISPARTA İL SINIRI", dotless_i=True)
     ('isparta i̇l siniri', 'ısparta il sınırı')
@@ -31,22 +31,22 @@ def lowercase(text: str, dotless_i: bool = False) -> str:
 
 
 def is_in_capitals(line: str) -> bool:
-    """Whether a line has several words in capitals, and no letter that is not one.
+    """Whether a line has several words in capitals, and no other letters.
 
     >>> is_in_capitals("NO PARKING!"), is_in_capitals("我 在 IBM 工作"), is_in_capitals("NATO 2024")
     (True, False, False)
     """
     if not line.isupper() or _RUN_OF_CHEROKEE.search(line):
         return False
-    # Lo: letters of scripts without case, among which a name in capitals is only a name.
+    # Lo: letters of scripts without case; a capitalised name among them does not make a line in capitals.
     return not any(unicodedata.category(c) == "Lo" for c in line) and sum(map(str.isupper, line.split())) > 1
 
 
 def without_punctuation(text: str) -> str:
-    """The text without its punctuation marks and symbols, as one types it in haste.
+    """The text without punctuation and symbols, as people type in a hurry.
 
-    They are the characters of Unicode's categories P and S, with what is combined with them. Marks inside a word stay.
-    Of scripts that are written without spaces, every mark stands between words.
+    These are the characters of Unicode's categories P and S, and marks combined with them. Punctuation inside a word is
+    kept. In scripts written without spaces, all punctuation is between words.
 
     >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
     'A man in a t-shirt sings smiles and waves'
@@ -63,7 +63,7 @@ def without_punctuation(text: str) -> str:
 
 
 def _kind(character: str) -> str:
-    """p: punctuation or symbol; m: combines with what is before it; s: white space; w: of a word."""
+    """p: punctuation or symbol; m: combining mark; s: white space; w: part of a word."""
     if character.isspace():
         return "s"
     category = unicodedata.category(character)
@@ -71,7 +71,7 @@ def _kind(character: str) -> str:
 
 
 def _is_inside_a_word(text: str, kinds: str, begin: int, end: int) -> bool:
-    """Whether the marks `text[begin:end]` are like those of "t-shirt", "3.50" and "o'clock"."""
+    """Whether the punctuation `text[begin:end]` is inside a word, as in "t-shirt", "3.50" and "o'clock"."""
     if not 0 < begin < end < len(text) or "s" in (kinds[begin - 1], kinds[end]):
         return False
     before, after = text[begin - 1], text[end]

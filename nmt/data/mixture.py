@@ -12,10 +12,10 @@ Pairs = NDArray[np.integer]
 
 
 def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
-    """How many pairs of each corpus an epoch has; `sizes` are those of the corpora after cleaning.
+    """How many pairs of each corpus an epoch has; `sizes` are those after cleaning.
 
-    With weights, size * weight. With a temperature T, shares in proportion to size ** (1 / T) (Arivazhagan et al. 2019)
-    of as many pairs as there are.
+    With weights, size * weight. With a temperature T, the total number of pairs is shared in proportion to
+    size ** (1 / T) (Arivazhagan et al. 2019).
     """
     if data.temperature is None:
         return [round(size * files.weight) for size, files in zip(sizes, data.train, strict=True)]
@@ -27,18 +27,17 @@ def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
 
 
 def pairs_of_epoch(sizes: Sequence[int], data: DataConfig, seed: int, epoch: int) -> Pairs | None:
-    """The numbers of an epoch's pairs, each as often as it occurs; None if every pair occurs once.
+    """The indices of an epoch's pairs, repeated as often as they occur; None if every pair occurs once.
 
-    The corpora's pairs are numbered through, one corpus after the other. A corpus of n pairs that has c in the epoch
-    gives each of them c // n times, and c % n different ones once more, which hang on `(seed, epoch)`.
-    Raises `DataError` if the weights leave nothing.
+    Pairs are numbered consecutively over the corpora. A corpus of n pairs with c in the epoch gives each pair c // n
+    times, and c % n different ones once more, chosen by `(seed, epoch)`. Raises `DataError` if no pair is left.
     """
     counts = epoch_counts(sizes, data)
     if counts == list(sizes):
         return None
     if not sum(counts):
         raise DataError("the weights of data.train leave no pair in an epoch; raise them")
-    random = np.random.default_rng([seed, epoch, 1])  # not the stream of the epoch's plan
+    random = np.random.default_rng([seed, epoch, 1])  # another stream than the plan's
     dtype = np.dtype(np.int32 if sum(sizes) < 2**31 else np.int64)
     parts: list[Pairs] = []
     begin = 0

@@ -1,7 +1,7 @@
-"""Averages of the weights: what validations score and a run keeps as its model, while the weights are trained as ever.
+"""Averages of the weights, which validations score and a run keeps as its model; training itself is not changed.
 
-The last updates of a training walk around a good place more than towards one; the mean of their weights lies nearer to
-it (Polyak and Juditsky 1992; Izmailov et al. 2018).
+At the end of training the weights oscillate around a minimum; their mean is closer to it (Polyak and Juditsky 1992;
+Izmailov et al. 2018).
 """
 
 import contextlib
@@ -16,26 +16,26 @@ from nmt.config.training import TrainingConfig
 
 
 class MovingAverage:
-    """An exponential moving average of a model's parameters, in fp32 and where they are.
+    """An exponential moving average of a model's parameters, in fp32 on their device.
 
     Update t makes it d(t) * itself + (1 - d(t)) * weights, where d(t) = min(decay, (1 + t) / (10 + t)), so that the
-    random weights of the start are soon forgotten (TensorFlow's ExponentialMovingAverage with `num_updates`).
+    random initial weights soon lose their influence (TensorFlow's ExponentialMovingAverage with `num_updates`).
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.values = {name: value.clone() for name, value in weights_of(model).items()}
-        """By name, as in a file of weights."""
+        """By parameter name, as in a weights file."""
 
     def update(self, model: nn.Module, step: int) -> None:
-        """Take in the weights after update number `step`, counted from 1; nothing here waits for the device."""
+        """Include the weights after update number `step`, counted from 1; does not wait for the device."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        # All tensors in one call, as torch.optim.swa_utils does it.
+        # All tensors in one call, as in torch.optim.swa_utils.
         torch._foreach_lerp_(list(self.values.values()), list(weights_of(model).values()), 1 - decay)
 
 
 class Averaging:
-    """What of `training.ema_decay` and `training.average_last` a run asks for; neither: the weights are as they are."""
+    """The averaging that `training.ema_decay` or `training.average_last` asks for; with neither, no averaging."""
 
     def __init__(self, model: nn.Module, settings: TrainingConfig, checkpoints: Path) -> None:
         self._model = model
@@ -45,18 +45,18 @@ class Averaging:
 
     @property
     def state(self) -> dict[str, Tensor] | None:
-        """What a checkpoint has to hold of it, by name; loading writes into these tensors."""
+        """The tensors that a checkpoint must hold, by name; loading writes into them."""
         return None if self._moving is None else self._moving.values
 
     def update(self, step: int) -> None:
-        """Take in the weights after an update; one that was skipped has left them as they were."""
+        """Include the weights after an update; a skipped update has left them unchanged."""
         if self._moving is not None:
             self._moving.update(self._model, step)
 
     def scored(self, validations: list[int]) -> contextlib.AbstractContextManager[None]:
-        """The model with the averaged weights, for the length of a block.
+        """Give the model the averaged weights for the length of the block.
 
-        `validations` are the steps of those before this one, as `remembered` gave them.
+        `validations` are the steps of earlier validations, as `remembered` gave them.
         """
         if self._moving is not None:
             return exchanged(self._model, self._moving.values)
@@ -66,10 +66,10 @@ class Averaging:
         return contextlib.nullcontext()
 
     def remembered(self, validations: list[int], step: int) -> list[int]:
-        """The validations whose checkpoints the next one needs, after one at `step`.
+        """The validations whose checkpoints the next validation needs, after one at `step`.
 
-        Other checkpoints (saved because of a signal) do not count, so that an interrupted run averages what a
-        straight one does.
+        Other checkpoints (saved because of a signal) do not count, so that an interrupted run averages the same
+        weights as an uninterrupted one.
         """
         return self._needed([*validations, step])
 
@@ -79,7 +79,7 @@ class Averaging:
 
 @contextlib.contextmanager
 def exchanged(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """The model with other weights, for the length of the block; then it has its own again, to the bit."""
+    """Give the model other weights for the length of the block; afterwards it has its own again, to the bit."""
     own = weights_of(model)
     parameters = dict(model.named_parameters())
     try:

@@ -1,4 +1,4 @@
-"""A training that watches itself: updates that were skipped, a loss that has exploded, and what is told of it."""
+"""Detecting a training that diverges: skipped updates, an exploding loss, and the diagnosis that is written."""
 
 import dataclasses
 import math
@@ -15,40 +15,40 @@ from nmt.checkpoint import Progress, weights_of
 from nmt.config.training import Config
 from nmt.data.dataset import EncodedCorpus
 
-MAX_RECORDS = 50  # records in a diagnosis
+MAX_RECORDS = 50  # of a kind in a diagnosis
 MAX_LINES_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """An update that changed nothing, since its gradient was not finite."""
+    """An update that was not made, because its gradient was not finite."""
 
     step: int
     lines: dict[str, list[int]]
-    """Of each source file, the lines of the pairs that it was to learn from."""
+    """For each source file, the lines of the update's pairs."""
 
     def __str__(self) -> str:
         return f"step {self.step:,}: skipped, its gradient is not finite; its pairs: {listed(self.lines)}"
 
 
 class DivergenceDetector:
-    """Looks, at each line of the log, at what the updates since the last one did."""
+    """Examines, at each logging interval, the updates since the last one."""
 
     def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int) -> None:
         self._config = config
         self._corpus = corpus
-        # A model that knows nothing loses ln(vocab_size) nats a token: half of that lost again is no chance.
+        # An untrained model's loss is ln(vocab_size) nats a token; an increase by half of that is no fluctuation.
         self._max_increase = math.log(vocab_size) / 2
         self._updates: list[tuple[int, Sequence[NDArray[np.integer]], Tensor]] = []
         self._records: deque[Mapping[str, Any]] = deque(maxlen=MAX_RECORDS)
         self._skipped: deque[Skipped] = deque(maxlen=MAX_RECORDS)
 
     def add(self, step: int, pairs: Sequence[NDArray[np.integer]], norm: Tensor) -> None:
-        """Remember an update's pairs, and on the device whether its gradient was finite; nothing here waits for it."""
+        """Record an update's pairs and, without waiting for the device, whether its gradient was finite."""
         self._updates.append((step, pairs, norm.isfinite()))
 
     def skipped(self, progress: Progress) -> list[Skipped]:
-        """The updates since the last call that were skipped; counts those in a row."""
+        """The skipped updates since the last call; also counts consecutive ones in `progress`."""
         if not self._updates:
             return []
         finite = torch.stack([flag for _, _, flag in self._updates]).tolist()
@@ -62,7 +62,7 @@ class DivergenceDetector:
         return found
 
     def verdict(self, progress: Progress, record: Mapping[str, Any]) -> str:
-        """Why a training should not go on after an interval, or ''; `record` is what the log says of it."""
+        """Why training should stop after this interval, or ''; `record` is the interval's log record."""
         self._records.append(record)
         most = self._config.training.max_skipped_updates
         if progress.skipped_in_row >= most:
@@ -79,7 +79,7 @@ class DivergenceDetector:
         return ""
 
     def diagnosis(self, reason: str, model: nn.Module) -> dict[str, Any]:
-        """What a person needs to find the cause, as JSON: the figures before, the lines, the weights."""
+        """JSON for finding the cause: the last figures, the lines in the text, statistics of the weights."""
         weights = {
             name: {
                 "largest": _number(value.abs().max().item()),
@@ -97,13 +97,13 @@ class DivergenceDetector:
         }
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
-        """Where in the text pairs stand: the lines in each source file, and in the target file beside it."""
+        """The line numbers of pairs, by source file; the target file has the same."""
         numbers = self._corpus.line_numbers(np.concatenate(pairs))
         return {str(self._config.data.train[corpus].src): lines for corpus, lines in numbers.items()}
 
 
 def listed(lines: Mapping[str, Sequence[int]]) -> str:
-    """Lines for people, the first few of each file.
+    """Line numbers as text, the first few of each file.
 
     >>> listed({"train.en": [3, 7]})
     'train.en: lines 3, 7'
@@ -116,5 +116,5 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
 
 
 def _number(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
+    """The value, NaN and infinity as text: JSON has neither."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

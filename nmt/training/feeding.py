@@ -1,4 +1,4 @@
-"""What each update learns from: the plan of an epoch, shared among the processes, its batches made ahead."""
+"""The batches of each update: an epoch's plan, shared among the processes, its batches prepared ahead."""
 
 import dataclasses
 import itertools
@@ -18,21 +18,21 @@ from nmt.distributed import Ranks
 from nmt.errors import WorkerError
 from nmt.training.preflight import Prepared
 
-MAX_DEATHS = 3  # in a row, of processes that prepare batches
+MAX_DEATHS = 3  # of processes that prepare batches, in a row
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What of an update falls to this process."""
+    """This process's part of an update."""
 
     batches: list[Batch]
     """Micro-batches, or parts of them, rank, rank + size, ... of the update's."""
     pairs: list[NDArray[np.integer]]
-    """The numbers of the pairs of each of `batches`."""
+    """The pairs of each of `batches`."""
     of_all: list[NDArray[np.integer]]
-    """Those of the whole update's, in all processes."""
+    """The pairs of the whole update's micro-batches, over all processes."""
     is_extra: bool = False
-    """There were none left for this process (an epoch's last update): it takes part in the sum with nothing."""
+    """No batch was left for this process (in an epoch's last update): it contributes nothing to the sum."""
 
     @property
     def num_tokens(self) -> int:
@@ -41,12 +41,12 @@ class Share:
 
 
 def updates_from(begin: int, end: int, count: int) -> list[range]:
-    """The numbers of the batches `begin` to `end` in updates of `count`; an epoch's last one may have fewer."""
+    """Batches `begin` to `end` in updates of `count` batches; an epoch's last update may have fewer."""
     return [range(start, min(start + count, end)) for start in range(begin, end, count)]
 
 
 def cut(plan: Plan, parts: int) -> Plan:
-    """Each batch in so many parts, one after the other: every n-th pair, so that they are alike in lengths.
+    """Each batch cut into N parts, in order; part n takes every N-th pair, so that the parts have similar lengths.
 
     >>> [part.tolist() for part in cut([np.arange(5), np.arange(5, 6)], 2)]
     [[0, 2, 4], [1, 3], [5], []]
@@ -55,7 +55,7 @@ def cut(plan: Plan, parts: int) -> Plan:
 
 
 class Feed:
-    """The shares of one update after another."""
+    """Gives this process's shares of consecutive updates."""
 
     def __init__(self, config: Config, prepared: Prepared, ranks: Ranks, say: Callable[[str], None]) -> None:
         self._config = config
@@ -72,7 +72,7 @@ class Feed:
         )
 
     def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
-        """This process's share of each update from batch `begin` of an epoch's plan on."""
+        """This process's share of each update, starting at batch `begin` of an epoch's plan."""
         settings = self._config.training
         parts = cut(plan, settings.parts)
         updates = updates_from(begin, len(plan), settings.batches_per_update)
@@ -94,7 +94,7 @@ class Feed:
             )
 
     def _augmentation(self, epoch: int) -> Augmentation | None:
-        """What is done to the batches of an epoch."""
+        """The augmentation of an epoch's batches, if any is on."""
         if not self._config.augmentation.is_on:
             return None
         return Augmentation(self._config, self._prepared.tokenizers, epoch)
@@ -108,10 +108,10 @@ def batches_with_restarts(
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
 ) -> Iterator[Batch]:
-    """The batches of `batch_loader`, whatever happens to the processes that prepare them.
+    """The batches of `batch_loader`; a worker process that dies is replaced.
 
-    What they make depends on a batch's number alone, so a new one resumes where one has died (by a signal to all
-    processes of a name, say). Raises `WorkerError` if they die again and again.
+    A batch depends on its number alone, so a new worker continues where one has died (of a signal to all processes of
+    a name, for example). Raises `WorkerError` if they die repeatedly.
     """
     numbers = range(len(plan)) if numbers is None else numbers
     done = deaths = 0
@@ -123,7 +123,7 @@ def batches_with_restarts(
                 yield batch
                 done, deaths = done + 1, 0
         except (RuntimeError, OSError, EOFError) as error:
-            # The last two where it is its unread batches that cannot be had any more.
+            # The last two if it died with batches that had not been read.
             if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                 raise
             deaths += 1
@@ -132,13 +132,13 @@ def batches_with_restarts(
                     f"processes that prepare batches have died {deaths} times in a row ({error}); if memory ran "
                     f"out, close other programs; the same command resumes from the last checkpoint"
                 ) from None
-            say("a process that prepares batches was ended from outside; a new one takes its place")
+            say("a process that prepares batches was killed; a new one replaces it")
 
 
 def _disable_torch_sigchld_handler() -> None:
-    """torch's own handler raises in the midst of whatever is done when a worker dies, an update for one.
+    """torch's handler would raise wherever the program is when a worker dies, for example inside an update.
 
-    Without it, the loader notices when it waits for a batch. torch installs it once, with the first loader.
+    Without it, the loader notices when it waits for a batch. torch installs the handler once, with the first loader.
     """
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What may end a training from outside: signals, a disk that cannot be written, no more memory."""
+"""Signals, full disks and exhausted memory during training."""
 
 import contextlib
 import signal
@@ -9,16 +9,16 @@ from typing import Any
 from nmt.errors import NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder
 
-# The first one of these that came is the reason why a training stops.
+# In this order: if several have come, the first of these is reported.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class Stopped(BaseException):
-    """A signal came in a block that it ends."""
+    """Raised by a signal inside `ending_the_block`."""
 
 
 class Signals:
-    """SIGINT, SIGTERM and SIGHUP (a terminal that is closed), so that the update under way ends and is saved."""
+    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is finished and saved."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -26,9 +26,9 @@ class Signals:
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Take them for the length of the block; a second one ends all at once.
+        """Collect signals for the length of the block; a second one ends the program at once.
 
-        One that is ignored (by nohup) stays so.
+        A signal that is ignored (by nohup) stays ignored.
         """
         old: dict[signal.Signals, Any] = {}
 
@@ -50,7 +50,7 @@ class Signals:
 
     @contextlib.contextmanager
     def ending_the_block(self) -> Iterator[None]:
-        """For a block that takes long and changes nothing: the first signal ends it by `Stopped`."""
+        """For a long block without side effects: the first signal ends it by raising `Stopped`."""
         self._ends_block = True
         try:
             yield
@@ -60,11 +60,11 @@ class Signals:
 
 @contextlib.contextmanager
 def plain_messages(run: RunFolder) -> Iterator[None]:
-    """Turn a disk that cannot be written, or memory that is full, into one line.
+    """Turn a failed write or exhausted memory into one message.
 
-    The last checkpoint is untouched by either.
+    Neither affects the last checkpoint.
     """
-    hint = f"what {run.path} holds is whole, and the same command goes on from its last checkpoint"
+    hint = f"{run.path} is intact, and the same command resumes from its last checkpoint"
     try:
         yield
     except NmtError:
@@ -74,8 +74,7 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
             raise
         where = f"{error.filename}: " if error.filename else f"{run.path}: "
         raise TrainingError(
-            f"{where}cannot be written: {error.strerror or error}; make room, or see to it that the folder may be "
-            f"written; {hint}"
+            f"{where}cannot be written: {error.strerror or error}; free disk space, or make the folder writable; {hint}"
         ) from None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

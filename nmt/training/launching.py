@@ -1,7 +1,7 @@
-"""Starting the processes of a training on this machine, and ending with them.
+"""Starting the processes of a training on this machine.
 
-They are started and watched by the part of torchrun that does just this (torch.distributed.elastic.multiprocessing):
-torchrun as a whole would print pages of its own about an error, end a saving process after 30 seconds, and exit with 1.
+They are started and supervised by torch.distributed.elastic.multiprocessing, the part of torchrun that does just this.
+torchrun as a whole would print pages about an error, kill a process that is saving after 30 seconds, and exit with 1.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from nmt.training.interruption import SIGNALS
 
 HOST = "127.0.0.1"
 
-# It logs what it does about a process that failed, which has said all that a user can use.
+# It logs how it handles a failed process, which has already printed what a user needs.
 logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
 logging.getLogger("torch.distributed.elastic").propagate = False
 
 
 def launch(count: int, command: Sequence[str], threads: int | None = None) -> int:
-    """Run `command` in `count` processes that find each other by `nmt.distributed.joined`; return its exit code.
+    """Run `command` in `count` processes that meet in `nmt.distributed.joined`; return the exit code.
 
-    Each computes with `threads` threads, by default its share of the cores. A signal to this process goes to all of
-    them. One that fails has said why, and ends the others; its exit code is returned.
+    Each computes with `threads` threads, by default its share of the cores. Signals to this process are forwarded to
+    all of them. A process that fails prints its message and ends the others; its exit code is returned.
     """
-    # Here, so that it cannot be gone before those who ask it; on a free port.
+    # In this process, so that it outlives its clients; on a free port.
     store = create_c10d_store(is_server=True, server_addr=HOST, server_port=0, wait_for_workers=False)
     of_all = {
         "WORLD_SIZE": str(count),
@@ -40,17 +40,17 @@ def launch(count: int, command: Sequence[str], threads: int | None = None) -> in
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": str(True),
         "OMP_NUM_THREADS": str(threads or max(1, cores_to_use() // count)),
-        # Nothing but this machine, whose own name may lead nowhere.
+        # The loopback interface: the machine's own name may not resolve.
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo0" if os.uname().sysname == "Darwin" else "lo"),
     }
     environments = {rank: {**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
     program, *arguments = command
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # by ending; the others are seen to here
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # which ends it; the other signals are handled here
     with tempfile.TemporaryDirectory() as folder:
-        logs = DefaultLogsSpecs(log_dir=folder)  # of no use to us, and it cannot be had without
+        logs = DefaultLogsSpecs(log_dir=folder)  # not used, but required
         context = start_processes("nmt", program, dict.fromkeys(environments, tuple(arguments)), environments, logs)
-        _pass_on(context, [number for number, handler in handlers.items() if handler != signal.SIG_IGN])
+        _forward_signals(context, [number for number, handler in handlers.items() if handler != signal.SIG_IGN])
         try:
             result = context.wait(period=0.2)
         finally:
@@ -59,12 +59,12 @@ def launch(count: int, command: Sequence[str], threads: int | None = None) -> in
                 signal.signal(number, handler)
     assert result is not None, "it waits without a timeout"
     codes = [failure.exitcode for failure in sorted(result.failures.values(), key=lambda failure: failure.timestamp)]
-    # Who was killed could not say why; the others say that it is gone, and exit with a code of their own.
+    # A killed process has no message; the others report its death and exit with their own code.
     return next((code for code in codes if code > 0), 128 - codes[0]) if codes else 0
 
 
-def _pass_on(context: PContext, numbers: Sequence[int]) -> None:
-    """Send signals on to the processes, which are in sessions of their own; ignore the others, as before."""
+def _forward_signals(context: PContext, numbers: Sequence[int]) -> None:
+    """Forward signals to the processes, which are in sessions of their own; ignored signals stay ignored."""
 
     def send(number: int, frame: FrameType | None) -> None:
         for pid in context.pids().values():

@@ -1,4 +1,4 @@
-"""What a training tells while it runs: a progress bar or plain lines, and metrics.jsonl."""
+"""Reporting a training: a progress bar or log lines, and metrics.jsonl."""
 
 import contextlib
 import dataclasses
@@ -21,8 +21,8 @@ from nmt.training.divergence import Skipped
 class Monitor:
     """Standard error for people, metrics.jsonl for programs.
 
-    On a terminal there is a bar; elsewhere each interval gets one plain line. A silent one says and writes nothing:
-    of several processes, one speaks.
+    On a terminal there is a progress bar; elsewhere one line an interval. A silent monitor writes nothing: of several
+    processes, only one reports.
     """
 
     def __init__(self, metrics_file: Path, silent: bool = False) -> None:
@@ -31,10 +31,10 @@ class Monitor:
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
-        """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are cut off."""
+        """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are removed."""
         if self._silent:
             return
-        self._metrics_file.touch()  # also says that a training has begun here
+        self._metrics_file.touch()  # also marks that a training has begun here
         lines = self._metrics_file.read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if _step_of(line) <= step]
         if len(kept) != len(lines):
@@ -46,14 +46,14 @@ class Monitor:
         """One line for people."""
         if self._silent:
             return
-        with contextlib.suppress(OSError):  # a terminal that was closed, a pipe that nobody reads: train on
+        with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the training
             if self._bar is None:
                 print(message, file=sys.stderr, flush=True)
             else:
                 self._bar.write(message, file=sys.stderr)
 
     def advance(self) -> None:
-        """One update more."""
+        """Count one update."""
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.update()
@@ -70,7 +70,7 @@ class Monitor:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
             self.say(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
         else:
-            if self._bar.total is None:  # else the bar tells itself
+            if self._bar.total is None:  # otherwise the bar shows it
                 shown["left"] = time_left
             with contextlib.suppress(OSError):
                 self._bar.set_postfix(shown)
@@ -86,18 +86,18 @@ class Monitor:
         self.say(f"step {record['step']:,}  validation: {values}{'  (best so far)' if is_best else ''}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
-        """An update that was skipped; where that `is_usual` (fp16 finds its scale so), it is not told to people."""
+        """A skipped update; not printed where that `is_usual` (fp16 finds its loss scale this way)."""
         self._append({"kind": "skipped", **dataclasses.asdict(skipped)})
         if not is_usual:
             self.say(str(skipped))
 
     def flush(self) -> None:
-        """See to it that all records are on the disk: a checkpoint that comes after them has them all before it."""
+        """Flush the records to disk, so that a checkpoint never exists without the records before it."""
         if not self._silent and self._metrics_file.exists():
             flush_one(self._metrics_file)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Close the progress bar."""
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.close()
@@ -111,16 +111,16 @@ class Monitor:
 
 @dataclasses.dataclass(frozen=True)
 class IntervalMeans:
-    """What the updates of an interval had in common; the first three are None if all of them were skipped."""
+    """Means over an interval's updates; the first three are None if all updates were skipped."""
 
     loss: float | None
     """Cross-entropy a token, without smoothing, in nats."""
     smoothed_loss: float | None
-    """What was minimised."""
+    """The training objective."""
     grad_norm: float | None
     """Before clipping."""
     skipped: int
-    """Updates whose gradient was not finite; they count in none of the means."""
+    """Updates whose gradient was not finite; not part of the means."""
     updates: int
     tokens: int
     """Real target tokens."""
@@ -128,9 +128,9 @@ class IntervalMeans:
 
 
 class Interval:
-    """Sums over the updates since the last line of the log; on the device, so that adding never waits.
+    """Sums over the updates since the last log line, kept on the device so that adding never waits.
 
-    Of several processes each adds the losses of its own share.
+    With several processes, each adds the losses of its own share.
     """
 
     def __init__(self, device: torch.device, ranks: Ranks = ALONE) -> None:
@@ -147,7 +147,7 @@ class Interval:
         self.updates = 0
 
     def add(self, smoothed: Tensor, cross_entropy: Tensor, norm: Tensor, tokens: int) -> None:
-        """Count one update; if its gradient was not finite, it was skipped, and is counted as that alone.
+        """Count one update; one whose gradient was not finite is counted as skipped only.
 
         The losses are sums over this process's share; norm and tokens are the whole update's.
         """
@@ -158,20 +158,20 @@ class Interval:
         self.updates += 1
 
     def exclude(self, seconds: float) -> None:
-        """Time that went into something else."""
+        """Leave out time spent on something else."""
         self._start += seconds
 
     def seconds(self) -> float:
-        """Time since the last reading."""
+        """Time since the last `read`."""
         return time.perf_counter() - self._start
 
     def state(self) -> list[float]:
-        """All sums so far, of all processes together, for a checkpoint: a line of the log may stand on both sides."""
+        """All sums so far over all processes, for a checkpoint inside an interval."""
         smoothed, cross_entropy, *shared = self._sums.tolist()
         return [*self._ranks.sum([smoothed, cross_entropy]), *shared, self._tokens, self.updates, self.seconds()]
 
     def restore(self, state: Sequence[float]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         if state:
             *sums, tokens, updates, seconds = state
             if not self._ranks.is_main:
@@ -181,7 +181,7 @@ class Interval:
             self._start = time.perf_counter() - seconds
 
     def read(self) -> IntervalMeans:
-        """Means since the last reading: waits for the device, once, and for the other processes."""
+        """Means since the last call; waits once for the device and the other processes."""
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])
         made = self.updates - int(skipped)
@@ -199,7 +199,7 @@ class Interval:
 
 
 class Pace:
-    """Whether updates have become much slower than the first ones were, so that somebody may look for the cause."""
+    """Detects updates that have become much slower than the first ones, so that a user can look for the cause."""
 
     UPDATES = 10  # are timed together
     SLOW, USUAL = 3.0, 1.5
@@ -214,11 +214,11 @@ class Pace:
         self._start = time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Time that went into something else."""
+        """Leave out time spent on something else."""
         self._start += seconds
 
     def add(self, tokens: int) -> str:
-        """Count an update; a line for people when updates have become slow, else ''."""
+        """Count an update; returns a warning when updates have become slow, else ''."""
         self._tokens += tokens
         self._updates += 1
         if self._updates < self.UPDATES:
@@ -238,7 +238,7 @@ class Pace:
 
 
 def _step_of(line: str) -> float:
-    """The step of a record; a line that a kill cut in half is later than all."""
+    """The step of a record; an incomplete line, left by a kill, counts as later than all."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

@@ -7,37 +7,37 @@ from torch import Tensor, nn
 
 from nmt.config.training import TrainingConfig
 
-# Devices whose fused AdamW leaves everything as it is where `found_inf` says so. On MPS the releases of torch before
-# the summer of 2026 apply the update all the same; other devices have not been tried.
+# Devices whose fused AdamW skips an update if `found_inf` is set. On MPS, torch releases before the summer of 2026
+# apply the update all the same; other devices have not been tried.
 SUPPORT_FOUND_INF = ("cpu", "cuda")
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's, with the flag by which its GradScaler tells a fused optimizer to skip an update, made plain."""
+    """torch's AdamW, declaring the attribute by which GradScaler makes a fused optimizer skip an update."""
 
     found_inf: Tensor | None = None
     """(), 1.0 makes `step` change nothing."""
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices, not on biases and normalisations."""
+    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices, not on biases and norms."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     fused = all(parameter.device.type in SUPPORT_FOUND_INF for parameter in parameters)
-    # None, not False: torch then takes its `foreach` form where the device has one.
+    # None, not False: torch then uses its `foreach` implementation where the device has one.
     return AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=1e-9, fused=fused or None)
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
     """The rate of update number `step`, counted from 1.
 
-    It rises in a line to `learning_rate` at `warmup_steps`, and from there
-    `inverse_sqrt`: falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
-    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: reaches `min_learning_rate` at `max_steps`. All of it
-    begins after `schedule_start`, which is 0 unless the schedule was restarted.
+    It rises linearly to `learning_rate` at `warmup_steps`; from there on,
+    `inverse_sqrt`: it falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
+    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: it reaches `min_learning_rate` at `max_steps`. The
+    schedule begins after `schedule_start`, which is 0 unless the schedule was restarted.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
     step -= config.schedule_start
@@ -56,9 +56,8 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
     """Clip the gradients and change the parameters; returns the global norm before clipping, ().
 
-    fp16 gradients are unscaled first, so that it is their true norm that is clipped. An update whose
-    norm is not finite changes nothing. A fused optimizer decides that on the device, and nothing here waits for it;
-    otherwise the host reads the norm and decides.
+    fp16 gradients are unscaled first, so that their true norm is clipped. An update whose norm is not finite is
+    skipped. A fused optimizer decides that on the device, without waiting; otherwise the host reads the norm.
     """
     for group in optimizer.param_groups:
         group["lr"] = rate

@@ -1,4 +1,4 @@
-"""When a training ends, and how long that is."""
+"""When a training ends, and the time until then."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from nmt.config.training import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What has ended a training."""
+    """A limit that has ended a training."""
 
     reason: str
     to_continue: str
-    """The options by which it is taken further."""
+    """The options that continue it."""
 
 
 def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
-    """The limit that a training has come to, if there is one; the options raise all that it has come to."""
+    """The limit that a training has reached, if any; its options raise all limits that are reached."""
     found = list(_all_reached(progress, settings))
     return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
 
