@@ -4,7 +4,7 @@
     python scripts/bench_data.py --sizes 100000,1000000,10000000 --json data.json
 
 Each corpus is made up: words of a Zipf distribution, 5 to 60 of them a side, about 150 bytes a pair. A BPE of 8,000
-pieces is trained on 100,000 of the pairs. All of it lies in a temporary folder (--folder chooses where) that is removed
+pieces is trained on 100,000 of the pairs. All of it is in a temporary folder (--folder chooses where) that is removed
 at the end. Each figure is taken in a process of its own, by the functions that `nmt train` calls.
 
     encode       pairs a second, from text on disk to the encoded corpus, counted and hashed on the way
@@ -65,7 +65,7 @@ def make_words(random: np.random.Generator, syllables: list[str]) -> list[str]:
 
 
 def make_corpus(files: CorpusFiles, num_pairs: int, seed: int) -> None:
-    """Write so many pairs; the target has the source's words in the other language, a few left out or put in."""
+    """Write N pairs; the target has the source's words in the other language, a few left out or put in."""
     random = np.random.default_rng(seed)
     syllables = {
         "src": [a + b for a in ("b", "ch", "d", "f", "g", "l", "m", "n", "p", "r", "st", "t", "w") for b in "aeiou"],

@@ -7,11 +7,11 @@
 
 Each engine is a process of its own that stays, and they take turns: a round of one, then of the next, one setting after
 the other, since on a shared machine only a ratio within a round means something. A round is text in and text out, the
-pieces made and put together again included: sentences sorted by length, longest first, and cut into batches of so many.
+pieces made and put together again included: sentences sorted by length, longest first, and cut into batches of that size.
 All engines search alike: as many hypotheses as `--beams` says, the run's length penalty, at most 256 pieces. The
 first round of each setting is not counted. A large matrix product runs before every round.
 
-A batch of 0 stands for the whole file at once, which each engine cuts as it likes: ours as `nmt translate` does,
+A batch of 0 means the whole file at once, which each engine batches by its own rules: ours as `nmt translate` does,
 CTranslate2 into 32 sentences for each core, which was its best (scripts/README.md). eole does not take part there.
 
 CTranslate2 needs `RUN/export/ctranslate2-float32` (`nmt export ctranslate2 --quantization float32`); others that lie
@@ -274,7 +274,7 @@ class Worker:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
-            raise SystemExit("an engine has ended; its message stands above")
+            raise SystemExit("an engine has ended; its message is above")
         found: dict[str, Any] = json.loads(answer)
         return found
 
@@ -371,7 +371,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", metavar="RUN", help="a run's folder or name (default: the newest)")
     parser.add_argument("--lines", type=Path, metavar="FILE", help="sources",
                         default=REPOSITORY / "data" / "multi30k" / "test_2016_flickr.en")  # fmt: skip
-    parser.add_argument("--sentences", type=int, default=256, help="so many of them, evenly picked (default: 256)")
+    parser.add_argument("--sentences", type=int, default=256, help="number of sentences, evenly picked (default: 256)")
     parser.add_argument("--batches", default=[1, 32, 64, 128], help="sentences (default: 1,32,64,128)", **numbers)
     parser.add_argument("--beams", default=[1, 5], help="beam sizes (default: 1,5)", **numbers)
     parser.add_argument("--rounds", type=int, default=5)

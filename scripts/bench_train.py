@@ -334,7 +334,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Time training, beside the machine's peak and beside eole.")
     parser.add_argument("--preset", choices=PRESETS, default="small", help="the model (default: small)")
     parser.add_argument("--data", type=Path, default=REPOSITORY / "data" / "multi30k", help="folder of train.en ...")
-    parser.add_argument("--random-pairs", type=int, metavar="N", help="train on so many random sentences instead")
+    parser.add_argument("--random-pairs", type=int, metavar="N", help="train on N random sentences instead")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
     parser.add_argument("--rounds", type=int, default=3)

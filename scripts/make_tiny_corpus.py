@@ -7,7 +7,7 @@
 The corpus is small enough to be learned in a minute or two on a laptop, and still needs a real translator.
 Every English sentence has exactly one translation in it, but word by word it cannot be found:
 
-- Order: times, places, companions and relative clauses stand in front of the verb or noun they belong to,
+- Order: times, places, companions and relative clauses come before the verb or noun they belong to,
   what is put somewhere is fronted with 把, a cause comes before its effect, question words stay in place.
 - Choice: "play" is 踢, 打, 弹 or 拉; "wear" is 穿 or 戴; "old" is 老, 旧 or 大; "a pair" is 双, 副 or 条;
   "not" is 不 or 没; and each noun has a measure word of its own.
@@ -68,7 +68,7 @@ class Verb:
 
 
 def nouns(kind: str, table: str, unit: tuple[str, str] | None = None) -> dict[str, Noun]:
-    """`table` holds rows "one many zh measure" between commas; `_` stands for a space."""
+    """`table` holds rows "one many zh measure" between commas; `_` is a space."""
     rows = [row.split() for row in table.split(",")]
     return {one: Noun(one.replace("_", " "), many, zh, measure, kind, unit) for one, many, zh, measure in rows}
 
@@ -265,7 +265,7 @@ def who_did(dice: Dice, noun: Noun) -> Phrase:
 
 
 def person(dice: Dice, *, rich: bool = False, pronouns: Mapping[str, str] = SUBJECTS) -> Phrase:
-    """Somebody; `rich` allows a relative clause or a second person."""
+    """A person; `rich` allows a relative clause or a second person."""
     noun = dice.noun(PEOPLE)
     if rich and dice.chance(0.3):
         return who_did(dice, noun)
@@ -342,7 +342,7 @@ AUXILIARIES = {"past": ("did", "did", "did"), "ing": ("am", "is", "are"), "will"
 
 @dataclass(frozen=True)
 class Clause:
-    """One verb and all that hangs on it; each language says the same parts in its own order."""
+    """One verb with its complements; each language has the same parts in its own order."""
 
     subject: Phrase
     verb: Verb
@@ -363,7 +363,7 @@ class Clause:
         return forms[("i", "he", "they").index(self.subject.person)]
 
     def main_verb(self) -> str:
-        """The verb as it stands behind an auxiliary."""
+        """The verb after an auxiliary."""
         if self.tense.form == "ing":
             return self.verb.ing
         return f"{self.tense.form} {self.verb.base}" if self.tense.form.endswith(" to") else self.verb.base

@@ -40,7 +40,7 @@ from nmt.training.trainer import Trainer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# The words that stand in no table of the grammar, with their senses; an empty one leaves the word out.
+# Words that are in no table of the grammar, with their senses; an empty one leaves the word out.
 FUNCTION_WORDS = {
     "a": "|一", "an": "|一", "the": "|那", "of": "", "to": "|给", "do": "", "does": "", "did": "|了",
     "am": "|很", "is": "|很|正在", "are": "|很|正在", "there": "|有", "not": "没|不", "will": "会",

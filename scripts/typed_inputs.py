@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a trained run stands up to input as people type it.
+"""How a trained run translates input as people type it.
 
     python scripts/typed_inputs.py                     # the newest run; --model RUN for another
     python scripts/typed_inputs.py --show              # with the 50 inputs and outputs
@@ -9,16 +9,16 @@ From the run's validation set, always the same 50 lines, ten of each kind and no
 others, drawn evenly, in capitals, without punctuation, twice in a row, and cut after half of their words. They are
 translated with the run's own search. A kind passes if
 
-- the chrF of its outputs is at least 80% of what the clean lines reach. What a model cannot know is not held against
-  it: capitals are compared in lower case on all sides, lines without punctuation without it. For a doubled line,
-  reference and clean output are doubled too. Short lines, which are clean themselves, are held against the whole
+- the chrF of its outputs is at least 80% of what the clean lines reach. A model is not blamed for what it
+  cannot know: capitals are compared in lowercase on all sides, lines without punctuation without it. For a doubled line,
+  reference and clean output are doubled too. Short lines, which are clean themselves, are compared with the whole
   validation set.
 - no output has a word 3-gram three times.
 - every output is half to twice as long as its input, in characters: in words, EEEEEE would be as long as "a".
 
-Pairs that fail these checks themselves, by a reference of more than twice the length or a 3-gram that stands there
-twice, are not drawn. Sums over the lines of a kind are scored, since a single one hangs on how its reference happens to
-be worded; the row of all holds the means of the kinds.
+Pairs that fail these checks themselves, by a reference of more than twice the length or a 3-gram that occurs
+twice, are not drawn. Sums over the lines of a kind are scored, since a single score depends on how its reference
+happens to be worded; the last row has the means of the kinds.
 
 There is no reference for a fragment. It is compared with the first half of the reference, beside the first half of the
 clean output: fair as far as both languages say things in the same order, as most English and German captions do; of
@@ -67,7 +67,7 @@ def doubled(text: str) -> str:
 
 
 def without_punctuation(text: str) -> str:
-    """Without the characters of Unicode's category P, and without the spaces that stood around them.
+    """Without the characters of Unicode's category P, and without the spaces around them.
 
     >>> without_punctuation("Two men - one's old - talk.")
     'Two men ones old talk'
@@ -91,7 +91,7 @@ def words_of(text: str) -> list[str]:
 
 
 def repeats(text: str, times: int) -> bool:
-    """Whether a word 3-gram occurs at least so many times."""
+    """Whether a word 3-gram occurs at least N times."""
     words = words_of(text)
     return max(Counter(zip(words, words[1:], words[2:], strict=False)).values(), default=0) >= times
 
