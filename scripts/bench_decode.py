@@ -5,10 +5,9 @@
     python scripts/bench_decode.py --model RUN --against ENVIRONMENT/bin/python    # eole too, with the same weights
     python scripts/bench_decode.py --model RUN --batches 64,0 --beams 5 --rounds 9
 
-Each engine is a process of its own that stays, and they take turns: a round of one, then of the next, one setting after
-the other, since on a shared machine only a ratio within a round means something. A round is text in and text out, the
-pieces made and put together again included: sentences sorted by length, longest first, and cut into batches of that size.
-All engines search alike: as many hypotheses as `--beams` says, the run's length penalty, at most 256 pieces. The
+Each engine is one process that is kept, and they take turns: a round of one, then of the next, setting by setting,
+since on a shared machine only a ratio within a round means something. A round is text in and text out, tokenization
+included: sentences are sorted by length, longest first, and cut into batches of the size given. All engines search alike: as many hypotheses as `--beams` says, the run's length penalty, at most 256 pieces. The
 first round of each setting is not counted. A large matrix product runs before every round.
 
 A batch of 0 means the whole file at once, which each engine batches by its own rules: ours as `nmt translate` does,

@@ -10,8 +10,8 @@ others, drawn evenly, in capitals, without punctuation, twice in a row, and cut 
 translated with the run's own search. A kind passes if
 
 - the chrF of its outputs is at least 80% of what the clean lines reach. A model is not blamed for what it
-  cannot know: capitals are compared in lowercase on all sides, lines without punctuation without it. For a doubled line,
-  reference and clean output are doubled too. Short lines, which are clean themselves, are compared with the whole
+  cannot know: capitals are compared in lowercase on all sides, lines without punctuation without it. For a doubled
+  line, reference and clean output are doubled too. Short lines, which are clean themselves, are compared with the whole
   validation set.
 - no output has a word 3-gram three times.
 - every output is half to twice as long as its input, in characters: in words, EEEEEE would be as long as "a".
