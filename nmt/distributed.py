@@ -282,7 +282,10 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _tell_torchrun(message: str) -> None:
-    """Into the file whose text torchrun shows below the pages that it prints by itself when a process fails."""
+    """Into the file whose text torchrun shows below the pages that it prints by itself when a process fails.
+
+    torch's own `record` and `record_exception` write the traceback there, which torchrun then shows for the message.
+    """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         details = {"py_callstack": message, "timestamp": str(int(time.time()))}
         with contextlib.suppress(OSError):
