@@ -5,9 +5,10 @@ the parent ended. It imports what its work needs, and nothing else of this proce
 from it.
 
 Why not `concurrent.futures.ProcessPoolExecutor`: its workers import `__main__`, which runs a script without a guard
-again; they outlive a parent that is killed, and stay in the terminal's process group while they start. All that takes
-workarounds; then it still encodes 10% fewer pairs a second, waits on Ctrl-C for what is being done, does not say how
-a worker died, and can wait for ever for a dead one before Python 3.11.5 (gh-94777).
+again; they outlive a parent that is killed, and share the terminal's process group while they start. Each has a
+workaround: to hide `__main__`, to block signals, to watch the parent in a thread. Even then a pool takes twice as long
+to start, waits on Ctrl-C until the work under way is done, does not say how a worker died, and in some releases of
+Python 3.11 hangs when one dies (gh-94777).
 """
 
 import contextlib
