@@ -284,7 +284,10 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _report_to_torchrun(message: str) -> None:
-    """Into the file whose text torchrun shows below the pages that it prints by itself when a process fails."""
+    """Write the file whose text torchrun shows below its own pages about a failed process.
+
+    torch's own `record` and `record_exception` write the traceback there, which torchrun then shows as the message.
+    """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         details = {"py_callstack": message, "timestamp": str(int(time.time()))}
         with contextlib.suppress(OSError):

@@ -1,28 +1,34 @@
-"""Fresh interpreters that work beside this one: messages go in, answers come out.
+"""Worker processes as fresh interpreters: requests go in, answers come out, both pickled.
 
-A worker imports the module that it is told, and nothing else of this process. It reads requests from its standard input
-and answers on its standard output; it goes when its input ends, however the parent ended. So there is no `__main__` to
-import again, nothing to be pickled, and nobody who outlives the parent. A session of its own keeps Ctrl-C from it.
+A worker reads requests from its standard input and answers on its standard output; it ends when its input does, however
+the parent ended. It imports only what its work needs. It runs in a session of its own, so Ctrl-C does not reach it.
+
+Why not `concurrent.futures.ProcessPoolExecutor`: its workers import `__main__`, which runs a script without a guard
+again; they outlive a parent that is killed, and share the terminal's process group while they start. Each has a
+workaround: hiding `__main__`, blocking signals, watching the parent in a thread. Even then a pool takes twice as long
+to start, delays Ctrl-C until the current work is done, does not say how a worker died, and in some releases of
+Python 3.11 hangs when one dies (gh-94777).
 """
 
 import contextlib
-import json
 import os
+import pickle
 import queue
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Generic, TypeVar
 
-from nmt import errors
 from nmt.errors import NmtError, TrainingError, missing_package
 
-Answer = Callable[[Sequence[bytes]], Sequence[bytes]]
-"""What a worker does: the parts of a request -> the parts of its answer."""
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+BROKEN_OFF = (EOFError, pickle.UnpicklingError)
+"""What pickle raises when the writer has ended, before a message or in the middle of one."""
 
 
 def available_cores() -> int:
@@ -35,44 +41,47 @@ def available_cores() -> int:
 
 
 def cores_to_use() -> int:
-    """Cores that computing may keep busy: as many as OMP_NUM_THREADS says, or all that are available."""
+    """Cores to compute with: OMP_NUM_THREADS if it is set, else all that are available."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) else available_cores()
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
-    """The command that runs a program's text in a fresh interpreter, which finds what this one finds."""
+    """The command that runs a program's text in a fresh interpreter with this one's import path."""
     head = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); "
     return [sys.executable, "-c", head + program, "\n".join(sys.path), *arguments]
 
 
-class Workers:
-    """One process for each of `settings`, which are JSON, running `serve(settings)` of a module.
+class Workers(Generic[Request, Answer]):
+    """One process for each of `prepare`, which are functions that return the function that answers requests.
 
-    Here, each has a thread that hands it a request and waits for what comes of it.
+    A worker calls its `prepare` at its first request. In this process, a thread for each worker sends it a request and
+    waits for the answer.
     """
 
-    def __init__(self, module: str, settings: Sequence[Any], environment: Mapping[str, str]) -> None:
-        program = f"from {module} import serve; serve(sys.argv[1])"
+    def __init__(
+        self, prepare: Sequence[Callable[[], Callable[[Request], Answer]]], environment: Mapping[str, str]
+    ) -> None:
+        program = "from nmt.processes import serve; serve(sys.argv[1])"
         self._processes = [
             subprocess.Popen(
-                python_command(program, json.dumps(of_one)),
+                python_command(program, pickle.dumps(of_one).hex()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-            for of_one in settings
+            for of_one in prepare
         ]
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         for process in self._processes:
             self._idle.put(process)
-        self._pool = ThreadPoolExecutor(len(settings))
+        self._pool = ThreadPoolExecutor(len(prepare))
 
     def __len__(self) -> int:
         return len(self._processes)
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "Workers[Request, Answer]":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -83,37 +92,35 @@ class Workers:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 assert stream is not None
-                with contextlib.suppress(OSError):  # what the dead one did not read
+                with contextlib.suppress(OSError):  # data that a dead worker did not read
                     stream.close()
 
-    def submit(self, parts: Sequence[bytes], task: str) -> "Future[Sequence[bytes]]":
-        """The answer to a request, from whichever worker is free first.
+    def submit(self, request: Request, task: str) -> Future[Answer]:
+        """The answer to a request, from the first worker that is free.
 
         Raises the `NmtError` that ended the work, or a `TrainingError`, "a process that `task` ...", if its process
         dies.
         """
-        return self._pool.submit(self._ask, parts, task)
+        return self._pool.submit(self._ask, request, task)
 
-    def _ask(self, parts: Sequence[bytes], task: str) -> Sequence[bytes]:
+    def _ask(self, request: Request, task: str) -> Answer:
         process = self._idle.get()  # there are as many threads as processes
         assert process.stdin is not None
         assert process.stdout is not None
-        answer = None
         try:
-            with contextlib.suppress(OSError):
-                send(process.stdin, parts)
-                answer = receive(process.stdout)
-        finally:
-            self._idle.put(process)  # dead or alive, or the thread of another request would wait for it for ever
-        if answer is None:
+            pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()
+            answer: Answer | NmtError = pickle.load(process.stdout)
+        except (OSError, *BROKEN_OFF):
             raise TrainingError(
                 f"a process that {task} {_end_of(process.wait())}; if memory ran out, close other programs or raise "
-                "the limit; the same command begins again"
-            )
-        kind, *result = answer
-        if kind:
-            raise getattr(errors, kind.decode())(result[0].decode())
-        return result
+                "the limit, and run the same command again"
+            ) from None
+        finally:
+            self._idle.put(process)  # even if dead, or another request's thread would wait for it forever
+        if isinstance(answer, NmtError):
+            raise answer
+        return answer
 
 
 def _end_of(code: int) -> str:
@@ -123,50 +130,31 @@ def _end_of(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def answer_requests(prepare: Callable[[], Answer]) -> None:
-    """What a worker's `serve` does: answer each request of standard input until there are no more.
+def serve(prepare: str) -> None:
+    """A worker's main function: answer each request on standard input until there are no more.
 
-    `prepare` is called at the first one, so that its `NmtError` has a request to answer.
+    `prepare` is one of those of `Workers`, pickled, in hexadecimal; an `NmtError` that it raises answers the first
+    request.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-    answer: Answer | None = None
-    while (request := receive(sys.stdin.buffer)) is not None:
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that what a library prints is not taken for an answer
+    work: Callable[[object], object] | None = None
+    while True:
         try:
-            answer = answer or prepare()
-            parts = [b"", *answer(request)]
+            request = pickle.load(sys.stdin.buffer)
+        except BROKEN_OFF:
+            return
+        try:
+            work = work or pickle.loads(bytes.fromhex(prepare))()
+            answer = work(request)
         except NmtError as error:
-            parts = _reported(error)
+            answer = error
         except ModuleNotFoundError as error:
-            missing = missing_package(error)
-            if missing is None:
+            answer = missing_package(error)
+            if answer is None:
                 raise
-            parts = _reported(missing)
         try:
-            send(answers, parts)
-        except BrokenPipeError:  # nobody listens any more
+            pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+        except BrokenPipeError:  # the parent has ended
             os._exit(0)
-
-
-def _reported(error: NmtError) -> list[bytes]:
-    return [type(error).__name__.encode(), str(error).encode()]
-
-
-def send(stream: IO[bytes], parts: Sequence[bytes]) -> None:
-    """A message: the number of its parts, their sizes, the parts."""
-    stream.write(struct.pack(f"<{len(parts) + 1}q", len(parts), *map(len, parts)))
-    stream.writelines(parts)
-    stream.flush()
-
-
-def receive(stream: IO[bytes] | BinaryIO) -> list[bytes] | None:
-    """The parts of the next message; None if the other side has gone."""
-    head = stream.read(8)
-    if len(head) < 8:
-        return None
-    (number,) = struct.unpack("<q", head)
-    sizes = stream.read(8 * number)
-    if len(sizes) < 8 * number:
-        return None
-    parts = [stream.read(size) for size in struct.unpack(f"<{number}q", sizes)]
-    return parts if sum(map(len, parts)) == sum(struct.unpack(f"<{number}q", sizes)) else None

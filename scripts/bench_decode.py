@@ -7,8 +7,9 @@
 
 Each engine is one process that is kept, and they take turns: a round of one, then of the next, setting by setting,
 since on a shared machine only a ratio within a round means something. A round is text in and text out, tokenization
-included: sentences are sorted by length, longest first, and cut into batches of the size given. All engines search alike: as many hypotheses as `--beams` says, the run's length penalty, at most 256 pieces. The
-first round of each setting is not counted. A large matrix product runs before every round.
+included: sentences are sorted by length, longest first, and cut into batches of the size given. All engines
+search alike: `--beams` hypotheses, the run's length penalty, at most 256 pieces. The first round of each setting is not
+counted. A large matrix product runs before every round.
 
 A batch of 0 means the whole file at once, which each engine batches by its own rules: ours as `nmt translate` does,
 CTranslate2 into 32 sentences for each core, which was its best (scripts/README.md). eole does not take part there.

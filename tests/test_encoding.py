@@ -1,10 +1,10 @@
 """Encoding in several processes: the same files as by one, the same messages, and nobody left behind."""
 
-import dataclasses
+import functools
 import gzip
 import io
-import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -26,10 +26,9 @@ from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block, decode_lines, read_blocks, read_pairs
 from nmt.data.dataset import CACHE, encode_corpus
-from nmt.data.encoding import Encoded, Job, encode_block, encode_blocks, num_processes_for
+from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks, num_processes_for
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.errors import DataError, TrainingError
-from nmt.processes import receive, send
 
 WriteLines = Callable[[str, list[str]], Path]
 JOB = Job(max_length=10, dtype="uint16", hashes=True)
@@ -377,25 +376,16 @@ def test_a_training_that_is_stopped_while_it_encodes_leaves_no_process_and_no_tr
 
 
 def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) -> None:
-    settings = json.dumps([str(tmp_path / "tokenizer"), dataclasses.asdict(JOB), 1])
+    prepare = functools.partial(_encoder, tmp_path / "tokenizer", JOB, 1)
     program = (
-        "import sys; from nmt.data.encoding import serve; serve(sys.argv[1]); "
+        "import sys; from nmt.processes import serve; serve(sys.argv[1]); "
         "assert 'sentencepiece' in sys.modules; sys.exit('torch' in sys.modules)"
     )
-    request = io.BytesIO()
-    send(request, [b'["s", "t", 1]', b"the\n", b"on\n"])
-    result = subprocess.run([sys.executable, "-c", program, settings], input=request.getvalue(), capture_output=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program, pickle.dumps(prepare).hex()],
+        input=pickle.dumps(Block("s", "t", 1, b"the\n", b"on\n")),
+        capture_output=True,
+    )
     assert result.returncode == 0, result.stderr
-    answer = receive(io.BytesIO(result.stdout))
-    assert answer is not None
     loaded = load_tokenizers(tmp_path / "tokenizer")
-    assert np.frombuffer(answer[4], dtype=np.uint16).tolist() == loaded.src.encode("the")
-
-
-def test_a_message_that_breaks_off_is_none() -> None:
-    whole = io.BytesIO()
-    send(whole, [b"abc", b"", b"defg"])
-    data = whole.getvalue()
-    assert receive(io.BytesIO(data)) == [b"abc", b"", b"defg"]
-    for end in range(len(data)):
-        assert receive(io.BytesIO(data[:end])) is None
+    assert pickle.loads(result.stdout).src_ids.tolist() == loaded.src.encode("the")

@@ -1,19 +1,19 @@
 """Processes that work beside a command: what they lack is told as the command itself would tell it."""
 
+import importlib
+import io
+import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
 from nmt.errors import MissingExtraError, TrainingError
-from nmt.processes import Workers
+from nmt.processes import BROKEN_OFF, Workers
 
-WORKER = """
-from nmt.processes import answer_requests
-
-def serve(settings):
-    def prepare():
-        import {package}
-    answer_requests(prepare)
+LACKING = """
+def prepare():
+    import {package}
 """
 
 
@@ -29,6 +29,36 @@ def test_a_package_that_a_process_lacks_is_named(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
-    (tmp_path / "worker.py").write_text(WORKER.format(package=package))
-    with Workers("worker", [None], {}) as workers, pytest.raises(error, match=message):
-        workers.submit([b""], "tried").result()
+    (tmp_path / "lacking.py").write_text(LACKING.format(package=package))
+    monkeypatch.delitem(sys.modules, "lacking", raising=False)
+    prepare = importlib.import_module("lacking").prepare
+    with Workers[str, None]([prepare], {}) as workers, pytest.raises(error, match=message):
+        workers.submit("", "tried").result()
+
+
+def test_a_message_that_breaks_off_anywhere_is_known_by_its_error() -> None:
+    message = pickle.dumps((b"abc" * 30_000, "defg", [1, 2]), pickle.HIGHEST_PROTOCOL)
+    for end in [*range(100), 50_000, *range(len(message) - 100, len(message))]:
+        with pytest.raises(BROKEN_OFF):
+            pickle.load(io.BytesIO(message[:end]))
+
+
+DEADLY = """
+import os, signal
+
+class Deadly:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def prepare():
+    return lambda size: (bytes(size), Deadly() if size else None)
+"""
+
+
+def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    with Workers[int, tuple[bytes, None]]([importlib.import_module("deadly").prepare], {}) as workers:
+        assert workers.submit(0, "lived").result() == (b"", None)
+        with pytest.raises(TrainingError, match="a process that died was ended by SIGKILL; if memory ran out"):
+            workers.submit(1 << 20, "died").result()  # of which a pipe holds a part

@@ -4,10 +4,10 @@ The processes import this file and no torch.
 """
 
 import dataclasses
+import functools
 import itertools
-import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block
 from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
-from nmt.processes import Answer, Workers, answer_requests, available_cores
+from nmt.processes import Workers, available_cores
 
 # A process takes about 45 MB, and the one that trains 240 MB with torch: together at most 500 MB. On machines with
 # more cores, SentencePiece uses them as threads.
@@ -107,60 +107,28 @@ def encode_blocks(
             yield encode_block(block, tokenizers, job)
         return
     threads = -(-available_cores() // num_processes)
-    settings = [str(tokenizer_folder.resolve()), dataclasses.asdict(job), threads]
+    prepare = functools.partial(_encoder, tokenizer_folder.resolve(), job, threads)
     # numpy's matrix products are not needed, and their threads cost memory.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with Workers("nmt.data.encoding", [settings] * num_processes, environment) as workers:
-        under_way: deque[tuple[Future[Sequence[bytes]], int]] = deque()
+    with Workers([prepare] * num_processes, environment) as workers:
+        under_way: deque[tuple[Future[Encoded], int]] = deque()
         total = 0
         for block in blocks:
             size = len(block.src) + len(block.tgt)
             while under_way and (len(under_way) >= 2 * num_processes or total + size > BYTES_UNDER_WAY):
                 done, done_size = under_way.popleft()
                 total -= done_size
-                yield _from_bytes(done.result(), job)
-            about = json.dumps([block.src_name, block.tgt_name, block.first]).encode()
-            request = [about, block.src, block.tgt]
-            under_way.append((workers.submit(request, f"encoded {block.src_name}"), size))
+                yield done.result()
+            under_way.append((workers.submit(block, f"encoded {block.src_name}"), size))
             total += size
         for future, _ in under_way:
-            yield _from_bytes(future.result(), job)
+            yield future.result()
 
 
-def serve(settings: str) -> None:
-    """What a process does: encode each block that it is sent."""
-    folder, fields, threads = json.loads(settings)
-    job = Job(**fields)
-
-    def prepare() -> Answer:
-        tokenizers = load_tokenizers(Path(folder))
-
-        def answer(request: Sequence[bytes]) -> Sequence[bytes]:
-            src_name, tgt_name, first = json.loads(request[0])
-            return _to_bytes(encode_block(Block(src_name, tgt_name, first, *request[1:]), tokenizers, job, threads))
-
-        return answer
-
-    answer_requests(prepare)
-
-
-def _to_bytes(encoded: Encoded) -> list[bytes]:
-    ids = (encoded.src_lengths, encoded.tgt_lengths, encoded.src_ids, encoded.tgt_ids)
-    arrays = (*ids, encoded.lines, encoded.hashes)
-    return [json.dumps(dataclasses.astuple(encoded.counts)).encode(), *(array.tobytes() for array in arrays)]
-
-
-def _from_bytes(parts: Sequence[bytes], job: Job) -> Encoded:
-    counts, src_lengths, tgt_lengths, src_ids, tgt_ids, lines, hashes = parts
-    return Encoded(
-        counts=CleaningCounts(*json.loads(counts)),
-        src_lengths=np.frombuffer(src_lengths, dtype=np.int32),
-        tgt_lengths=np.frombuffer(tgt_lengths, dtype=np.int32),
-        src_ids=np.frombuffer(src_ids, dtype=job.dtype),
-        tgt_ids=np.frombuffer(tgt_ids, dtype=job.dtype),
-        lines=np.frombuffer(lines, dtype=np.int64),
-        hashes=np.frombuffer(hashes, dtype=np.uint8),
-    )
+def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
+    """What a process does with each block that it is sent."""
+    tokenizers = load_tokenizers(folder)
+    return lambda block: encode_block(block, tokenizers, job, threads)
 
 
 def num_processes_for(num_pairs: int) -> int:

@@ -1,16 +1,14 @@
 """One text translated by several devices at once, in order: a process for each, which gets a block at a time."""
 
-import dataclasses
 import functools
-import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.translator import Translation, load
-from nmt.processes import Answer, Workers, answer_requests, available_cores
+from nmt.processes import Workers, available_cores
 
 
 class ParallelTranslator:
@@ -28,10 +26,12 @@ class ParallelTranslator:
         engine: str,
         precision: str | None,
     ) -> None:
-        same = [models, decoding.model_dump_json(), alignments, engine, precision]
-        settings = [[number, device, *same] for number, device in enumerate(devices)]
+        prepare = [
+            functools.partial(_translator_on, device, models, decoding, alignments, engine, precision, number == 0)
+            for number, device in enumerate(devices)
+        ]
         threads = str(max(1, available_cores() // len(devices)))
-        self._workers = Workers("nmt.decoding.parallel", settings, {"OMP_NUM_THREADS": threads})
+        self._workers = Workers(prepare, {"OMP_NUM_THREADS": threads})
 
     def __enter__(self) -> "ParallelTranslator":
         return self
@@ -43,53 +43,44 @@ class ParallelTranslator:
     def engine_name(self) -> str:
         """That of the `Translator` in each process, or several; known once all have loaded their models."""
         # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
-        loading = [self._workers.submit([b"null"], "loaded a model") for _ in range(len(self._workers))]
-        return " and ".join(sorted({loaded.result()[0].decode() for loaded in loading}))
+        loading = [self._workers.submit((1, []), "loaded a model") for _ in range(len(self._workers))]
+        return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time."""
-        under_way: deque[Future[Sequence[bytes]]] = deque()
+        under_way: deque[Future[tuple[str, list[Translation]]]] = deque()
         for block in blocks:
             if len(under_way) == 2 * len(self._workers):
-                yield from _translations(under_way.popleft())
-            request = json.dumps([first, block]).encode()
-            under_way.append(self._workers.submit([request], f"translated line {first:,} and those behind it"))
+                yield from under_way.popleft().result()[1]
+            under_way.append(self._workers.submit((first, block), f"translated line {first:,} and those behind it"))
             first += len(block)
         for future in under_way:
-            yield from _translations(future)
+            yield from future.result()[1]
 
 
-def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
-    return (Translation(*fields) for fields in json.loads(future.result()[0]))
+def _translator_on(
+    device: str,
+    models: Sequence[str],
+    decoding: DecodingConfig,
+    alignments: bool,
+    engine: str,
+    precision: str | None,
+    tells_engine: bool,
+) -> Callable[[tuple[int, Sequence[str]]], tuple[str, list[Translation]]]:
+    """What a process does with the number of a block's first line, and the block: its engine's name, and translations.
 
-
-def serve(settings: str) -> None:
-    """What a process does: translate each block that it is sent."""
-    number, device, models, decoding, alignments, engine, precision = json.loads(settings)
-
-    def prepare() -> Answer:
-        logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
-        if number == 0:  # the others take the same engine, and need not say so again
-            logging.getLogger("nmt").setLevel(logging.INFO)
-        search = DecodingConfig.model_validate_json(decoding)
-        translator = load(
-            models,
-            device=device,
-            decoding=search,
-            engine=engine,
-            alignments=alignments,
-            precision=precision,
-            own_process=True,
-        )
-
-        def answer(request: Sequence[bytes]) -> Sequence[bytes]:
-            wanted = json.loads(request[0])
-            if wanted is None:
-                return [translator.engine_name.encode()]
-            first, block = wanted
-            translations = [dataclasses.astuple(translation) for translation in translator.stream([block], first)]
-            return [json.dumps(translations).encode()]
-
-        return answer
-
-    answer_requests(prepare)
+    One tells which engine it takes; the others take the same.
+    """
+    logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    if tells_engine:
+        logging.getLogger("nmt").setLevel(logging.INFO)
+    translator = load(
+        models,
+        device=device,
+        decoding=decoding,
+        engine=engine,
+        alignments=alignments,
+        precision=precision,
+        own_process=True,
+    )
+    return lambda request: (translator.engine_name, list(translator.stream([request[1]], request[0])))
