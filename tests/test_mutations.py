@@ -1,0 +1,61 @@
+"""The table of scripts/break_it fits the code: what it breaks is there once, and the tests that it names exist."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "nmt"
+
+
+def functions_of(file: Path) -> set[str]:
+    body = ast.parse(file.read_text(encoding="utf-8")).body if file.exists() else []
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def problems(mutations: list[dict[str, str]]) -> list[str]:
+    """What is wrong with the table, a line each."""
+    found = []
+    names = [mutation["name"] for mutation in mutations]
+    files = {mutation["test"].partition("::")[0] for mutation in mutations}
+    tests = {f"{file}::{name}" for file in files for name in functions_of(TESTS / file)}
+    for mutation in mutations:
+        name, old, path = mutation["name"], mutation["old"], PACKAGE / mutation["file"]
+        count = path.read_text(encoding="utf-8").count(old) if path.exists() else 0
+        if count != 1:
+            found.append(f"{name}: {mutation['file']} holds {old!r} {count} times, not once")
+        if old == mutation["new"]:
+            found.append(f"{name}: `new` is `old`")
+        if mutation["test"] not in tests:
+            found.append(f"{name}: there is no test {mutation['test']}")
+        if names.count(name) > 1:
+            found.append(f"{name}: another mutation has this name")
+    return found
+
+
+def test_the_table_fits_the_code() -> None:
+    table = tomllib.loads((TESTS / "mutations.toml").read_text(encoding="utf-8"))
+    found = problems(table["mutation"])
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("name", "first", "another mutation has this name"),
+        ("old", "no such code", "masks.py holds 'no such code' 0 times"),
+        ("old", "device", "masks.py holds 'device' "),
+        ("file", "no_such_file.py", "no_such_file.py holds"),
+        ("new", "ids != pad_id", "`new` is `old`"),
+        ("test", "test_masks.py::test_nothing", "there is no test test_masks.py::test_nothing"),
+        ("test", "test_nothing.py::test_nothing", "there is no test test_nothing.py::test_nothing"),
+    ],
+)
+def test_what_does_not_fit_is_reported(key: str, value: str, problem: str) -> None:
+    test = "test_masks.py::test_only_real_tokens_may_be_attended_to"
+    first = {"name": "first", "file": "masks.py", "old": "ids != pad_id", "new": "ids == pad_id", "test": test}
+    second = {**first, "name": "second"}
+    assert problems([first, second]) == []
+    assert problem in problems([first, {**second, key: value}])[-1]
