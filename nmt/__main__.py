@@ -1,6 +1,6 @@
 """`python -m nmt`."""
 
-from nmt.cli import main
+from nmt.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -18,11 +18,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from nmt.atomic import read_json, replacing, write_bytes
 from nmt.errors import RunError
-from nmt.runs import read_json, replacing, write_bytes
 
 FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be gone on from
-MOST_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
+MAX_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
 
 
 @dataclasses.dataclass
@@ -294,7 +294,7 @@ def _open(path: Path) -> Iterator[Any]:
     try:
         with path.open("rb") as start:
             header_bytes = int.from_bytes(start.read(8), "little")
-        if header_bytes > MOST_HEADER_BYTES:  # it would be read whole, and take ten times as much memory
+        if header_bytes > MAX_HEADER_BYTES:  # it would be read whole, and take ten times as much memory
             raise RunError(f"{path}: cannot be read as safetensors: a header of {header_bytes:,} bytes")
         with safe_open(path, framework="pt") as file:
             yield file

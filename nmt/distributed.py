@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
-# Rank 0 may encode a corpus for hours while the others wait; who fails is found by `_Watch`, not by waiting.
+# Rank 0 may encode a corpus for hours while the others wait; who fails is found by `_FailureMonitor`, not by waiting.
 HOST_TIMEOUT = datetime.timedelta(days=2)
 # Between two updates the ranks are never this far apart: after whatever rank 0 does alone they meet on the host first.
 GRADIENT_TIMEOUT = datetime.timedelta(minutes=10)
@@ -175,7 +175,8 @@ def joined() -> Iterator[Ranks]:
     try:
         store, _, _ = next(rendezvous("env://", timeout=MEETING_TIMEOUT))
         dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size, timeout=HOST_TIMEOUT)
-        watch = _Watch(ranks, store.clone())  # its own connection: an operation that waits may hold the other
+        # Its own connection: an operation that waits may hold the other.
+        monitor = _FailureMonitor(ranks, store.clone())
     except RuntimeError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise TrainingError(
@@ -185,8 +186,8 @@ def joined() -> Iterator[Ranks]:
         yield ranks
         ranks.wait()  # nobody takes the store away while another still needs it
     except BaseException as error:
-        watch.fail(error)
-    watch.close()
+        monitor.fail(error)
+    monitor.close()
     dist.destroy_process_group()
 
 
@@ -206,7 +207,7 @@ def _from_environment() -> Ranks:
     return Ranks(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]), local_size)
 
 
-class _Watch:
+class _FailureMonitor:
     """Ends this process when another has failed, wherever it may be waiting.
 
     A process that fails says so in the store that all share. A process that waits for it inside a collective operation
@@ -258,7 +259,7 @@ class _Watch:
             _end(code)
         if message:
             print(message, file=sys.stderr)
-            _tell_torchrun(message)
+            _report_to_torchrun(message)
         self._closed.set()
         with contextlib.suppress(RuntimeError):
             self._store.set("nmt/exit_code", str(code))
@@ -281,7 +282,7 @@ def _is_lost_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
-def _tell_torchrun(message: str) -> None:
+def _report_to_torchrun(message: str) -> None:
     """Into the file whose text torchrun shows below the pages that it prints by itself when a process fails."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         details = {"py_callstack": message, "timestamp": str(int(time.time()))}

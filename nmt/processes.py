@@ -136,19 +136,19 @@ def answer_requests(prepare: Callable[[], Answer]) -> None:
             answer = answer or prepare()
             parts = [b"", *answer(request)]
         except NmtError as error:
-            parts = _told(error)
+            parts = _reported(error)
         except ModuleNotFoundError as error:
             missing = missing_package(error)
             if missing is None:
                 raise
-            parts = _told(missing)
+            parts = _reported(missing)
         try:
             send(answers, parts)
         except BrokenPipeError:  # nobody listens any more
             os._exit(0)
 
 
-def _told(error: NmtError) -> list[bytes]:
+def _reported(error: NmtError) -> list[bytes]:
     return [type(error).__name__.encode(), str(error).encode()]
 
 

@@ -50,7 +50,7 @@ def write_configs(folder: Path) -> None:
 
 
 def nmt(checkout: Path, *arguments: str) -> list[str]:
-    program = f"import sys; sys.path.insert(0, {str(checkout)!r}); from nmt.cli import main; main()"
+    program = f"import sys; sys.path.insert(0, {str(checkout)!r}); from nmt.cli.main import main; main()"
     return [sys.executable, "-c", program, *arguments]
 
 

@@ -41,10 +41,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import sentencepiece
 
-from nmt.config import CorpusFiles, TokenizerConfig
+from nmt.atomic import write_json
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import CorpusFiles
 from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
 from nmt.processes import available_cores
-from nmt.runs import write_json
 
 NUM_WORDS = 200_000
 PAIRS_AT_ONCE = 50_000

@@ -37,7 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from nmt.data.cleaning import mend
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.runs import RunFolder, open_run
@@ -64,7 +64,7 @@ def torch_search(run: RunFolder, tokenizers: Tokenizers, threads: int) -> Search
 
 def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers) -> Search:
     """Ours, with CTranslate2 (as many threads as OMP_NUM_THREADS says)."""
-    from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
+    from nmt.ctranslate2.engine import load_ctranslate2_engine
 
     return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, "cpu"))
 
@@ -151,7 +151,8 @@ def file_translation(
 
     def direct(lines: Sequence[str], beam_size: int) -> list[str]:
         return [
-            tokenizers.tgt.decode(ids) for ids in search(tokenizers.src.encode_lines([*map(mend, lines)]), beam_size)
+            tokenizers.tgt.decode(ids)
+            for ids in search(tokenizers.src.encode_lines([*map(normalize, lines)]), beam_size)
         ]
 
     return direct
@@ -238,7 +239,7 @@ def work(args: argparse.Namespace) -> None:
             _answer(time.perf_counter() - start, [], texts, sum(map(len, tokenizers.tgt.encode_lines(texts))))
             continue
         start = time.perf_counter()
-        sources = tokenizers.src.encode_lines([*map(mend, lines)])
+        sources = tokenizers.src.encode_lines([*map(normalize, lines)])
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         outputs: dict[int, Sequence[int]] = {}
         of_batches = []
@@ -390,7 +391,7 @@ def main() -> int:
         return 0
     run = open_run(args.model)
     exports = sorted(path.name for path in (run.path / "export").glob("ctranslate2-*"))
-    ours = [f"nmt, {export}" for export in exports if find_spec("nmt.decoding.ctranslate2_engine")]
+    ours = [f"nmt, {export}" for export in exports if find_spec("nmt.ctranslate2.engine")]
     names = ["nmt, torch", *ours, *exports]
     if args.engines:
         names = [name for name in names if any(word in name for word in args.engines.split(","))]

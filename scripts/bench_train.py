@@ -41,10 +41,11 @@ import numpy as np
 import torch
 import yaml
 
-from nmt.config import Config, ModelConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.inference import ModelConfig
+from nmt.config.training import Config
 from nmt.data.batches import Batch
-from nmt.data.cleaning import mend
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.device import choose_device, own_the_process
@@ -53,7 +54,7 @@ from nmt.runs import RunFolder
 from nmt.training.launching import launch
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
-from nmt.training.resuming import in_numbers
+from nmt.training.resuming import resolve_processes
 from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer
 from nmt.waiting import bound_waiting
@@ -151,7 +152,7 @@ def random_text(folder: Path, pairs: int, words: int) -> dict[str, Any]:
 
 def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Ranks) -> dict[str, Any]:
     """Train for some updates; what came of it, of all processes together."""
-    config = in_numbers(config, ranks.size)
+    config = resolve_processes(config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     own_the_process()
@@ -225,7 +226,7 @@ def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path
     for side, tokenizer in (("src", tokenizers.src), ("tgt", tokenizers.tgt)):
         with (folder / f"eole.{side}").open("w", encoding="utf-8") as file:
             for line in read_lines(getattr(files, side)):
-                file.write(" ".join(tokenizer.pieces(tokenizer.encode(mend(line)))) + "\n")
+                file.write(" ".join(tokenizer.pieces(tokenizer.encode(normalize(line)))) + "\n")
     size = tokenizers.tgt.vocab_size
     pieces = tokenizers.tgt.pieces(range(4, size))
     (folder / "eole.vocab").write_text("".join(f"{piece}\t1\n" for piece in pieces), encoding="utf-8")

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint import load_weights
-from nmt.config_file import load_config
+from nmt.config.file import load_config
 from nmt.data.corpus import read_lines
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator

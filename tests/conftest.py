@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from nmt.cli import main
-from nmt.config import ModelConfig
+from nmt.cli.main import main
+from nmt.config.inference import ModelConfig
 from nmt.models.transformer import Transformer
 
 VOCAB_SIZE = 11

@@ -20,16 +20,9 @@ from test_training import newest_weights, trained
 
 import nmt.data.batches
 import nmt.training.feeding
-from nmt.config import (
-    AugmentationConfig,
-    Config,
-    CorpusFiles,
-    DataConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    TrainingFiles,
-)
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import AugmentationConfig, Config, CorpusFiles, DataConfig, TrainingConfig, TrainingFiles
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus

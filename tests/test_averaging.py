@@ -23,12 +23,12 @@ from nmt.checkpoint import (
     save_weights,
     weights_of,
 )
-from nmt.config_file import load_config
+from nmt.config.file import load_config
 from nmt.errors import ConfigError, InterruptedTrainingError, RunError, TrainingError
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, run_named
 from nmt.training.averaging import MovingAverage, exchanged
-from nmt.training.train import rehearse
+from nmt.training.start import rehearse
 from nmt.training.trainer import Trainer
 
 EMA, LAST = "training.ema_decay=0.9", "training.average_last=3"

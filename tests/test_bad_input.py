@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import Cli, write_copy_task
 
-from nmt.cli import main
+from nmt.cli.main import main
 
 Prepare = Callable[[], object]
 

@@ -19,7 +19,7 @@ from conftest import Cli
 from safetensors.torch import load_file, save_file
 
 import nmt
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.errors import ConfigError
 
 

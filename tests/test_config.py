@@ -12,17 +12,19 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from nmt import config as config_module
-from nmt.config import Config, CorpusFiles, Section, TrainingFiles
-from nmt.config_file import load_config, to_yaml
+from nmt.config import inference, training
+from nmt.config.file import load_config, to_yaml
+from nmt.config.inference import Section
+from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").glob("*.yaml"))
 SECTIONS = [
     member
-    for _, member in inspect.getmembers(config_module, inspect.isclass)
-    if issubclass(member, Section) and member is not Section
+    for module in (inference, training)
+    for _, member in inspect.getmembers(module, inspect.isclass)
+    if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]
 
 DATA = """\
@@ -536,7 +538,7 @@ def test_a_home_that_does_not_exist_is_refused(load: Load) -> None:
 
 def test_an_alias_of_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("data: &a [*a]\n")
-    code = "from pathlib import Path\nfrom nmt.config_file import load_config\nload_config(Path('run.yaml'))"
+    code = "from pathlib import Path\nfrom nmt.config.file import load_config\nload_config(Path('run.yaml'))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=10)
     assert "ConfigError" in done.stderr
 

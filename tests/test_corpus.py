@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import CorpusFiles
+from nmt.config.training import CorpusFiles
 from nmt.data.corpus import count_pairs, read_lines, read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.hashes import file_hash

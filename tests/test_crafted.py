@@ -20,13 +20,13 @@ from safetensors.torch import save_file
 
 import nmt
 from nmt.checkpoint import check_weights, weights_of
-from nmt.config import DecodingConfig, ModelConfig, TokenizerConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.data.corpus import line_blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.decoding.translator import LONG_LINE, Translator
+from nmt.decoding.translator import LONG_LINE_CHARACTERS, Translator
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.runs import open_run, run_named
@@ -315,7 +315,7 @@ def test_of_a_long_line_the_tokenizer_sees_a_beginning(caplog: pytest.LogCapture
     short, seen = recorded(20)
     line = "a b c " * 1_700_000  # 10 MB
     assert short.translate([line, "d e"]) == ["a b c " * 6 + "a b", "d e"]
-    assert seen.longest <= 2 * LONG_LINE
+    assert seen.longest <= 2 * LONG_LINE_CHARACTERS
     assert caplog.messages == ["line 1: 10,200,000 characters; only the first 20 (data.max_length) are translated"]
     far, seen = recorded(5000)
     assert far.translate([line]) == [" ".join(("a b c " * 1700_000).split()[:5000])]
@@ -338,7 +338,7 @@ def test_a_beginning_is_translated_as_the_whole_would_be() -> None:
     tokenizer = SentencePieceTokenizer.train(lines, config)
     made = Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), 50)
     for _ in range(5):
-        line = "".join(random.choices("abcde", k=3 * LONG_LINE))
+        line = "".join(random.choices("abcde", k=3 * LONG_LINE_CHARACTERS))
         assert made._encode(1, line) == tokenizer.encode(line)[:50]
 
 
@@ -347,7 +347,7 @@ def test_a_line_of_10_mb_takes_the_memory_of_a_few() -> None:
     program = """
 import resource
 from pathlib import Path
-from nmt.config import DecodingConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.decoding.translator import Translator
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import nmt.data.dataset
-from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.cleaning import mend
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
 from nmt.errors import DataError
@@ -110,7 +111,7 @@ def test_the_encoded_corpus_is_each_line_encoded(
         src_lines = files.src.read_bytes().decode().split("\n")[:-1]
         tgt_lines = files.tgt.read_bytes().decode().split("\n")[:-1]
         for src, tgt in zip(src_lines, tgt_lines, strict=True):
-            pair = (tokenizers.src.encode(mend(src)), tokenizers.tgt.encode(mend(tgt)))
+            pair = (tokenizers.src.encode(normalize(src)), tokenizers.tgt.encode(normalize(tgt)))
             if not pair[0] or not pair[1]:
                 empty += 1
             elif len(pair[0]) > limit or len(pair[1]) > limit:

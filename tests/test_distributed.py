@@ -15,18 +15,18 @@ import torch
 from safetensors.torch import load_file
 
 from nmt.checkpoint import check_checkpoint, checkpoint_steps
-from nmt.config_file import load_config
+from nmt.config.file import load_config
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, run_named
-from nmt.training.train import train
+from nmt.training.start import train
 
 # As torchrun starts processes, but torch is loaded once, and nobody looks after them. `{patch}` runs in each of them.
 RUNNER = """
 import json, os, signal, socket, sys, time
 import torch, torch._dynamo  # the wrapper of the model loads it
 import nmt.training.trainer as t
-from nmt.cli import main
+from nmt.cli.main import main
 from nmt.distributed import joined
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 import nmt.data.corpus
 import nmt.data.encoding
-from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.cleaning import CleaningCounts, clean, mend
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import CorpusFiles
+from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block, decode_lines, read_blocks, read_pairs
 from nmt.data.dataset import CACHE, encode_corpus
 from nmt.data.encoding import Encoded, Job, encode_block, encode_blocks, num_processes_for
@@ -161,7 +162,7 @@ def test_duplicates_are_those_that_a_set_finds(
     for files in corpora:
         before = len(expected)
         for src, tgt in read_pairs(files):
-            ids = tokenizers.src.encode(mend(src)), tokenizers.tgt.encode(mend(tgt))
+            ids = tokenizers.src.encode(normalize(src)), tokenizers.tgt.encode(normalize(tgt))
             if min(map(len, ids)) == 0 or max(map(len, ids)) > 12:
                 continue
             if (src, tgt) in seen:
@@ -186,7 +187,7 @@ def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
     seen, places = set(), []
     for index, files in enumerate(corpora):
         for line, (src, tgt) in enumerate(read_pairs(files), start=1):
-            sizes = [len(tokenizers.src.encode(mend(side))) for side in (src, tgt)]
+            sizes = [len(tokenizers.src.encode(normalize(side))) for side in (src, tgt)]
             if min(sizes) > 0 and max(sizes) <= 12 and not (drop_duplicates and (src, tgt) in seen):
                 places.append((index, line))
                 seen.add((src, tgt))
@@ -341,7 +342,7 @@ import nmt.data.dataset as dataset
 dataset.num_processes_for = lambda pairs: 2
 read_blocks = dataset.read_blocks
 dataset.read_blocks = lambda files: itertools.cycle(list(read_blocks(files)))
-from nmt.cli import main
+from nmt.cli.main import main
 sys.argv = ["nmt", "train", "copy.yaml"]
 main()
 """

@@ -27,9 +27,10 @@ from test_search import (
 )
 
 import nmt
+from nmt.atomic import read_json, write_text
 from nmt.checkpoint import load_weights, save_weights
-from nmt.config import DecodingConfig
-from nmt.config_file import load_config, to_yaml
+from nmt.config.file import load_config, to_yaml
+from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, same_tokenizers, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
@@ -41,7 +42,7 @@ from nmt.evaluation.metrics import make_metrics
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
-from nmt.runs import RunFolder, read_json, write_text
+from nmt.runs import RunFolder
 
 A_, B_, C_ = 4, 5, 6
 

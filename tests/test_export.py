@@ -23,28 +23,29 @@ import torch
 from conftest import COPY_TASK, Cli
 from safetensors.torch import load_file
 
+import nmt.ctranslate2.export
 import nmt.decoding.engines
-import nmt.export.ctranslate2
+from nmt.atomic import read_json
 from nmt.checkpoint import save_weights, write_weights
-from nmt.config import DecodingConfig, ModelConfig
-from nmt.data.batches import pad
-from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from nmt.decoding.ctranslate2_engine import (
+from nmt.config.inference import DecodingConfig, ModelConfig
+from nmt.ctranslate2.engine import (
     CTranslate2Engine,
     _allowed_length,
     _came_to_the_end,
     load_ctranslate2_engine,
 )
+from nmt.ctranslate2.export import Comparison, export_ctranslate2, write_model
+from nmt.data.batches import pad
+from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError, how_to_install
 from nmt.evaluation.metrics import Score
-from nmt.export.ctranslate2 import Comparison, export_ctranslate2, write_model
 from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder, read_json
+from nmt.runs import RunFolder
 
 SRC_WORDS = ["<0x0A>", "▁", '"', "\\", "\x00", "ß", "\u200b", "｟a｠", "a￨b", "0"]
 TGT_WORDS = ["a", "b", "\x7f", "<0x41>", "▁<s>", "\ufeff", "x"]
@@ -270,10 +271,10 @@ def test_an_export_that_translates_otherwise_is_refused_and_an_earlier_one_kept(
     run: RunFolder, quantization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one weight matrix that is another, and a limit for BLEU under which a random model's is found out."""
-    monkeypatch.setattr(nmt.export.ctranslate2, "BLEU_DIFFERENCE", 0.01)
+    monkeypatch.setattr(nmt.ctranslate2.export, "BLEU_DIFFERENCE", 0.01)
     folder = run.exports / f"ctranslate2-{quantization}"
     (folder / "kept").mkdir(parents=True)
-    monkeypatch.setattr(nmt.export.ctranslate2, "_norm", lambda spec, norm: broken_norm(spec, norm))
+    monkeypatch.setattr(nmt.ctranslate2.export, "_norm", lambda spec, norm: broken_norm(spec, norm))
 
     def broken_norm(spec: object, norm: torch.nn.LayerNorm) -> None:
         spec.gamma, spec.beta = (-value.detach().numpy() for value in (norm.weight, norm.bias))
@@ -478,7 +479,7 @@ def test_a_missing_package_is_one_plain_line(run: RunFolder, monkeypatch: pytest
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # an import of it fails
-from nmt.cli import main
+from nmt.cli.main import main
 try:
     main()
 finally:

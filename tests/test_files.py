@@ -180,15 +180,15 @@ def test_what_was_broken_off_and_gone_on_with_is_as_if_it_had_not_been(
         translator = Shouting(stop_after=stop - done if stop < 1000 else None)
         if stop < 1000:
             with pytest.raises(KeyboardInterrupt):
-                translate_files(translator, files, MADE_FROM, go_on=True)
+                translate_files(translator, files, MADE_FROM, resume=True)
             assert not files.are_finished()
             assert (f"{stop:,} lines are in" in capsys.readouterr().err) == (stop > 0)
         else:
-            translate_files(translator, files, MADE_FROM, go_on=True)
+            translate_files(translator, files, MADE_FROM, resume=True)
         assert translator.seen == lines[done:stop]
         done = stop
     if done < 1000:
-        totals = translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        totals = translate_files(Shouting(), files, MADE_FROM, resume=True)
         assert totals.lines == 1000 - done
     assert files.are_finished()
     assert files.output and files.alignments
@@ -202,7 +202,7 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
     paths = [tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"]
     parts = [tmp_path / f"a{suffix}.part", tmp_path / f"b{suffix}.part"]
     rows = [(f"first {number} é", f"{number}-{number}") for number in range(40)]
-    with pytest.raises(KeyboardInterrupt), OutputFiles(paths, MADE_FROM, go_on=False) as outputs:
+    with pytest.raises(KeyboardInterrupt), OutputFiles(paths, MADE_FROM, resume=False) as outputs:
         for row in rows:
             outputs.write(*row)
         raise KeyboardInterrupt
@@ -211,7 +211,7 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
     for cut in random.Random(1).sample(range(len(whole[0])), 60):
         parts[0].write_bytes(whole[0][:cut])
         parts[1].write_bytes(whole[1])
-        outputs = OutputFiles(paths, MADE_FROM, go_on=True)
+        outputs = OutputFiles(paths, MADE_FROM, resume=True)
         kept.add(outputs.done)
         if not suffix:
             assert outputs.done == whole[0][:cut].count(b"\n")
@@ -225,21 +225,21 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
 
 def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.txt"
-    with pytest.raises(KeyboardInterrupt), OutputFiles([path], MADE_FROM, go_on=False) as outputs:
+    with pytest.raises(KeyboardInterrupt), OutputFiles([path], MADE_FROM, resume=False) as outputs:
         outputs.write("one")
         raise KeyboardInterrupt
     with pytest.raises(
         RunError, match=r"out\.txt\.part holds .* go on with --continue, or remove .*out\.txt\.part\.json"
     ):
-        OutputFiles([path], MADE_FROM, go_on=False)
+        OutputFiles([path], MADE_FROM, resume=False)
     with pytest.raises(RunError, match="was begun with another search"):
-        OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, go_on=True)
+        OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, resume=True)
     (tmp_path / "out.txt.part.json").write_text("[]")
     with pytest.raises(RunError, match="was begun with another model"):
-        OutputFiles([path], MADE_FROM, go_on=True)
+        OutputFiles([path], MADE_FROM, resume=True)
     assert (tmp_path / "out.txt.part").read_text() == "one\n"
     (tmp_path / "out.txt.part.json").unlink()
-    with OutputFiles([path], MADE_FROM, go_on=False) as outputs:
+    with OutputFiles([path], MADE_FROM, resume=False) as outputs:
         outputs.write("two")
     assert path.read_text() == "two\n"
 
@@ -255,7 +255,7 @@ def write_input(path: Path, lines: Sequence[str]) -> None:
 def stop_after(files: Files, count: int) -> dict[str, bytes]:
     """Translate so many lines of an input that is not all read then; what is left of it."""
     with pytest.raises(KeyboardInterrupt):
-        translate_files(Shouting(stop_after=count), files, MADE_FROM, go_on=False)
+        translate_files(Shouting(stop_after=count), files, MADE_FROM, resume=False)
     return left_of(files)
 
 
@@ -289,10 +289,10 @@ def test_an_input_that_changed_where_it_had_been_read_is_refused(
     with pytest.raises(
         RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was begun; restore it, or remove .*json"
     ):
-        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        translate_files(Shouting(), files, MADE_FROM, resume=True)
     assert left_of(files) == left
     write_input(files.input, LINES)
-    translate_files(Shouting(), files, MADE_FROM, go_on=True)
+    translate_files(Shouting(), files, MADE_FROM, resume=True)
     assert list(read_lines(files.output)) == [line.upper() for line in LINES]
 
 
@@ -307,11 +307,11 @@ def test_an_input_may_grow_and_change_behind_what_had_been_read(tmp_path: Path, 
     write_input(files.input, lines)
     translator = Shouting(stop_after=200)
     with pytest.raises(KeyboardInterrupt):
-        translate_files(translator, files, MADE_FROM, go_on=True)
+        translate_files(translator, files, MADE_FROM, resume=True)
     assert translator.seen == LINES[100:300]
     lines = [*lines, "the last"]
     write_input(files.input, lines)
-    translate_files(Shouting(), files, MADE_FROM, go_on=True)
+    translate_files(Shouting(), files, MADE_FROM, resume=True)
     assert list(read_lines(files.output)) == [line.upper() for line in lines]
 
 
@@ -322,10 +322,10 @@ def test_an_input_changed_after_a_translation_resumed_is_refused(tmp_path: Path)
     stop_after(files, 1)
     write_input(tmp_path / "in.txt", LINES[:30])
     with pytest.raises(KeyboardInterrupt):
-        translate_files(Shouting(stop_after=10), files, MADE_FROM, go_on=True)
+        translate_files(Shouting(stop_after=10), files, MADE_FROM, resume=True)
     write_input(tmp_path / "in.txt", [*LINES[:5], LINES[5].upper(), *LINES[6:30]])
     with pytest.raises(RunError, match="has changed since"):
-        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
 def test_the_hash_is_that_of_the_bytes_and_covers_what_was_translated(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_part_without_what_had_been_read_is_refused(tmp_path: Path) -> None:
     stop_after(files, 100)
     (tmp_path / "out.txt.part.json").write_text(json.dumps(MADE_FROM))
     with pytest.raises(RunError, match=r"out\.txt\.part\.json: does not say what had been read; remove .*json to"):
-        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
 def test_an_output_with_more_lines_than_its_input_is_refused(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_an_output_with_more_lines_than_its_input_is_refused(tmp_path: Path) -> 
     with (tmp_path / "out.txt.part").open("a") as part:
         part.write("C\nD\n")
     with pytest.raises(DataError, match=r"in\.txt has 1 lines fewer than its output"):
-        translate_files(Shouting(), files, MADE_FROM, go_on=True)
+        translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
 def test_the_engine_belongs_to_what_a_translation_was_begun_with(
@@ -365,7 +365,7 @@ def test_the_engine_belongs_to_what_a_translation_was_begun_with(
     runs = open_runs(None)
     with pytest.raises(KeyboardInterrupt):
         begun = made_from(files, runs, runs[0].config().decoding, "ctranslate2, int8")
-        translate_files(Shouting(stop_after=1), files, begun, go_on=False)
+        translate_files(Shouting(stop_after=1), files, begun, resume=False)
     arguments = ["--input", str(files.input), "--output", str(files.output), "--continue"]
     for device in (["--device", "cpu"], ["--devices", "cpu,cpu"]):
         code, _, err = cli("translate", *arguments, *device)
@@ -390,7 +390,7 @@ from nmt.errors import TrainingError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
-    with OutputFiles([Path({str(tmp_path / "out.txt")!r})], {{}}, go_on=False) as outputs:
+    with OutputFiles([Path({str(tmp_path / "out.txt")!r})], {{}}, resume=False) as outputs:
         for number in range(10_000):
             outputs.write(f"line {{number}}")
 except TrainingError as error:
@@ -400,7 +400,7 @@ except TrainingError as error:
     assert "out.txt.part: cannot be written: File too large" in result.stdout
     assert "Traceback" not in result.stderr
     kept = (tmp_path / "out.txt.part").read_text().splitlines()
-    with OutputFiles([tmp_path / "out.txt"], {}, go_on=True) as outputs:
+    with OutputFiles([tmp_path / "out.txt"], {}, resume=True) as outputs:
         assert outputs.done >= len(kept) - 1 > 1000
         outputs.write("last")
     assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n}" for n in range(outputs.done - 1)] + ["last"]
@@ -533,7 +533,7 @@ def test_a_device_that_dies_is_one_message(in_solved: Path, tmp_path: Path) -> N
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.files import Files, translate_files

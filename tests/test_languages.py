@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import TokenizerConfig
-from nmt.data.cleaning import mend
+from nmt.config.inference import TokenizerConfig
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import Block, read_lines
 from nmt.data.encoding import Job, encode_block
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
@@ -59,7 +59,7 @@ def tokenizer(request: pytest.FixtureRequest) -> SentencePieceTokenizer:
 @pytest.mark.parametrize("language", TEXTS)
 def test_text_of_any_language_goes_through_the_whole_path(tokenizer: SentencePieceTokenizer, language: str) -> None:
     text = TEXTS[language]
-    assert mend(text) == text
+    assert normalize(text) == text
     encoded = text.encode()
     tokenizers = Tokenizers(tokenizer, tokenizer)
     if "\x00" in text:  # which the reader refuses
@@ -89,10 +89,10 @@ def test_hundreds_of_characters_of_all_scripts_come_back(tokenizer: SentencePiec
 @pytest.mark.parametrize("text", ["Tiếng Việt", "한국어", "é ñ ü Å", "が ぎ", "שׁ", "क़"])
 def test_one_text_typed_in_several_ways_is_one_to_the_model(tokenizer: SentencePieceTokenizer, text: str) -> None:
     ways = {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
-    assert len({mend(way) for way in ways}) == 1
+    assert len({normalize(way) for way in ways}) == 1
     if text == "한국어":
         assert len(unicodedata.normalize("NFD", text)) == 8  # its letters, one by one
-        assert mend(unicodedata.normalize("NFD", text)) == text
+        assert normalize(unicodedata.normalize("NFD", text)) == text
     assert all(tokenizer.decode(tokenizer.encode(way)) == way for way in ways)  # which a tokenizer tells apart
 
 
@@ -100,15 +100,15 @@ def test_one_text_typed_in_several_ways_is_one_to_the_model(tokenizer: SentenceP
     "text", ["", " ", "   ", "\t", "\u3000", "\u2028", "\u0085", "\xa0\u2003", "\u2581", " \u2581 "]
 )
 def test_a_line_of_white_space_alone_is_empty(tokenizer: SentencePieceTokenizer, text: str) -> None:
-    assert mend(text) == ""
-    assert tokenizer.encode(mend(text)) == []
+    assert normalize(text) == ""
+    assert tokenizer.encode(normalize(text)) == []
 
 
 @pytest.mark.parametrize("text", ["\u200b", "\ufeff", "\u00ad", "\u2060"])
 def test_a_line_that_only_looks_empty_is_not(tokenizer: SentencePieceTokenizer, text: str) -> None:
-    assert tokenizer.decode(tokenizer.encode(mend(text))) == text
+    assert tokenizer.decode(tokenizer.encode(normalize(text))) == text
 
 
 def test_sentencepieces_own_mark_is_a_space(tokenizer: SentencePieceTokenizer) -> None:
-    assert mend("\u2581the\u2581\u2581dog \u2581") == "the dog"
+    assert normalize("\u2581the\u2581\u2581dog \u2581") == "the dog"
     assert tokenizer.decode(tokenizer.encode("the\u2581dog")) == "the dog"

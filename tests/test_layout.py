@@ -14,22 +14,24 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # As data flows. A new file takes its place here.
 _IN_ORDER = """
-    errors languages config config_file locks runs processes waiting device distributed masks
+    errors languages config.inference config.training config.file locks atomic runs
+    processes waiting device distributed masks
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
-    decoding.exported decoding.ctranslate2_engine decoding.engines decoding.alignment decoding.translator
-    decoding.devices decoding.files
+    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.translator
+    decoding.parallel decoding.files
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
-    export.ctranslate2
-    training.loss training.optimization training.stopping training.interruption training.watching training.monitor
+    ctranslate2.export
+    training.loss training.optimization training.stopping training.interruption training.divergence training.monitor
     training.memory training.averaging training.sharing training.resuming training.preflight
-    training.feeding training.trainer training.launching training.train
-    __init__ printing cli __main__
+    training.feeding training.trainer training.launching training.start
+    __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
+HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"
 
 
 def module_name(path: Path) -> str:
@@ -76,7 +78,7 @@ def test_a_file_imports_only_what_stands_above_it(name: str) -> None:
     [
         "import nmt",
         "import nmt.data.tokenizer",
-        "import nmt.cli, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main()\nexcept SystemExit: pass",
+        HELP,
     ],
 )
 def test_torch_is_not_loaded_without_need(program: str) -> None:
@@ -86,7 +88,9 @@ def test_torch_is_not_loaded_without_need(program: str) -> None:
 
 
 def test_help_loads_next_to_nothing() -> None:
-    program = "import nmt.cli, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main()\nexcept SystemExit: pass"
+    program = (
+        "import nmt.cli.main, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main.main()\nexcept SystemExit: pass"
+    )
     slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu"}
     check = f"{program}\nprint(*{slow} & set(sys.modules), file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)

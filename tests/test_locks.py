@@ -19,7 +19,8 @@ MANY = """
 import os, sys, time
 from pathlib import Path
 from nmt.errors import RunError
-from nmt.runs import building, run_named
+from nmt.atomic import building
+from nmt.runs import run_named
 
 def own():
     os.close(os.open("owner", os.O_CREAT | os.O_EXCL))
@@ -161,7 +162,7 @@ def test_what_an_earlier_version_left_is_told_once_and_holds_nobody_up() -> None
     run.path.mkdir(parents=True)
     (run.path / "training.lock").write_text("process 4711 on there, begun 2026-11-01 10:00:00\n")
     for vanished in ("process 4711 on there, begun 2026-11-01 10:00:00", ""):
-        with run.locked(), run.signed() as before:
+        with run.locked(), run.marked_as_training() as before:
             assert before == vanished
             assert f"process {os.getpid()} on " in (run.path / "training.lock").read_text()
     assert [path.name for path in RUNS.iterdir()] == [".run.lock"]

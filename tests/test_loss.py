@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.config import ModelConfig
+from nmt.config.inference import ModelConfig
 from nmt.data.batches import collate
 from nmt.models.factory import build_model
 from nmt.training import loss

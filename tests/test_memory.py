@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import nmt.training.train
-from nmt.config import AugmentationConfig, Config, ModelConfig, TrainingConfig
-from nmt.config_file import load_config
+import nmt.training.start
+from nmt.config.file import load_config
+from nmt.config.inference import ModelConfig
+from nmt.config.training import AugmentationConfig, Config, TrainingConfig
 from nmt.data.augmentation import Reach, reach
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -25,14 +26,14 @@ from nmt.training.loss import LossSums, Objective, chunk_rows, logits_bytes
 from nmt.training.memory import (
     USABLE,
     fit_batch_tokens,
-    found_before,
     free_memory,
+    recorded_batch_size,
     resolve_auto_batch,
     try_batch,
     try_worst_batch,
     worst_batch,
 )
-from nmt.training.train import train
+from nmt.training.start import train
 
 FP32 = torch.float32
 
@@ -193,9 +194,9 @@ def auto(update_tokens: int) -> TrainingConfig:
 )
 def test_an_update_resolve_auto_batch(update: int, largest: int, processes: int, tokens: int, count: int) -> None:
     settings = resolve_auto_batch(auto(update), largest, processes)
-    assert (settings.positions, settings.batches_per_update, settings.update_tokens) == (tokens, count, None)
-    assert found_before(auto(update), settings) == settings
-    assert found_before(auto(2 * update), settings) == auto(2 * update)
+    assert (settings.micro_batch_tokens, settings.batches_per_update, settings.update_tokens) == (tokens, count, None)
+    assert recorded_batch_size(auto(update), settings) == settings
+    assert recorded_batch_size(auto(2 * update), settings) == auto(2 * update)
 
 
 def trained(config: Path, *overrides: str) -> RunFolder:
@@ -210,7 +211,7 @@ AUTO = ("training.batch_tokens=auto", "training.update_tokens=600", "training.ma
 def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(nmt.training.train, "fit_batch_tokens", lambda *arguments: 250)
+    monkeypatch.setattr(nmt.training.start, "fit_batch_tokens", lambda *arguments: 250)
     found: Config = trained(copy_task, *AUTO).config()
     assert (found.training.batch_tokens, found.training.batches_per_update) == (200, 3)
     assert "memory " in capsys.readouterr().err
@@ -218,14 +219,14 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     def not_again(*arguments: object) -> int:
         raise AssertionError("a resumed run was fitted anew")
 
-    monkeypatch.setattr(nmt.training.train, "fit_batch_tokens", not_again)
+    monkeypatch.setattr(nmt.training.start, "fit_batch_tokens", not_again)
     assert trained(copy_task, *AUTO, "training.max_steps=6").config().training.batch_tokens == 200
     with pytest.raises(RunError, match=r"  training\.batch_tokens: 200, not auto"):
         trained(copy_task, *AUTO, "training.update_tokens=700", "training.max_steps=8")
 
 
 def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.training.train, "free_memory", lambda device: 300_000)
+    monkeypatch.setattr(nmt.training.start, "free_memory", lambda device: 300_000)
     with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
         trained(copy_task)
     assert not (Path("runs/run") / "metrics.jsonl").exists()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import CorpusFiles, DataConfig, TrainingFiles
+from nmt.config.training import CorpusFiles, DataConfig, TrainingFiles
 from nmt.data.batches import plan_epoch
 from nmt.data.mixture import describe_mixture, epoch_counts, pairs_of_epoch
 from nmt.errors import DataError

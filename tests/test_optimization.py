@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 from nmt.training import optimization
 from nmt.training.optimization import learning_rate, make_optimizer, update
 
@@ -91,7 +91,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -
 
 def with_found_inf(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the path of a device whose fused AdamW honours `found_inf`, or that of one whose does not."""
-    monkeypatch.setattr(optimization, "HONOUR_FOUND_INF", ("cpu",) if on else ())
+    monkeypatch.setattr(optimization, "SUPPORT_FOUND_INF", ("cpu",) if on else ())
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -125,7 +125,7 @@ def test_a_skipped_update_leaves_weights_moments_and_steps_as_they_are(
 
 def test_on_mps_nothing_relies_on_found_inf_and_updates_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some releases of torch that are allowed ignore it there (fixed in June 2026)."""
-    assert "mps" not in optimization.HONOUR_FOUND_INF
+    assert "mps" not in optimization.SUPPORT_FOUND_INF
     weights = []
     for fused in (True, False):
         with_found_inf(fused, monkeypatch)

@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 
 def test_nobody_is_sent_to_the_package_index_for_nmt() -> None:
     assert PROJECT["name"] != "nmt"  # somebody else's there
-    assert PROJECT["scripts"] == {"nmt": "nmt.cli:main"}
+    assert PROJECT["scripts"] == {"nmt": "nmt.cli.main:main"}
     files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "pyproject.toml"]
     for folder in ("nmt", "configs", "scripts"):
         files += [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".py", ".md", ".yaml", "")]
@@ -54,12 +54,12 @@ def test_without_torch_the_cause_of_an_error_is_shown(error: str, code: int, las
 import sys
 for missing in ("torch", "safetensors", "sacrebleu"):
     sys.modules[missing] = None
-import nmt.cli
+import nmt.cli.main, nmt.cli.translate
 def fail(*arguments):
     raise {error}
-nmt.cli.open_runs = fail
+nmt.cli.translate.open_runs = fail
 sys.argv = ["nmt", "translate", "hello"]
-nmt.cli.main()
+nmt.cli.main.main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, "")

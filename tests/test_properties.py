@@ -20,10 +20,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config import Config, CorpusFiles, ModelConfig, TokenizerConfig
-from nmt.config_file import load_config, to_yaml
+from nmt.config.file import load_config, to_yaml
+from nmt.config.inference import ModelConfig, TokenizerConfig
+from nmt.config.training import Config, CorpusFiles
 from nmt.data.batches import batch_loader, pad, plan_epoch
-from nmt.data.cleaning import mend
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_lines, line_blocks, read_lines
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import pairs_of_epoch
@@ -88,7 +89,7 @@ def test_lines_are_counted_alike_wherever_they_are_counted(
         in_blocks = [line for block in line_blocks(BufferedReader(Trickle(content, sizes), 4), "-") for line in block]
         assert len(in_blocks) == count_lines(source) == count
         assert in_blocks == list(read_lines(source))
-        assert translate_files(Echo(), Files(source, target), {}, go_on=False).lines == count
+        assert translate_files(Echo(), Files(source, target), {}, resume=False).lines == count
         written = gzip.decompress(target.read_bytes()) if suffix else target.read_bytes()
         assert written.count(b"\n") == count
         assert written.endswith(b"\n") or not count
@@ -103,11 +104,11 @@ SPACED = st.text(st.sampled_from("ab \u2581\t\u3000\xa0e\u0301\u1100\u1161\u0327
 @given(ANY_LINE | SPACED)
 def test_a_mended_line_is_one_in_nfc_with_single_spaces(line: str) -> None:
     words = unicodedata.normalize("NFC", line).replace("\u2581", " ").split(" ")
-    mended = mend(line)
-    assert mended == " ".join(word for word in words if word).strip()
-    assert unicodedata.is_normalized("NFC", mended)
-    assert mend(mended) == mended
-    assert mend(f" {unicodedata.normalize('NFD', line)}\t") == mended
+    normalized = normalize(line)
+    assert normalized == " ".join(word for word in words if word).strip()
+    assert unicodedata.is_normalized("NFC", normalized)
+    assert normalize(normalized) == normalized
+    assert normalize(f" {unicodedata.normalize('NFD', line)}\t") == normalized
 
 
 LINES = [
@@ -128,7 +129,7 @@ SUBWORDS = {
 def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
     for kind in ("bpe", "unigram", "char"):
         tokenizer = SUBWORDS[kind, "identity"]
-        for text in (line, mend(line)):
+        for text in (line, normalize(line)):
             ids = tokenizer.encode(text)
             assert UNK_ID not in ids
             assert tokenizer.decode(ids) == text.replace("\u2581", " ")
@@ -137,10 +138,10 @@ def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
 @given(st.text(st.characters(max_codepoint=0x24F) | st.sampled_from(" ﬁ１Ａｶﾞ㍿　\xa0²学α"), max_size=20))
 def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
     line = "".join(char for char in line if unicodedata.category(char) != "Cc")
-    expected = " ".join(word for word in unicodedata.normalize("NFKC", mend(line)).split(" ") if word)
+    expected = " ".join(word for word in unicodedata.normalize("NFKC", normalize(line)).split(" ") if word)
     for kind in ("bpe", "unigram", "char"):
         tokenizer = SUBWORDS[kind, "nfkc"]
-        ids = tokenizer.encode(mend(line))
+        ids = tokenizer.encode(normalize(line))
         assert UNK_ID not in ids
         assert tokenizer.decode(ids) == expected
 
@@ -148,7 +149,7 @@ def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
 @given(ANY_LINE | SPACED)
 def test_what_a_normaliser_has_made_it_leaves_as_it_is(line: str) -> None:
     for tokenizer in SUBWORDS.values():
-        once = tokenizer.decode(tokenizer.encode(mend(line)))
+        once = tokenizer.decode(tokenizer.encode(normalize(line)))
         again = tokenizer.encode(once)
         assert UNK_ID not in again
         assert tokenizer.decode(again) == once

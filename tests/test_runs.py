@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nmt.atomic import read_json, replacing, write_json, write_text
 from nmt.errors import RunError
-from nmt.runs import RUNS, RunFolder, open_run, read_json, replacing, run_named, write_json, write_text
+from nmt.runs import RUNS, RunFolder, open_run, run_named
 
 CONFIG = """\
 data:
@@ -23,7 +24,7 @@ training: {max_steps: 9}
 KILL_AT_EVERY_LINE = """
 import json, os, sys
 from pathlib import Path
-from nmt.runs import replacing
+from nmt.atomic import replacing
 
 NEW = "new " * 5_000
 path = Path("kept/file")

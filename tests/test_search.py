@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.config import DecodingConfig, ModelConfig
+from nmt.config.inference import DecodingConfig, ModelConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.beam import beam_search
-from nmt.decoding.candidates import best_candidates, those_that_stay
+from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs, longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
@@ -486,7 +486,7 @@ def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_si
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
 def test_those_that_stay_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
-    staying = those_that_stay(torch.tensor(stopped)).tolist()
+    staying = active_rows(torch.tensor(stopped)).tolist()
     assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
     assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
 

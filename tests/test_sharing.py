@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt import processes
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError
 from nmt.training.feeding import cut
 from nmt.training.sharing import choose_processes, shared

@@ -23,17 +23,18 @@ from safetensors.torch import load_file
 import nmt.data.batches
 import nmt.runs
 import nmt.training.feeding
+from nmt.atomic import append, flush_one, rename, write_bytes
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
-from nmt.config import TrainingConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError, TrainingError
-from nmt.runs import RunFolder, append, flush_one, rename, run_named, write_bytes
+from nmt.runs import RunFolder, run_named
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
-from nmt.training.resuming import as_begun, step_to_begin_at
+from nmt.training.resuming import starting_step, with_recorded_settings
+from nmt.training.start import train
 from nmt.training.stopping import reached
-from nmt.training.train import train
 from nmt.training.trainer import Trainer
 
 # All that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end in the midst of an
@@ -138,7 +139,7 @@ def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
     run = trained(copy_task, "run", "training.max_steps=6")
     program = (
         "import sys, time\nfrom nmt.runs import run_named\n"
-        "run = run_named('run')\nwith run.locked(), run.signed():\n"
+        "run = run_named('run')\nwith run.locked(), run.marked_as_training():\n"
         "    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
@@ -218,7 +219,7 @@ def test_a_second_interrupt_ends_at_once_and_the_last_checkpoint_stands(copy_tas
         "    original(self, *arguments)\n"
         "    if self.progress.step == 8:\n        print('now', flush=True)\n        time.sleep(60)\n"
         "t.Trainer._update = slow\n"
-        "from nmt.cli import main\n"
+        "from nmt.cli.main import main\n"
         "sys.argv = ['nmt', 'train', 'copy.yaml', '--name', 'run']\nmain()\n"
     )
     process = subprocess.Popen(
@@ -537,7 +538,7 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
     for step in (6, 12):
         (run.checkpoints / str(step) / "state.safetensors").write_bytes(b"")
     with pytest.raises(RunError) as error:
-        step_to_begin_at(load_config(copy_task, ["training.max_steps=24"]), run, "auto", print)
+        starting_step(load_config(copy_task, ["training.max_steps=24"]), run, "auto", print)
     for part in ("12/state.safetensors: damaged", "6/state.safetensors: damaged", "--name run-2", "--fresh"):
         assert part in str(error.value)
     assert checkpoint_steps(run.checkpoints) == [6, 12]
@@ -639,7 +640,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
     trained(copy_task, "stopped", *restart, "training.max_epochs=1")
     assert checkpoint_steps(stopped.checkpoints)[-1] == 21
     for config in (load_config(copy_task, restart), load_config(stopped.config_file)):
-        assert as_begun(config, stopped, 21).training.schedule_start == 12
+        assert with_recorded_settings(config, stopped, 21).training.schedule_start == 12
     trained(copy_task, "stopped", *settings, "training.max_steps=64")
     ends = [tensors(of_one.checkpoints / "64") for of_one in (stopped, straight)]
     assert ends[0].keys() == ends[1].keys()
@@ -653,8 +654,8 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
     with pytest.raises(RunError, match=r"training\.max_steps: 64, not 80"):
         trained(copy_task, "stopped", *settings, "training.max_steps=80")
     again = load_config(copy_task, [*settings, RESTARTED, "training.max_steps=80"])
-    assert step_to_begin_at(again, stopped, "auto", print) == 64
-    assert as_begun(again, stopped, 64).training.schedule_start == 64
+    assert starting_step(again, stopped, "auto", print) == 64
+    assert with_recorded_settings(again, stopped, 64).training.schedule_start == 64
 
 
 def test_a_restart_needs_updates_and_its_start_is_nobodys_choice(copy_task: Path) -> None:
@@ -689,18 +690,18 @@ def test_the_hint_of_a_finished_run_names_all_that_ended_it_and_works() -> None:
     settings = TrainingConfig(max_steps=100, max_epochs=3, schedule="cosine", warmup_steps=10)
     both = reached(Progress(step=100, epoch=3), settings)
     assert both is not None
-    assert both.to_go_on == (
+    assert both.to_continue == (
         "--set training.max_steps=200 --set training.restart_schedule=true --set training.max_epochs=6"
     )
     # Before max_steps, epochs may be added: the rates do not depend on them.
     epochs = reached(Progress(step=50, epoch=3), settings)
     assert epochs is not None
-    assert epochs.to_go_on == "--set training.max_epochs=6"
+    assert epochs.to_continue == "--set training.max_epochs=6"
     # A run that is further than the limit asked for is taken further than where it is.
     lowered = reached(
         Progress(step=100, epoch=4, seconds=600), TrainingConfig(max_steps=40, max_epochs=2, max_minutes=1)
     )
     assert lowered is not None
-    assert lowered.to_go_on == (
+    assert lowered.to_continue == (
         "--set training.max_steps=200 --set training.max_epochs=8 --set training.max_minutes=20"
     )

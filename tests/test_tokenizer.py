@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.cleaning import mend
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import (
     SentencePieceTokenizer,
@@ -210,7 +211,7 @@ def test_accents_are_one_however_they_were_typed(kind: Kind) -> None:
     line = "Häuser über süß"
     decomposed = unicodedata.normalize("NFD", line)
     assert len(decomposed) > len(line)
-    assert mend(decomposed) == line
+    assert normalize(decomposed) == line
     learnt = trained(kind, [unicodedata.normalize("NFD", line) for line in BOTH_LINES])
     assert [learnt.encode(line) for line in DE_LINES] == [WITH_BYTES[kind].encode(line) for line in DE_LINES]
 

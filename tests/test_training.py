@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 import nmt.training.preflight
 import nmt.training.trainer
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_checkpoint
-from nmt.config import Config, TrainingConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.training import Config, TrainingConfig
 from nmt.data.batches import collate
 from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
@@ -29,8 +29,8 @@ from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
+from nmt.training.start import train
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
-from nmt.training.train import train
 from nmt.training.trainer import Trainer
 
 
@@ -172,7 +172,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(copy_task: P
         "def dying(path, data):\n"
         "    os._exit(9) if path.name == 'state.safetensors' and path.parent.name == '12' else original(path, data)\n"
         "c.write_bytes = dying\n"
-        "from nmt.cli import main\n"
+        "from nmt.cli.main import main\n"
         "sys.argv = ['nmt', 'train', 'copy.yaml']\n"
         "main()\n"
     )

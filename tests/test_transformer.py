@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config import ModelConfig
+from nmt.config.inference import ModelConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary

@@ -37,7 +37,7 @@ def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() 
 import sys
 from pathlib import Path
 from nmt import waiting
-from nmt.cli import main
+from nmt.cli.main import main
 waiting.TASKS = Path("nowhere")
 sys.argv = ["nmt", "--version"]
 try:

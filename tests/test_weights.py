@@ -12,7 +12,7 @@ from torch import Tensor
 
 import nmt
 from nmt.checkpoint import load_weights, save_weights
-from nmt.config import ModelConfig
+from nmt.config.inference import ModelConfig
 from nmt.errors import RunError
 from nmt.models.transformer import Transformer
 

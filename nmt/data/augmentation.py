@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config import AugmentationConfig, Config
-from nmt.data.cleaning import mend
+from nmt.config.training import AugmentationConfig, Config
+from nmt.data.cleaning import normalize
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, without_punctuation
 from nmt.data.subwords import SubwordSampler
@@ -105,7 +105,7 @@ class Augmentation:
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
             if change and UNK_ID not in own:  # with <unk>, what the text was is not known
-                new = self._tokenizer.encode(mend(change(self._tokenizer.decode(own))))
+                new = self._tokenizer.encode(normalize(change(self._tokenizer.decode(own))))
             if sampler:
                 new = sampler(new, draws)
             if new is not own and 0 < len(new) <= limit:

@@ -259,15 +259,15 @@ def start_worker_server() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _leave_the_group(worker: int) -> None:
+def _leave_process_group(worker: int) -> None:
     """A worker takes no signal that is for the group, either; by a SIGTERM of its own the trainer itself ends it."""
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
-    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
+    threading.Thread(target=_exit_with_trainer, daemon=True).start()
 
 
-def _end_with_the_trainer() -> None:
+def _exit_with_trainer() -> None:
     """However that ends: a worker keeps its server alive, and torch's own watch is for the server that forked it."""
     if (trainer := multiprocessing.parent_process()) is not None:
         trainer.join()
@@ -295,6 +295,6 @@ def batch_loader(
         num_workers=workers,
         multiprocessing_context=START_METHOD if workers else None,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_leave_the_group,
+        worker_init_fn=_leave_process_group,
         generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's
     )

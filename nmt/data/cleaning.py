@@ -12,14 +12,14 @@ if TYPE_CHECKING:  # a translator mends lines, and needs no numpy
 _SPACES = re.compile("[ \u2581]+")
 
 
-def mend(line: str) -> str:
+def normalize(line: str) -> str:
     """A line as every tokenizer gets it, in training and in translation: what people type, and nobody sees, made one.
 
     Unicode NFC, so that a letter with its accent is one character however it was typed; no white space at the ends;
     and one space for any number of spaces in a row, SentencePiece's own mark for a space (U+2581) being one. Other
     white space within a line stays: a no-break space in French and an ideographic one in Japanese mean something.
 
-    >>> mend("\\t a   b\\u3000c \\u3000")
+    >>> normalize("\\t a   b\\u3000c \\u3000")
     'a b\\u3000c'
     """
     line = unicodedata.normalize("NFC", line)

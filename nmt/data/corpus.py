@@ -17,7 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from nmt.config import MOST_POSITIONS, CorpusFiles
+from nmt.config.inference import MAX_POSITIONS
+from nmt.config.training import CorpusFiles
 from nmt.errors import DataError
 
 log = logging.getLogger("nmt")
@@ -27,7 +28,7 @@ BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
 LINES_BYTES = 1 << 17  # of lines to be translated: about 2,000, enough to sort by length
 # Bytes of a line to be translated: as many pieces as a model may have positions, each of 16 characters of 4 bytes.
-LONGEST_LINE = MOST_POSITIONS * 16 * 4
+LONGEST_LINE = MAX_POSITIONS * 16 * 4
 
 
 @contextlib.contextmanager

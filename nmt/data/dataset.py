@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config import CorpusFiles
+from nmt.atomic import building, read_json, write_json
+from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block, count_pairs, read_blocks
 from nmt.data.duplicates import HASH_BYTES, PairTable
@@ -32,7 +33,6 @@ from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
 from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
 from nmt.data.tokenizer import Tokenizers
 from nmt.errors import DataError
-from nmt.runs import building, read_json, write_json
 
 Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
 """Sequences of ids, one after the other, and the length of each."""

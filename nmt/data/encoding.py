@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.cleaning import CleaningCounts, clean, mend
+from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block
 from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
@@ -25,7 +25,7 @@ from nmt.processes import Answer, Workers, answer_requests, available_cores
 MAX_PROCESSES = 5
 MIN_PAIRS = 20_000  # below, starting processes takes longer than encoding
 BYTES_UNDER_WAY = 1 << 23  # of text, however long its lines are
-LONG_LINE = 1 << 16  # bytes; SentencePiece needs a hundred times as much memory for a line
+LONG_LINE_BYTES = 1 << 16  # bytes; SentencePiece needs a hundred times as much memory for a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +83,12 @@ def _lengths(sequences: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threads: int) -> list[Sequence[int]]:
-    """Ids of lines, once mended. A line so long that it cannot be kept is only made out to be too long: a piece of
+    """Ids of lines, once normalized. A line so long that it cannot be kept is only made out to be too long: a piece of
     SentencePiece's has at most 16 characters of 4 bytes."""
-    longest = max(LONG_LINE, 64 * max_length) // 4
+    longest = max(LONG_LINE_BYTES, 64 * max_length) // 4
     long = {index for index, line in enumerate(lines) if len(line) > longest and len(line.encode()) > 4 * longest}
-    mended = ["" if index in long else mend(line) for index, line in enumerate(lines)]
-    ids: list[Sequence[int]] = list(tokenizer.encode_lines(mended, threads))
+    normalized = ["" if index in long else normalize(line) for index, line in enumerate(lines)]
+    ids: list[Sequence[int]] = list(tokenizer.encode_lines(normalized, threads))
     for index in long:
         ids[index] = range(max_length + 1) if lines[index].strip() else ()
     return ids

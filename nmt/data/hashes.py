@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nmt.config import CorpusFiles
+from nmt.atomic import read_json, write_json
+from nmt.config.training import CorpusFiles
 from nmt.errors import DataError, RunError
-from nmt.runs import RUNS, read_json, write_json
+from nmt.runs import RUNS
 
 CACHE = RUNS / "cache"
-_REMEMBERED = "files.json"
+_HASHES_FILE = "files.json"
 LARGE = 1 << 25  # bytes; smaller files are read each time
 _TICK_NS = 3_000_000_000  # no file system's clock is coarser
 
@@ -40,7 +41,7 @@ def file_hashes(paths: Iterable[Path]) -> list[bytes]:
         str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, found, strict=True) if state
     }
     if remembered | learnt != remembered:
-        write_json(CACHE / _REMEMBERED, remembered | learnt)
+        write_json(CACHE / _HASHES_FILE, remembered | learnt)
     return [digest for digest, _ in found]
 
 
@@ -71,10 +72,10 @@ def _state(path: Path) -> list[int]:
 
 
 def _remembered() -> dict[str, list[object]]:
-    if not (CACHE / _REMEMBERED).is_file():
+    if not (CACHE / _HASHES_FILE).is_file():
         return {}
     try:
-        value = read_json(CACHE / _REMEMBERED)
+        value = read_json(CACHE / _HASHES_FILE)
     except RunError:
         return {}
     is_sound = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())

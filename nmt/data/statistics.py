@@ -8,14 +8,15 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nmt.config import Config, CorpusFiles
-from nmt.data.cleaning import mend
+from nmt.atomic import read_json, write_json
+from nmt.config.training import Config, CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, raw_pairs, read_lines
 from nmt.data.hashes import CACHE, corpus_hashes
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.data.vocabulary import UNK_ID
 from nmt.errors import RunError
-from nmt.runs import RunFolder, read_json, write_json
+from nmt.runs import RunFolder
 
 _SURVEY_FORMAT = 1  # raise it when a survey counts something else
 
@@ -43,12 +44,12 @@ class SideReport:
 
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
-    """Encode lines, once mended, and count; a line may have `max_length` pieces."""
+    """Encode lines, once normalized, and count; a line may have `max_length` pieces."""
     words = characters = pieces = unknown = spelled = longest = too_long = 0
     byte_ids = tokenizer.byte_ids
     first_line: tuple[str, ...] | None = None
     for line in lines:
-        ids = tokenizer.encode(mend(line))
+        ids = tokenizer.encode(normalize(line))
         if first_line is None:
             first_line = tuple(tokenizer.pieces(ids))
         line_words = line.split()

@@ -20,13 +20,14 @@ from typing import Protocol
 
 import sentencepiece
 
-from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.cleaning import mend
+from nmt.atomic import read_json, replacing, write_json
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.errors import RunError, VocabularyError
-from nmt.runs import read_json, replacing, write_json
 
 _RECIPE = 2  # raise it when the same text and settings give another vocabulary
 
@@ -34,7 +35,7 @@ _RECIPE = 2  # raise it when the same text and settings give another vocabulary
 class Tokenizer(Protocol):
     """One side's text to ids and back.
 
-    A tokenizer changes no more of a line than it says; what has to be mended is mended before (`mend`).
+    A tokenizer changes no more of a line than it says; what has to be normalized is normalized before (`normalize`).
     """
 
     @property
@@ -82,11 +83,11 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
-        """Train on lines, once mended; `VocabularyError` if they cannot give `vocab_size` pieces."""
+        """Train on lines, once normalized; `VocabularyError` if they cannot give `vocab_size` pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(mend, lines),
+                sentence_iterator=map(normalize, lines),
                 model_writer=model,
                 model_type=config.type,
                 vocab_size=config.vocab_size,
@@ -175,8 +176,8 @@ class WordTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
-        """Count the words of lines, once mended; `VocabularyError` if none is left."""
-        sentences = (mend(line).split() for line in lines)
+        """Count the words of lines, once normalized; `VocabularyError` if none is left."""
+        sentences = (normalize(line).split() for line in lines)
         vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency)
         if len(vocabulary) == len(SPECIAL_PIECES):
             raise VocabularyError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
-from nmt.decoding.candidates import Candidates, best_candidates, those_that_stay
+from nmt.decoding.candidates import Candidates, active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
@@ -76,12 +76,12 @@ def beam_search(
         log_probs = allowed_log_probs(logits, prefixes.tokens, min_length, no_repeat_ngram_size)
         candidates = best_candidates(prefixes.log_probs, log_probs, 2 * beam_size)
         some_finish = _finish(prefixes, candidates, beam_size, found, length_penalty)
-        origins, latest = _go_on(prefixes, candidates, beam_size)  # (B, K), (B, K)
+        origins, latest = _advance(prefixes, candidates, beam_size)  # (B, K), (B, K)
         state.select_beams(origins)
         if not some_finish:
             continue
         stopped = (prefixes.finished >= beam_size) | (length + 1 >= prefixes.max_lengths)  # (B,)
-        staying = those_that_stay(stopped)
+        staying = active_rows(stopped)
         if not len(staying):
             break
         state.select_sentences(staying)
@@ -115,7 +115,7 @@ def _finish(
     return True
 
 
-def _go_on(prefixes: _Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
+def _advance(prefixes: _Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
     """Make the K best candidates that do not end the prefixes; returns which each extends, (B, K), and by what."""
     going = candidates.log_probs.masked_fill(candidates.tokens == EOS_ID, -torch.inf)  # (B, C)
     prefixes.log_probs, kept = going.topk(min(beam_size, going.shape[1]), dim=1)  # (B, K)

@@ -41,7 +41,7 @@ def best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> Candidates
     return Candidates(totals, beams.gather(1, chosen), row * num_columns + columns.gather(1, chosen))
 
 
-def those_that_stay(stopped: Tensor) -> Tensor:
+def active_rows(stopped: Tensor) -> Tensor:
     """(B,) bool -> (B',), the rows to keep: the last ones take the places of those that leave, and no other moves."""
     rows = torch.arange(len(stopped), device=stopped.device)
     going = rows[~stopped]

@@ -6,7 +6,7 @@ Shapes: B sentences, K hypotheses each, L tokens so far, N of an n-gram, V vocab
 import torch
 from torch import Tensor
 
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
+from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
+from nmt.ctranslate2.exports import Export, exports_of
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.decoding.exported import Export, exports_of
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError, how_to_install
 from nmt.runs import RunFolder

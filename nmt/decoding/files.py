@@ -14,11 +14,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from nmt.config import DecodingConfig
+from nmt.atomic import flush, read_json, write_json
+from nmt.config.inference import DecodingConfig
 from nmt.data.corpus import Readable, count_lines, line_blocks, opened
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
-from nmt.runs import RunFolder, flush, read_json, write_json
+from nmt.runs import RunFolder
 
 
 class LineTranslator(Protocol):
@@ -80,15 +81,15 @@ class Totals:
         return f"{self.lines:,} lines, {self.tokens:,} tokens in {self.seconds:.1f} s: {rates}"
 
 
-def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], go_on: bool) -> Totals:
+def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool) -> Totals:
     """Translate line by line; each comes out as soon as it and all before it are done.
 
-    With `go_on`, output files that were broken off are kept and gone on with; see `OutputFiles` for what it raises.
+    With `resume`, output files that were broken off are kept and gone on with; see `OutputFiles` for what it raises.
     """
     totals = Totals()
     start = time.perf_counter()
     paths = files.outputs()
-    with OutputFiles(paths, made_from, go_on, files.input) if paths else contextlib.nullcontext() as outputs:
+    with OutputFiles(paths, made_from, resume, files.input) if paths else contextlib.nullcontext() as outputs:
         done, note_read = (outputs.done, outputs.note_read) if outputs else (0, None)
         for translation in translator.stream(_input_blocks(files.input, done, note_read), done + 1):
             totals.lines += 1
@@ -199,15 +200,15 @@ class OutputFiles:
     """Files that get a line each for every line of an input, and their names once all are there.
 
     Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from, and how
-    much of the input has been read, with its hash. With `go_on`, what a translation that was broken off has left there
+    much of the input has been read, with its hash. With `resume`, what a translation that was broken off has left there
     is kept: `done` lines, those that are whole in all of the files. A name that ends in .gz is written through gzip.
 
-    Raises `RunError` if there are such parts and `go_on` is not set, or they were made from something else: another
+    Raises `RunError` if there are such parts and `resume` is not set, or they were made from something else: another
     input, or one that changed where it had been read. What comes after that may change and grow.
     """
 
     def __init__(
-        self, paths: Sequence[Path], made_from: dict[str, Any], go_on: bool, input_file: Path | None = None
+        self, paths: Sequence[Path], made_from: dict[str, Any], resume: bool, input_file: Path | None = None
     ) -> None:
         self.done = 0
         self._paths = paths
@@ -216,17 +217,17 @@ class OutputFiles:
         self._made_from_file = _made_from_file(paths[0])
         read = Beginning(0, hashlib.sha256().hexdigest())
         if self._made_from_file.exists():
-            read = self._check(go_on, input_file) or read
-            self.done = min(sum(1 for _ in _whole_lines(part)) for part in self._parts)
+            read = self._check(resume, input_file) or read
+            self.done = min(sum(1 for _ in _complete_lines(part)) for part in self._parts)
         self.note_read(read)
         with _writing(self._parts[0]):
             self._files = [_reopened(part, self.done) for part in self._parts]
 
-    def _check(self, go_on: bool, input_file: Path | None) -> Beginning | None:
+    def _check(self, resume: bool, input_file: Path | None) -> Beginning | None:
         """What had been read of the input file, if there is one."""
         part = self._parts[0]
         remedy = f"remove {self._made_from_file} to start over"
-        if not go_on:
+        if not resume:
             raise RunError(
                 f"{part} holds what a translation that was broken off had done: go on with --continue, or {remedy}"
             )
@@ -302,7 +303,7 @@ def _opened_part(path: Path, mode: str) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, mode) if is_gzip else path.open(mode))
 
 
-def _whole_lines(part: Path) -> Iterator[bytes]:
+def _complete_lines(part: Path) -> Iterator[bytes]:
     """The lines of a file that may have been broken off anywhere, but for one that is."""
     if part.exists():
         with _opened_part(part, "rb") as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
@@ -313,7 +314,7 @@ def _reopened(part: Path, keep: int) -> BinaryIO:
     """The file, open for writing behind its first `keep` lines; until these are safe the old one stays."""
     new = part.with_name(f"{part.name}.new")
     file = _opened_part(new, "wb")
-    file.writelines(itertools.islice(_whole_lines(part), keep))
+    file.writelines(itertools.islice(_complete_lines(part), keep))
     file.flush()
     new.replace(part)
     return file

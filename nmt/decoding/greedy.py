@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import BOS_ID, EOS_ID
-from nmt.decoding.candidates import best_candidates, those_that_stay
+from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
@@ -46,7 +46,7 @@ def greedy_search(
         ):
             output = tuple(row[1:-1] if row[-1] == EOS_ID else row[1:])
             found[index] = Hypothesis(output, log_prob, log_prob / max(1, len(output)) ** length_penalty)
-        staying = those_that_stay(done)
+        staying = active_rows(done)
         state.select_sentences(staying)
         sentences, tokens, so_far, max_lengths = (
             sentences[staying],

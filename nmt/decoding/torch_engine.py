@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from nmt.checkpoint import check_weights, load_weights
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID

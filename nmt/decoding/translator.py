@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.config import DecodingConfig
-from nmt.data.cleaning import mend
+from nmt.config.inference import DecodingConfig
+from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.engines import Engine, load_engine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
-LONG_LINE = 1 << 14  # characters; SentencePiece needs hundreds of bytes of memory for each
+LONG_LINE_CHARACTERS = 1 << 14  # characters; SentencePiece needs hundreds of bytes of memory for each
 PIECE_CHARACTERS = 16  # of SentencePiece's longest
 
 
@@ -118,12 +118,12 @@ class Translator:
         if self._decoding.lower_capitals and is_in_capitals(line):
             line = lowercase(line, self._dotless_i)
         length = len(line)
-        ids = self._tokenizers.src.encode(mend(self._beginning(line)))
+        ids = self._tokenizers.src.encode(normalize(self._beginning(line)))
         if len(ids) > self._max_src_length:
             log.warning(
                 "line %d: %s; only the first %d (data.max_length) are translated",
                 number,
-                f"{len(ids)} pieces" if length <= LONG_LINE else f"{length:,} characters",
+                f"{len(ids)} pieces" if length <= LONG_LINE_CHARACTERS else f"{length:,} characters",
                 self._max_src_length,
             )
             ids = ids[: self._max_src_length]
@@ -134,9 +134,9 @@ class Translator:
 
         Many spaces are one to a tokenizer, and up to three characters become one by Unicode's NFC.
         """
-        if len(line) <= LONG_LINE:
+        if len(line) <= LONG_LINE_CHARACTERS:
             return line
-        most = max(LONG_LINE, 2 * PIECE_CHARACTERS * self._max_src_length)
+        most = max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * self._max_src_length)
         words = itertools.islice(re.finditer("[^ ]+", line), most)
         return " ".join(word[0] for word in words)[: 2 * most]
 

@@ -6,13 +6,14 @@ import math
 import os
 import shutil
 
+from nmt.atomic import replacing, write_json
 from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
-from nmt.config import Metric
+from nmt.config.training import Metric
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import evaluate, read_test_set
 from nmt.evaluation.metrics import HIGHER_IS_BETTER, Score, make_metrics
-from nmt.runs import RunFolder, replacing, run_named, write_json
+from nmt.runs import RunFolder, run_named
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import DecodingConfig, Metric
+from nmt.atomic import write_json, write_text
+from nmt.config.inference import DecodingConfig
+from nmt.config.training import Metric
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, score
 from nmt.languages import check_language
-from nmt.runs import RunFolder, write_json, write_text
+from nmt.runs import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)

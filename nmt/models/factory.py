@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.config import ModelConfig
+from nmt.config.inference import ModelConfig
 from nmt.models.interface import TrainableModel
 from nmt.models.transformer import Transformer
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.checkpoint import mean_of_weights, weights_of
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 
 
 class MovingAverage:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.config import Config
+from nmt.config.training import Config
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -67,7 +67,9 @@ class Feed:
         """The batches of an epoch."""
         settings, corpus = self._config.training, self._prepared.corpus
         pairs = pairs_of_epoch(corpus.sizes, self._config.data, settings.seed, epoch)
-        return plan_epoch(corpus.src.lengths, corpus.tgt.lengths, settings.positions, settings.seed, epoch, pairs)
+        return plan_epoch(
+            corpus.src.lengths, corpus.tgt.lengths, settings.micro_batch_tokens, settings.seed, epoch, pairs
+        )
 
     def rest_of_epoch(self, plan: Plan, epoch: int, begin: int) -> Iterator[Share]:
         """This process's share of each update from batch `begin` of an epoch's plan on."""
@@ -82,7 +84,7 @@ class Feed:
         shares = [self._ranks.share(of_update) or of_update[:1] for of_update in of_updates]
         chosen = [number for share in shares for number in share]
         corpus, device = self._prepared.corpus, self._prepared.device
-        batches = surviving_batches(corpus, parts, device, self._say, chosen, self._augmentation(epoch))
+        batches = batches_with_restarts(corpus, parts, device, self._say, chosen, self._augmentation(epoch))
         for whole, of_update, share in zip(updates, of_updates, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
@@ -98,7 +100,7 @@ class Feed:
         return Augmentation(self._config, self._prepared.tokenizers, epoch)
 
 
-def surviving_batches(
+def batches_with_restarts(
     corpus: EncodedCorpus,
     plan: Plan,
     device: torch.device,
@@ -115,7 +117,7 @@ def surviving_batches(
     done = deaths = 0
     while done < len(numbers):
         loader = iter(batch_loader(corpus, plan, device, numbers[done:], augmentation))
-        _hear_of_deaths_here_only()
+        _disable_torch_sigchld_handler()
         try:
             for batch in loader:
                 yield batch
@@ -133,7 +135,7 @@ def surviving_batches(
             say("a process that prepares batches was ended from outside; a new one takes its place")
 
 
-def _hear_of_deaths_here_only() -> None:
+def _disable_torch_sigchld_handler() -> None:
     """torch's own handler raises in the midst of whatever is done when a worker dies, an update for one.
 
     Without it, the loader notices when it waits for a batch. torch installs it once, with the first loader.

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 from nmt.data.augmentation import Reach
 from nmt.data.batches import Batch, collate
 from nmt.data.vocabulary import UNK_ID
@@ -168,10 +168,10 @@ def resolve_auto_batch(settings: TrainingConfig, largest: int, num_processes: in
     return _divided(settings, rounds * num_processes)
 
 
-def found_before(settings: TrainingConfig, of_run: TrainingConfig) -> TrainingConfig:
+def recorded_batch_size(settings: TrainingConfig, recorded: TrainingConfig) -> TrainingConfig:
     """`batch_tokens: auto` as a run that is resumed found it; unchanged if the run's update is another."""
-    divided = _divided(settings, of_run.batches_per_update)
-    return divided if divided.batch_tokens == of_run.batch_tokens else settings
+    divided = _divided(settings, recorded.batches_per_update)
+    return divided if divided.batch_tokens == recorded.batch_tokens else settings
 
 
 def _divided(settings: TrainingConfig, count: int) -> TrainingConfig:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from nmt.atomic import append, flush_one, write_text
 from nmt.distributed import ALONE, Ranks
-from nmt.runs import append, flush_one, write_text
-from nmt.training.watching import Skipped
+from nmt.training.divergence import Skipped
 
 
 class Monitor:

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 
 # Devices whose fused AdamW leaves everything as it is where `found_inf` says so. On MPS the releases of torch before
 # the summer of 2026 apply the update all the same; other devices have not been tried.
-HONOUR_FOUND_INF = ("cpu", "cuda")
+SUPPORT_FOUND_INF = ("cpu", "cuda")
 
 
 class AdamW(torch.optim.AdamW):
@@ -26,7 +26,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    fused = all(parameter.device.type in HONOUR_FOUND_INF for parameter in parameters)
+    fused = all(parameter.device.type in SUPPORT_FOUND_INF for parameter in parameters)
     # None, not False: torch then takes its `foreach` form where the device has one.
     return AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=1e-9, fused=fused or None)
 

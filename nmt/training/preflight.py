@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config import Config, Metric, TrainingConfig
+from nmt.config.training import Config, Metric, TrainingConfig
 from nmt.data.batches import Plan, num_workers, share_of_real_positions, start_worker_server
 from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
@@ -25,11 +25,11 @@ from nmt.runs import RunFolder
 from nmt.training.stopping import total_steps
 
 # What is more than chance, as shares: of the pieces, of the pairs.
-MOST_UNKNOWN = 0.001
-MOST_BYTES = 0.01
-MOST_COPIED = 0.03
-MOST_SEEN = 0.01
-MOST_TOO_LONG = 0.01
+MAX_UNKNOWN = 0.001
+MAX_BYTES = 0.01
+MAX_COPIED = 0.03
+MAX_SEEN = 0.01
+MAX_TOO_LONG = 0.01
 COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
@@ -108,17 +108,17 @@ def prepare(
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
     if not resuming and ranks.is_main:
-        for line in _doubts(config, tokenizers, corpus, {"validation": validation, **test_sets}):
+        for line in _warnings(config, tokenizers, corpus, {"validation": validation, **test_sets}):
             say(f"warning: {line}")
     return Prepared(tokenizers, corpus, validation, validation_corpus, metrics, device, dtype)
 
 
-def _doubts(
+def _warnings(
     config: Config, tokenizers: Tokenizers, corpus: EncodedCorpus, test_sets: dict[str, TestSet]
 ) -> Iterator[str]:
     """What is probably not meant so, and would be found out after days."""
     data, counts = config.data, corpus.counts
-    if counts.too_long > MOST_TOO_LONG * counts.read:
+    if counts.too_long > MAX_TOO_LONG * counts.read:
         yield (
             f"{counts.too_long:,} of {counts.read:,} training pairs ({counts.too_long / counts.read:.1%}) are longer "
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
@@ -132,22 +132,22 @@ def _doubts(
                 f"cut when they are translated; the longest has {src.longest:,}"
             )
         for side, report in (("src", src), ("tgt", tgt)):
-            if report.unknown_share > MOST_UNKNOWN:
+            if report.unknown_share > MAX_UNKNOWN:
                 yield f"{name}: {report.unknown_share:.2%} of the {side} pieces are <unk>; {_remedy(config)}"
-            if report.byte_share > MOST_BYTES:
+            if report.byte_share > MAX_BYTES:
                 yield (
                     f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
                     f"does not hold; is the text in the language that it was made from ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
     found = survey(data.train, held_out)
-    if found.copied > MOST_COPIED * found.pairs:
+    if found.copied > MAX_COPIED * found.pairs:
         yield (
             f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "
             f"target are the same text; a model learns to copy from them: leave them out"
         )
     for name, overlap in found.overlaps.items():
-        if overlap.seen > MOST_SEEN * overlap.pairs:
+        if overlap.seen > MAX_SEEN * overlap.pairs:
             yield (
                 f"{name}: {overlap.seen:,} of {overlap.pairs:,} pairs ({overlap.seen / overlap.pairs:.1%}) stand in "
                 f"the training text, too, so its scores will be too good; leave them out of the one or the other"
@@ -198,17 +198,17 @@ def describe(
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
         *([f"memory      {memory}"] if memory else []),
         f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.positions:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
+        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
         + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
         f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
         f"{data.tgt_lang}",
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
-        *warm_up_doubt(settings, total_steps(settings, len(plan))),
+        *warmup_warning(settings, total_steps(settings, len(plan))),
     ]
 
 
-def warm_up_doubt(settings: TrainingConfig, steps: float | None) -> list[str]:
+def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
     """A line if a training of so many updates, None if that is not known, ends before its warm-up does."""
     if steps is None or steps > settings.warmup_steps:
         return []

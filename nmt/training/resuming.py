@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
+from nmt.atomic import rename
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps
-from nmt.config import Config, TrainingConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
 from nmt.processes import cores_to_use
-from nmt.runs import RunFolder, rename
-from nmt.training.memory import found_before
+from nmt.runs import RunFolder
+from nmt.training.memory import recorded_batch_size
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached
 
@@ -31,10 +32,10 @@ FREE_TO_CHANGE = {
 
 
 # What sums are made in another order by: the weights differ in their last bits then.
-ROUNDED_BY = ("training.processes", "training.batch_parts", "training.threads", "training.device")
+AFFECTS_ROUNDING = ("training.processes", "training.batch_parts", "training.threads", "training.device")
 
 
-def step_to_begin_at(
+def starting_step(
     config: Config, run: RunFolder, mode: str, say: Callable[[str], None], num_processes: int = 1
 ) -> int | None:
     """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished.
@@ -49,7 +50,7 @@ def step_to_begin_at(
         if run.model_file.exists() and not run.metrics_file.exists():  # an average, or a copy
             raise RunError(
                 f"{run.path}: holds a model and no training to go on with, and a new one would replace the model; "
-                f"{beside_or_afresh(run)}"
+                f"{restart_hint(run)}"
             )
         if start := config.training.schedule_start:
             raise ConfigError(
@@ -59,7 +60,7 @@ def step_to_begin_at(
         run.remove_leftovers()
         return 0
     old = run.config()
-    changed = check_same(old, in_numbers(as_begun(config, run), num_processes), run)
+    changed = check_same(old, resolve_processes(with_recorded_settings(config, run), num_processes), run)
     if old.training.ends_at_max_steps and not config.training.restart_schedule:
         _check_max_steps(old.training, config.training, run)
     progress = _newest_whole(run, steps, say)
@@ -69,13 +70,13 @@ def step_to_begin_at(
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
         say(
-            f"{run.path}: this run is finished ({limit.reason}); to go on: the same command with {limit.to_go_on}; "
+            f"{run.path}: this run is finished ({limit.reason}); to go on: the same command with {limit.to_continue}; "
             f"to start over: with --fresh, which sets this run aside"
         )
         return None
     for line in changed:
         say(f"changed: {line}")
-    if any(line.startswith(ROUNDED_BY) for line in changed):
+    if any(line.startswith(AFFECTS_ROUNDING) for line in changed):
         say("the training is the same; its weights will differ in their last bits from those it would have had")
     run.remove_leftovers()
     return progress.step
@@ -95,7 +96,7 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
             say(f"{damage}; going on from the checkpoint before it, and this one is {aside} now")
             rename(run.checkpoints / str(damaged), aside)
         return progress
-    raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {beside_or_afresh(run)}", *damages]))
+    raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {restart_hint(run)}", *damages]))
 
 
 def _free(path: Path) -> Path:
@@ -106,7 +107,7 @@ def _free(path: Path) -> Path:
     return free
 
 
-def as_begun(config: Config, run: RunFolder, step: int | None = None) -> Config:
+def with_recorded_settings(config: Config, run: RunFolder, step: int | None = None) -> Config:
     """`config` with what the run's own config.yaml has recorded.
 
     That is what `training.batch_tokens` and `batch_parts` were found to be when the run was begun, and where its
@@ -117,7 +118,7 @@ def as_begun(config: Config, run: RunFolder, step: int | None = None) -> Config:
     if step is not None:
         start = step if _is_restarted(old, settings) else min(start, step)
     if settings.batch_tokens == "auto":
-        settings = found_before(settings, old)
+        settings = recorded_batch_size(settings, old)
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
     return config.model_copy(update={"training": settings.model_copy(update={"schedule_start": start})})
@@ -152,7 +153,7 @@ def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
     )
 
 
-def in_numbers(config: Config, num_processes: int) -> Config:
+def resolve_processes(config: Config, num_processes: int) -> Config:
     """`config` with the processes, their shares and their threads in numbers, for so many processes.
 
     `ConfigError` if an update is too small for them.
@@ -182,7 +183,7 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     if refused:
         raise RunError(
             "\n  ".join([f"{run.path}: this run was begun with other settings, which its weights hang on:", *refused])
-            + f"\nset them back, or {beside_or_afresh(run)}"
+            + f"\nset them back, or {restart_hint(run)}"
         )
     return changed
 
@@ -200,7 +201,7 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
         yield "data.train.weight", before, now
 
 
-def beside_or_afresh(run: RunFolder) -> str:
+def restart_hint(run: RunFolder) -> str:
     """The two ways to train with other settings, or on other text, without losing a run."""
     number = 2
     while run.path.with_name(f"{run.name}-{number}").exists():

@@ -10,23 +10,23 @@ import sys
 
 import torch
 
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 from nmt.device import choose_device
 from nmt.errors import ConfigError
 from nmt.processes import cores_to_use
 
 # Of a part: with fewer, one process with all threads is faster than a process a core (scripts/README.md).
-MIN_POSITIONS = 1_000
+MIN_PART_TOKENS = 1_000
 
 
 def choose_processes(settings: TrainingConfig) -> int:
     """What `training.processes` is on this machine: for `auto` as many as can share an update evenly."""
     if settings.processes != "auto":
         return settings.processes
-    return next((count for count in range(_most_processes(settings), 1, -1) if _parts(settings, count)), 1)
+    return next((count for count in range(_max_processes(settings), 1, -1) if _parts(settings, count)), 1)
 
 
-def _most_processes(settings: TrainingConfig) -> int:
+def _max_processes(settings: TrainingConfig) -> int:
     """As many as have a GPU, or the cores for their threads, to themselves."""
     with contextlib.suppress(ConfigError):  # a device that is not there is reported when the training begins
         device = choose_device(settings.device)
@@ -48,7 +48,7 @@ def shared(settings: TrainingConfig, num_processes: int) -> TrainingConfig:
             raise ConfigError(
                 f"training.batches_per_update ({settings.batches_per_update}) is less than the {num_processes} "
                 f"processes, which share an update's batches, and parts of a batch of training.batch_tokens "
-                f"({settings.batch_tokens}) would have fewer than {MIN_POSITIONS:,} positions; set "
+                f"({settings.batch_tokens}) would have fewer than {MIN_PART_TOKENS:,} positions; set "
                 f"training.batches_per_update={num_processes}, or a multiple"
             )
         parts = settings.parts  # some have a batch more than others
@@ -58,7 +58,7 @@ def shared(settings: TrainingConfig, num_processes: int) -> TrainingConfig:
 def _parts(settings: TrainingConfig, num_processes: int) -> int:
     """As few parts of a micro-batch as give each process the same number of them; 0 if they would be too small."""
     if settings.update_tokens is not None:  # the micro-batches will be as many as suit the processes
-        return int(num_processes == 1 or settings.update_tokens >= num_processes * MIN_POSITIONS)
+        return int(num_processes == 1 or settings.update_tokens >= num_processes * MIN_PART_TOKENS)
     count = settings.batches_per_update * settings.parts
     parts = settings.parts * num_processes // math.gcd(count, num_processes)
-    return parts if parts == settings.parts or settings.positions >= parts * MIN_POSITIONS else 0
+    return parts if parts == settings.parts or settings.micro_batch_tokens >= parts * MIN_PART_TOKENS else 0

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from nmt.checkpoint import Progress
-from nmt.config import TrainingConfig
+from nmt.config.training import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,14 +12,14 @@ class Limit:
     """What has ended a training."""
 
     reason: str
-    to_go_on: str
+    to_continue: str
     """The options by which it is taken further."""
 
 
 def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
     """The limit that a training has come to, if there is one; the options raise all that it has come to."""
     found = list(_all_reached(progress, settings))
-    return Limit(found[0].reason, " ".join(limit.to_go_on for limit in found)) if found else None
+    return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
 
 
 def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt.atomic import write_json
 from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
-from nmt.config import Config
+from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
@@ -23,17 +24,17 @@ from nmt.evaluation.evaluate import evaluate
 from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
-from nmt.runs import RunFolder, write_json
+from nmt.runs import RunFolder
 from nmt.training.averaging import Averaging
-from nmt.training.feeding import Feed, Share, surviving_batches
+from nmt.training.divergence import DivergenceDetector, listed
+from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
-from nmt.training.preflight import Prepared, describe, warm_up_doubt
-from nmt.training.resuming import beside_or_afresh
+from nmt.training.preflight import Prepared, describe, warmup_warning
+from nmt.training.resuming import restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
-from nmt.training.watching import Watch, listed
 
 
 class Trainer:
@@ -68,7 +69,7 @@ class Trainer:
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device, ranks)
         self.pace = Pace()
-        self.watch = Watch(config, prepared.corpus, tokenizers.tgt.vocab_size)
+        self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
         self.saved = (-1, -1)  # the last checkpoint's step, and that of its last validation
         self.saved_at = 0.0  # in seconds of training
         self.signals = Signals()
@@ -88,7 +89,7 @@ class Trainer:
             raise RunError(
                 f"{self.folder.path}: the training corpus or its tokenizer has changed since this run began, or it was "
                 f"begun with an earlier version of nmt, so its batches cannot be repeated; restore the one or the "
-                f"other, or {beside_or_afresh(self.folder)}"
+                f"other, or {restart_hint(self.folder)}"
             )
         self.progress = progress
         self.saved = (progress.step, progress.validated_step)
@@ -176,7 +177,7 @@ class Trainer:
         settings, ranks, device = self.config.training, self.ranks, self.prepared.device
         # The gradients of the processes are averaged, and their sum is wanted.
         weight = 0.0 if share.is_extra else ranks.size / num_tokens
-        # What the loss's own gradients are held with: near what `_passes` multiplies them by, and never 0.
+        # What the loss's own gradients are held with: near what `_forward_backward` multiplies them by, and never 0.
         scale = self.scaler.scale(torch.ones((), device=device)) / num_tokens if self.scaler.is_enabled() else None
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
@@ -184,7 +185,7 @@ class Trainer:
             torch.manual_seed(_dropout_seed(settings.seed, self.progress.step, ranks.rank + number * ranks.size))
             is_last = number == len(share.batches) - 1
             with contextlib.nullcontext() if is_last else ranks.unsynchronised(self.synchronised):
-                sums = self._passes(batch, weight, scale, share.pairs[number])
+                sums = self._forward_backward(batch, weight, scale, share.pairs[number])
             if not share.is_extra:
                 smoothed += sums.smoothed.detach()
                 cross_entropy += sums.cross_entropy
@@ -195,9 +196,11 @@ class Trainer:
         self.progress.tgt_tokens += num_tokens
         self.progress.seconds = time.perf_counter() - self._began
         self.interval.add(smoothed, cross_entropy, norm, num_tokens)
-        self.watch.add(self.progress.step, share.of_all, norm)
+        self.divergence.add(self.progress.step, share.of_all, norm)
 
-    def _passes(self, batch: Batch, weight: float, scale: Tensor | None, pairs: NDArray[np.integer]) -> LossSums:
+    def _forward_backward(
+        self, batch: Batch, weight: float, scale: Tensor | None, pairs: NDArray[np.integer]
+    ) -> LossSums:
         """A micro-batch forward and backward; its losses."""
         device, dtype = self.prepared.device, self.prepared.dtype
         try:
@@ -210,7 +213,7 @@ class Trainer:
             (rows, src_length), tgt_length = batch.src_ids.shape, batch.tgt_in.shape[1]
             raise TrainingError(
                 f"out of memory in step {self.progress.step + 1:,}, with {rows:,} pairs of {src_length:,} and "
-                f"{tgt_length:,} pieces ({listed(self.watch.lines([pairs]))}); lower training.batch_tokens "
+                f"{tgt_length:,} pieces ({listed(self.divergence.lines([pairs]))}); lower training.batch_tokens "
                 f"({self.config.training.batch_tokens}) or data.max_length, and go on from the last checkpoint"
             ) from None
         return sums
@@ -227,11 +230,11 @@ class Trainer:
             left = seconds_left(self.progress, settings, self.batches_an_epoch, per_update)
             self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} to the end, validations aside")
             if total_steps(settings, self.batches_an_epoch) is None:  # the clock ends it
-                for line in warm_up_doubt(settings, step + left / per_update):
+                for line in warmup_warning(settings, step + left / per_update):
                     self.monitor.say(line)
         if step % settings.log_every:
             return
-        self._tell_skipped()
+        self._report_skipped()
         means = self.interval.read()
         left = seconds_left(self.progress, settings, self.batches_an_epoch, means.seconds / means.updates)
         record = {
@@ -247,24 +250,24 @@ class Trainer:
             "seconds": self.progress.seconds,
         }
         self.monitor.interval(record, duration(left))
-        if reason := self.watch.verdict(self.progress, record):
-            self._give_up(reason)
+        if reason := self.divergence.verdict(self.progress, record):
+            self._stop_diverged(reason)
 
-    def _tell_skipped(self) -> None:
+    def _report_skipped(self) -> None:
         """Log the updates that were skipped since this was done last; waits for the device."""
-        for skipped in self.watch.skipped(self.progress):
+        for skipped in self.divergence.skipped(self.progress):
             self.monitor.skipped(skipped, is_usual=self.scaler.is_enabled())
 
-    def _give_up(self, reason: str) -> NoReturn:
+    def _stop_diverged(self, reason: str) -> NoReturn:
         """Write down what a person needs to find the cause, and end; the last checkpoint stays the last."""
         if self.ranks.is_main:
-            write_json(self.folder.diagnosis_file, self.watch.diagnosis(reason, self.model))
+            write_json(self.folder.diagnosis_file, self.divergence.diagnosis(reason, self.model))
         settings = self.config.training
         raise TrainingError(
             f"{reason}, at step {self.progress.step:,}; {self.folder.diagnosis_file} holds the figures, the lines and "
             f"the weights, and the last checkpoint stands. If the training has diverged, lower training.learning_rate "
             f"({settings.learning_rate:g}) or raise training.warmup_steps ({settings.warmup_steps}), and "
-            f"{beside_or_afresh(self.folder)}"
+            f"{restart_hint(self.folder)}"
         )
 
     def _validate_if_due(self) -> None:
@@ -288,7 +291,7 @@ class Trainer:
             except WorkerError:
                 raise
             except TrainingError as error:  # probabilities that are none
-                self._give_up(str(error))
+                self._stop_diverged(str(error))
             value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
             is_best = is_better(settings.best_metric, value, self.progress.best_value)
             if is_best and self.ranks.is_main:
@@ -326,11 +329,13 @@ class Trainer:
     def _validation_loss(self) -> float:
         """Cross-entropy a token, without smoothing, in nats."""
         corpus, device = self.prepared.validation_corpus, self.prepared.device
-        plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, self.config.training.positions, seed=0, epoch=0)
+        plan = plan_epoch(
+            corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
+        )
         total = torch.zeros((), device=device)
         num_tokens = 0
         self.model.eval()
-        for batch in surviving_batches(corpus, self.ranks.share(plan), device, self.monitor.say):
+        for batch in batches_with_restarts(corpus, self.ranks.share(plan), device, self.monitor.say):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
         self.model.train()
@@ -343,7 +348,7 @@ class Trainer:
         now = (progress.step, progress.validated_step)
         if self.saved == now:
             return
-        self._tell_skipped()
+        self._report_skipped()
         progress.interval = self.interval.state()
         if self.ranks.is_main:
             self.monitor.flush()

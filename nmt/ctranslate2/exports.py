@@ -8,8 +8,9 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
+from nmt.atomic import read_json
 from nmt.errors import RunError
-from nmt.runs import RunFolder, read_json
+from nmt.runs import RunFolder
 
 # On a CPU, the fastest first; each of them has shown that it translates as well as the run's own model.
 QUANTIZATIONS = (

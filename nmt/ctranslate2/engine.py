@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
@@ -21,7 +21,7 @@ from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
 
 # On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 CPU_BATCH_TOKENS = 512
 _NEVER = (PAD_ID, BOS_ID, UNK_ID)
 # What may not be emitted has the lowest logit of its type; that of float16 is the least low, -65,504.
@@ -156,7 +156,7 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
     if kind == "auto":
         kind = "cuda" if gpus else "cpu"
     cores = cores_to_use()
-    workers = min(cores, MOST_WORKERS) if kind == "cpu" else 1
+    workers = min(cores, MAX_WORKERS) if kind == "cpu" else 1
     ctranslate2.set_log_level(logging.ERROR)  # no page about a type that this machine has not and is replaced
     try:
         translator = ctranslate2.Translator(

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from nmt.config import Config, CorpusFiles, TrainingFiles
+from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
 

@@ -11,12 +11,12 @@ import torch
 
 import nmt.training.trainer
 from nmt.checkpoint import check_checkpoint, checkpoint_steps
-from nmt.config_file import load_config
+from nmt.config.file import load_config
 from nmt.data.tokenizer import load_tokenizers
 from nmt.errors import DataError, NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
-from nmt.training.train import train
+from nmt.training.start import train
 from nmt.training.trainer import Trainer
 from tests.conftest import Cli
 
@@ -189,7 +189,7 @@ def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
 ) -> None:
     lines = put_empty_lines(copy_task)
     shares = with_infinite_gradients(monkeypatch, set())
-    original = Trainer._passes
+    original = Trainer._forward_backward
 
     def full(self: Trainer, *arguments: Any) -> Any:
         if self.progress.step == 4:
@@ -200,7 +200,7 @@ def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
             monkeypatch.setattr(self, "synchronised", no_memory)
         return original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_passes", full)
+    monkeypatch.setattr(Trainer, "_forward_backward", full)
     with pytest.raises(TrainingError, match=r"out of memory in step 5") as error:
         trained(copy_task, "run")
     (batch,) = shares[5].batches
@@ -256,9 +256,9 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("nmt.training.train.evaluate", "translating fails"),
-        ("nmt.training.train.save_checkpoint", "saving fails"),
-        ("nmt.training.train.try_worst_batch", "the worst batch fails"),
+        ("nmt.training.start.evaluate", "translating fails"),
+        ("nmt.training.start.save_checkpoint", "saving fails"),
+        ("nmt.training.start.try_worst_batch", "the worst batch fails"),
     ],
 )
 def test_what_a_training_will_do_later_fails_before_its_first_step(

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.checkpoint import Progress, weights_of
-from nmt.config import Config
+from nmt.config.training import Config
 from nmt.data.dataset import EncodedCorpus
 
-REMEMBERED = 50  # records in a diagnosis
-LINES_TOLD = 10
+MAX_RECORDS = 50  # records in a diagnosis
+MAX_LINES_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Skipped:
         return f"step {self.step:,}: skipped, its gradient is not finite; its pairs: {listed(self.lines)}"
 
 
-class Watch:
+class DivergenceDetector:
     """Looks, at each line of the log, at what the updates since the last one did."""
 
     def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int) -> None:
         self._config = config
         self._corpus = corpus
         # A model that knows nothing loses ln(vocab_size) nats a token: half of that lost again is no chance.
-        self._most_lost = math.log(vocab_size) / 2
+        self._max_increase = math.log(vocab_size) / 2
         self._updates: list[tuple[int, Sequence[NDArray[np.integer]], Tensor]] = []
-        self._records: deque[Mapping[str, Any]] = deque(maxlen=REMEMBERED)
-        self._skipped: deque[Skipped] = deque(maxlen=REMEMBERED)
+        self._records: deque[Mapping[str, Any]] = deque(maxlen=MAX_RECORDS)
+        self._skipped: deque[Skipped] = deque(maxlen=MAX_RECORDS)
 
     def add(self, step: int, pairs: Sequence[NDArray[np.integer]], norm: Tensor) -> None:
         """Remember an update's pairs, and on the device whether its gradient was finite; nothing here waits for it."""
@@ -73,7 +73,7 @@ class Watch:
         if record["skipped_updates"] == record["updates"]:
             return ""
         loss, lowest = record["loss"], progress.lowest_loss
-        if lowest is not None and not loss <= lowest + self._most_lost:
+        if lowest is not None and not loss <= lowest + self._max_increase:
             return f"the loss has exploded: {loss:.2f}, where it was {lowest:.2f} before"
         progress.lowest_loss = loss if lowest is None else min(loss, lowest)
         return ""
@@ -109,8 +109,8 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
     'train.en: lines 3, 7'
     """
     return "; ".join(
-        f"{path}: lines {', '.join(map(str, numbers[:LINES_TOLD]))}"
-        + (f" and {len(numbers) - LINES_TOLD:,} more" if len(numbers) > LINES_TOLD else "")
+        f"{path}: lines {', '.join(map(str, numbers[:MAX_LINES_SHOWN]))}"
+        + (f" and {len(numbers) - MAX_LINES_SHOWN:,} more" if len(numbers) > MAX_LINES_SHOWN else "")
         for path, numbers in lines.items()
     )
 

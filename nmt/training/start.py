@@ -6,20 +6,21 @@ import dataclasses
 import numpy as np
 import torch
 
+from nmt.atomic import beside, write_text
 from nmt.checkpoint import checkpoint_steps, load_checkpoint, save_checkpoint
-from nmt.config import Config
-from nmt.config_file import to_yaml
+from nmt.config.file import to_yaml
+from nmt.config.training import Config
 from nmt.data.augmentation import reach
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate
-from nmt.runs import RunFolder, beside, write_text
+from nmt.runs import RunFolder
 from nmt.training.interruption import plain_messages
 from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import Problems, check_disk, prepare
-from nmt.training.resuming import as_begun, in_numbers, step_to_begin_at
+from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
 from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
@@ -36,7 +37,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
         raise ConfigError(
             f"training.processes is {config.training.processes}, and {ranks.size} train; `nmt train` starts them"
         )
-    in_numbers(config, ranks.size)  # raises while there is no run yet
+    resolve_processes(config, ranks.size)  # raises while there is no run yet
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
     with plain_messages(run), contextlib.ExitStack() as stack:
         vanished = ""
@@ -44,13 +45,13 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             stack.enter_context(run.locked())
             if mode == "fresh" and run.path.exists():
                 monitor.say(f"{run.path}: set aside as {run.set_aside()}")
-            vanished = stack.enter_context(run.signed())
+            vanished = stack.enter_context(run.marked_as_training())
         if vanished:
             monitor.say(
                 f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
                 f"memory ran out, or the machine went down"
             )
-        step = ranks.from_main(lambda: step_to_begin_at(config, run, mode, monitor.say, ranks.size))
+        step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
         if step is not None:
             _train_from(step, config, run, monitor, ranks, dry_run)
 
@@ -58,14 +59,14 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
     """How many processes share the updates of this training on this machine; `ConfigError` if they cannot."""
     if not fresh and checkpoint_steps(run.checkpoints):
-        config = as_begun(config, run)
+        config = with_recorded_settings(config, run)
     count = choose_processes(config.training)
     shared(config.training, count)
     return count
 
 
 def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
-    config = in_numbers(as_begun(config, run, step) if step else config, ranks.size)
+    config = resolve_processes(with_recorded_settings(config, run, step) if step else config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     own_the_process()
@@ -141,7 +142,9 @@ def _settle_memory(trainer: Trainer) -> None:
         config = config.model_copy(update={"training": settings})
         trainer.configure(config)
     settings = config.training
-    account = try_worst_batch(trainer.objective, batches, settings.positions, prepared.dtype, free, settings.parts)
+    account = try_worst_batch(
+        trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
+    )
     if trainer.averaging.state is not None:
         account = dataclasses.replace(account, average=account.parameters)
     trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

@@ -1,25 +1,28 @@
-"""The configuration of a run: seven sections, each documented where it is defined.
+"""What training adds to a configuration: corpora, augmentation, training, evaluation.
 
-A YAML file is parsed once (config_file.py) into these frozen objects; every part of the program is then
-given its own section and nothing else. What the file may hold is exactly what the classes below hold.
+A YAML file is parsed once (file.py) into these frozen objects; every part of the program is then given its own section
+and nothing else. What the file may hold is exactly what the classes here and in inference.py hold.
 """
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from nmt.config.inference import (
+    BeamSize,
+    InferenceConfig,
+    PositiveInt,
+    Rate,
+    Section,
+    TextConfig,
 )
+from nmt.languages import language_suffix
 
-from nmt.languages import check_language, language_suffix
+Metric = Literal["bleu", "chrf", "ter"]
+BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
+MAX_PROCESSES = 1_024
 
 
 def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
@@ -32,36 +35,6 @@ def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
 
 
 ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-PositiveInt = Annotated[int, Field(ge=1)]
-Metric = Literal["bleu", "chrf", "ter"]
-BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
-
-# Beyond any Transformer ever trained: a slip of the keyboard is told at once, and a configuration from elsewhere
-# cannot take all memory.
-MOST_LAYERS = 256
-MOST_WIDTH = 1 << 17
-MOST_POSITIONS = 1 << 16
-MOST_PIECES = 1_000_000
-MOST_BEAMS = 1_000
-MOST_LENGTH_PENALTY = 10.0
-MAX_PROCESSES = 1_024
-Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
-Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
-Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
-BeamSize = Annotated[int, Field(ge=1, le=MOST_BEAMS)]
-
-
-class Section(BaseModel):
-    """What all sections share: unknown keys are refused and nothing changes after parsing."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        defer_build=True,  # a section that is never read costs no time
-        allow_inf_nan=False,
-        protected_namespaces=(),
-    )
 
 
 class CorpusFiles(Section):
@@ -81,7 +54,7 @@ class TrainingFiles(CorpusFiles):
     in every epoch: 2.5 is every pair twice, and half of them once more."""
 
 
-def _one_or_several(value: object) -> object:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
@@ -93,10 +66,10 @@ def _one_or_named(value: object) -> object:
     return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
 
 
-class DataConfig(Section):
+class DataConfig(TextConfig):
     """Which text is read, and in which languages."""
 
-    train: Annotated[tuple[TrainingFiles, ...], Field(min_length=1), BeforeValidator(_one_or_several)]
+    train: Annotated[tuple[TrainingFiles, ...], Field(min_length=1), BeforeValidator(_as_list)]
     """The training corpus: one `{src, tgt}`, or a list of them, each with a `weight` if it should be seen more
     or less often than the others."""
     temperature: Annotated[float, Field(ge=1)] | None = None
@@ -106,35 +79,28 @@ class DataConfig(Section):
     """Leave out a pair that is the same, character for character, as one before it in any of the corpora."""
     validation: CorpusFiles
     """The validation set: chooses the best checkpoint and stops the training."""
-    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = {}
+    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = Field(default_factory=dict)
     """The test sets that `nmt eval` scores: `name: {src, tgt}`, or one `{src, tgt}`."""
-    src_lang: str = Field(default="", validate_default=True)
-    """The source language, as a code of ISO 639 (`en`, `hsb`), with a script or a region where that matters (BCP 47:
-    `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file."""
-    tgt_lang: str = Field(default="", validate_default=True)
-    """The target language; it also chooses the tokenizer of BLEU (`evaluation.bleu_tokenizer`)."""
-    max_length: Positions = 128
-    """Pairs with more pieces than this on either side are left out of training, and counted; a longer
-    sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
-    counts as longer without being looked at."""
 
-    @field_validator("src_lang", "tgt_lang")
+    @model_validator(mode="before")
     @classmethod
-    def _language(cls, value: str, info: ValidationInfo) -> str:
-        train: tuple[TrainingFiles, ...] = info.data.get("train", ())
-        if value:
-            return check_language(value)
-        if not train:
-            return value
-        side = str(info.field_name).removesuffix("_lang")
-        path: Path = train[0].src if side == "src" else train[0].tgt
-        suffix = language_suffix(path)
-        if not suffix:
-            raise ValueError(
-                f"not given, and the name {path.name} does not end in a language code; "
-                f"add data.{side}_lang, for example `{side}_lang: de`"
-            )
-        return suffix
+    def _languages_of_files(cls, raw: Any) -> Any:
+        """Where a language is not given, the suffix of the first training file names it."""
+        if not isinstance(raw, dict) or not (corpora := _as_list(raw.get("train"))):
+            return raw
+        languages = {}
+        for side in ("src", "tgt"):
+            first = corpora[0]
+            path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
+            if raw.get(f"{side}_lang") or not isinstance(path, str | Path):
+                continue
+            languages[f"{side}_lang"] = language_suffix(Path(path))
+            if not languages[f"{side}_lang"]:
+                raise ValueError(
+                    f"data.{side}_lang: not given, and the name {Path(path).name} does not end in a language code; "
+                    f"add data.{side}_lang, for example `{side}_lang: de`"
+                )
+        return raw | languages
 
     @field_validator("temperature")
     @classmethod
@@ -150,31 +116,6 @@ class DataConfig(Section):
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
                 raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
         return value
-
-
-class TokenizerConfig(Section):
-    """How text becomes the pieces that the model sees."""
-
-    type: Literal["bpe", "unigram", "char", "word"] = "bpe"
-    """SentencePiece with byte pairs (Sennrich et al. 2016), a unigram model (Kudo 2018) or characters; or
-    `word`: whatever white space separates."""
-    vocab_size: Annotated[int, Field(ge=5, le=MOST_PIECES)] = 8000
-    """Number of pieces, the four special ones included: exactly that many for `bpe` and `unigram`, at most
-    that many for `char` and `word`."""
-    joint: bool = True
-    """One vocabulary for both sides, which lets the embeddings be tied, or one a side."""
-    byte_fallback: bool = True
-    """Write characters that are not in the vocabulary as bytes instead of `<unk>` (not for `word`)."""
-    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
-    """Share of the training text's characters that `bpe`, `unigram` and `char` must cover."""
-    min_frequency: PositiveInt = 1
-    """`word` only: rarer words are `<unk>`."""
-    normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
-    """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
-    a reference that keeps it will count as errors."""
-    max_train_pairs: PositiveInt = 1_000_000
-    """A larger training corpus is represented by so many of its pairs, drawn evenly, when the vocabulary is built:
-    SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
 
 
 class AugmentationConfig(Section):
@@ -214,46 +155,6 @@ class AugmentationConfig(Section):
             raise ValueError(
                 "augmentation.lower_case and drop_punctuation exclude each other: they may sum to 1 at most"
             )
-        return self
-
-
-class ModelConfig(Section):
-    """The encoder-decoder Transformer (Vaswani et al. 2017)."""
-
-    num_encoder_layers: Layers = 3
-    """Layers of the encoder."""
-    num_decoder_layers: Layers = 3
-    """Layers of the decoder."""
-    d_model: Width = 256
-    """Width of the states between the layers."""
-    num_heads: Width = 4
-    """Attention heads; `d_model` is divided among them."""
-    d_ff: Width = 1024
-    """Width of the feed-forward networks."""
-    norm: Literal["pre", "post"] = "pre"
-    """Layer normalisation before each part (trains stably without care) or after it (as in the paper)."""
-    activation: Literal["relu", "gelu", "swiglu"] = "relu"
-    """Of the feed-forward networks; `swiglu` (Shazeer 2020) has a third matrix."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How a place in the sentence is told."""
-    max_positions: Positions = 512
-    """Longest sequence the model can hold, in pieces."""
-    dropout: Rate = 0.1
-    """On the embeddings and on what each part adds to the residual stream."""
-    attention_dropout: Rate = 0.0
-    """On the attention weights."""
-    activation_dropout: Rate = 0.0
-    """Inside the feed-forward networks, after the activation."""
-    tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    """Which matrices are one: source, target and output (`all`, needs a joint vocabulary), target and
-    output (`decoder`), or none."""
-
-    @model_validator(mode="after")
-    def _heads(self) -> Self:
-        if self.d_model % self.num_heads:
-            raise ValueError(f"model.d_model ({self.d_model}) must be divisible by model.num_heads ({self.num_heads})")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"model.d_model ({self.d_model}) must be even for sinusoidal positions")
         return self
 
 
@@ -340,7 +241,7 @@ class TrainingConfig(Section):
     that there are at first."""
 
     @property
-    def positions(self) -> int:
+    def micro_batch_tokens(self) -> int:
         """`batch_tokens` where it is known to be a number: in a run whose training has begun."""
         assert isinstance(self.batch_tokens, int), "resolved before the first plan"
         return self.batch_tokens
@@ -390,44 +291,6 @@ class TrainingConfig(Section):
         return self
 
 
-class DecodingConfig(Section):
-    """How a translation is searched for."""
-
-    beam_size: BeamSize = 5
-    """Hypotheses kept at each step; 1 is greedy search."""
-    length_penalty: Annotated[float, Field(ge=0, le=MOST_LENGTH_PENALTY)] = 1.0
-    """Alpha: a hypothesis is ranked by its log-probability over length ** alpha; 0 prefers short ones."""
-    min_length: Annotated[int, Field(ge=0)] = 1
-    """Fewest pieces of a translation."""
-    max_length: Positions = 256
-    """Most pieces of a translation."""
-    max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
-    """A translation also has at most this many times the source's pieces, and ten more."""
-    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MOST_POSITIONS)] = 0
-    """No N pieces in a row may occur twice in a translation, which stops loops; 0 allows any. It counts pieces, not
-    words, as in CTranslate2 and Hugging Face: with 3, a name or word that is cut into three or more pieces cannot occur
-    twice, while three words in a row can if they are cut in another way the second time. A small N harms what must be
-    said twice; 0, or an N above the pieces of the longest name, keeps it."""
-    lower_capitals: bool = False
-    """Translate a line of several words in capitals alone as if it were in lowercase: few capitals are in a
-    vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of PyTorch's weights and products: half of it takes half of the memory, and less time where a device has
-    instructions for it; fp16 is for GPUs. An export for CTranslate2 has a quantization instead."""
-    batch_tokens: PositiveInt = 2048
-    """Padded source positions that are translated at once; changes speed and memory alone."""
-
-    def longest_output(self, src_length: int) -> int:
-        """Most tokens of a translation, from its source's length alone, without `</s>`."""
-        return int(min(self.max_length, src_length * self.max_length_ratio + 10))
-
-    @model_validator(mode="after")
-    def _lengths(self) -> Self:
-        if self.min_length > min(self.max_length, 10):
-            raise ValueError(f"decoding.min_length ({self.min_length}) must be at most 10 and decoding.max_length")
-        return self
-
-
 class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
@@ -441,44 +304,34 @@ class EvaluationConfig(Section):
     """Beam size of the validations during training; greedy search is the fastest."""
 
 
-class Config(Section):
-    """A whole run."""
+class Config(InferenceConfig):
+    """A whole run: what translating reads, and what training adds."""
 
     data: DataConfig
     """Which text is read, and in which languages."""
-    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
-    """How text becomes pieces."""
     augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     """What is done to training pairs each time they are seen."""
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    """The shape of the network."""
     training: TrainingConfig
-    """How it is trained."""
-    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
-    """How a translation is searched for."""
+    """How the model is trained."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """How translations are scored."""
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
-        if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
-            raise ValueError("model.tie_embeddings: all needs tokenizer.joint: true; else use `decoder` or `none`")
+    def _training_agrees(self) -> Self:
         if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "
                 f"tokenizer has one way to write a word"
             )
-        # One more than the pieces: the target carries <s> or </s>, the source </s>.
-        for key, value in (
-            ("data.max_length", self.data.max_length),
-            ("decoding.max_length", self.decoding.max_length),
-        ):
-            if value + 1 > self.model.max_positions:
-                raise ValueError(f"{key} ({value}) must be less than model.max_positions ({self.model.max_positions})")
-        key = "batch_tokens" if self.training.update_tokens is None else "update_tokens"
-        if self.data.max_length + 1 > (positions := getattr(self.training, key)):
+        settings = self.training
+        key, value = (
+            ("batch_tokens", settings.batch_tokens)
+            if settings.update_tokens is None
+            else ("update_tokens", settings.update_tokens)
+        )
+        if isinstance(value, int) and self.data.max_length + 1 > value:
             raise ValueError(
-                f"training.{key} ({positions}) must be more than data.max_length "
+                f"training.{key} ({value}) must be more than data.max_length "
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
         return self

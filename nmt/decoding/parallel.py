@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from nmt.config import DecodingConfig
+from nmt.config.inference import DecodingConfig
 from nmt.decoding.translator import Translation, load
 from nmt.processes import Answer, Workers, answer_requests, available_cores
 
@@ -31,7 +31,7 @@ class ParallelTranslator:
         same = [models, decoding.model_dump_json(), alignments, engine, precision]
         settings = [[number, device, *same] for number, device in enumerate(devices)]
         threads = str(max(1, available_cores() // len(devices)))
-        self._workers = Workers("nmt.decoding.devices", settings, {"OMP_NUM_THREADS": threads})
+        self._workers = Workers("nmt.decoding.parallel", settings, {"OMP_NUM_THREADS": threads})
 
     def __enter__(self) -> "ParallelTranslator":
         return self

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from nmt.config import ModelConfig
+from nmt.atomic import replacing, write_json
+from nmt.config.inference import ModelConfig
+from nmt.ctranslate2.engine import import_ctranslate2
+from nmt.ctranslate2.exports import QUANTIZATIONS, ModelFile
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.decoding.ctranslate2_engine import import_ctranslate2
-from nmt.decoding.exported import QUANTIZATIONS, ModelFile
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
 from nmt.device import choose_device
@@ -27,7 +28,7 @@ from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
-from nmt.runs import RunFolder, replacing, write_json
+from nmt.runs import RunFolder
 
 SAME_LINES = 0.995
 """With float32, the least share of lines that must be the same."""
@@ -95,7 +96,7 @@ def export_ctranslate2(
         if bad:
             remedy = "" if quantization == "float32" else "; float32 changes no weight"
             raise ExportError(
-                f"{folder}: not kept, since it does not translate as {run.path} does: {_told(bad)}{remedy}"
+                f"{folder}: not kept, since it does not translate as {run.path} does: {_reported(bad)}{remedy}"
             )
         result = ExportedRun(str(run.path), str(folder), quantization, comparisons)
         write_json(temporary / "export.json", {**description, **dataclasses.asdict(result)})
@@ -133,7 +134,7 @@ def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) 
     return comparisons
 
 
-def _told(comparisons: Sequence[Comparison]) -> str:
+def _reported(comparisons: Sequence[Comparison]) -> str:
     return "; ".join(
         f"beam {one.beam_size}: {one.same_lines:,} of {one.lines:,} lines are the same, BLEU "
         f"{one.export_score.value:.2f} instead of {one.torch_score.value:.2f}"

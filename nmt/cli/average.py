@@ -1,0 +1,43 @@
+"""`nmt average`."""
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.options import DeviceOption, JsonOption, RunOption
+from nmt.runs import open_run
+
+if TYPE_CHECKING:  # a command imports what it needs
+    from nmt.evaluation.averaged_run import AveragedRun
+
+
+def average(
+    model: RunOption = None,
+    last: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="The newest checkpoints. Default: training.keep_checkpoints.")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Those whose validations were best, of the ones kept.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a run of the mean of a run's checkpoints, and score both on the validation set."""
+    from nmt.evaluation.averaged_run import average_run
+
+    _print(average_run(open_run(model), last, best, name, device or "auto"), as_json)
+
+
+def _print(result: "AveragedRun", as_json: bool) -> None:
+    """A run and its average, side by side."""
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+        return
+    print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {result.run}, steps "
+          f"{', '.join(map(str, result.steps))}")  # fmt: skip
+    print("validation set: the run's model, and the average")
+    for metric, score in result.run_scores.items():
+        print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")

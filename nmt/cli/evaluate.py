@@ -1,0 +1,102 @@
+"""`nmt eval`."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nmt.cli.options import (
+    BeamOption,
+    DeviceOption,
+    EngineOption,
+    JsonOption,
+    ModelsOption,
+    PenaltyOption,
+    PrecisionOption,
+    search_settings,
+)
+from nmt.config.training import BleuTokenizer
+from nmt.errors import ConfigError
+from nmt.languages import language_suffix
+from nmt.runs import open_runs
+
+if TYPE_CHECKING:  # a command imports what it needs
+    from nmt.evaluation.evaluate import Evaluation
+
+
+def evaluate(
+    models: ModelsOption = None,
+    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
+    ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
+    hyp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score these translations instead of making them.")
+    ] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, where it is not known.")] = None,
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None, typer.Option(help="Of BLEU; auto follows the language. Default: the run's, or auto.")
+    ] = None,
+    beam_size: BeamOption = None,
+    length_penalty: PenaltyOption = None,
+    precision: PrecisionOption = None,
+    device: DeviceOption = None,
+    engine: EngineOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a model on its test sets or on other files, or score translations that exist.
+
+    With several models, each --model RUN, their probabilities are averaged; the test sets are the first one's.
+    """
+    from nmt.evaluation.evaluate import evaluate_file, evaluate_runs, reference_language
+    from nmt.evaluation.metrics import make_metrics
+
+    if hyp is not None:
+        if not ref or src or models:
+            raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
+        searching = {
+            "--beam-size": beam_size,
+            "--length-penalty": length_penalty,
+            "--precision": precision,
+            "--device": device,
+            "--engine": engine,
+        }
+        if given := [option for option, value in searching.items() if value is not None]:
+            raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
+        language = reference_language(tgt_lang, language_suffix(ref[0]))
+        metrics = make_metrics(("bleu", "chrf", "ter"), language, bleu_tokenizer or "auto")
+        _print(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
+        return
+    if bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
+    runs = open_runs(models)
+    config = runs[0].config()
+    if src and ref:
+        test_sets = {src.name: (src, ref)}
+    else:
+        test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
+    if not test_sets:
+        raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
+    language = reference_language(tgt_lang, config.data.tgt_lang)
+    metrics = make_metrics(config.evaluation.metrics, language, bleu_tokenizer or config.evaluation.bleu_tokenizer)
+    decoding = search_settings(config.decoding, beam_size, length_penalty, precision)
+    for name, evaluation in evaluate_runs(
+        runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
+    ):
+        _print(name, evaluation, as_json)
+
+
+def _print(name: str, evaluation: "Evaluation", as_json: bool) -> None:
+    """What came of scoring one test set."""
+    if as_json:
+        scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
+        print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,
+                          "hypotheses": evaluation.file and str(evaluation.file)}))  # fmt: skip
+        return
+    print(name)
+    for score in evaluation.scores.values():
+        print(f"  {score.name:6} {score.value:6.2f}  {score.signature}")
+    if evaluation.file:
+        rate = len(evaluation.hypotheses) / evaluation.seconds
+        print(f"  {len(evaluation.hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): "
+              f"{evaluation.file}")  # fmt: skip

@@ -1,0 +1,51 @@
+"""`nmt export`."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.options import DeviceOption, JsonOption, RunOption
+from nmt.errors import ConfigError
+from nmt.runs import open_run
+
+if TYPE_CHECKING:  # a command imports what it needs
+    from nmt.ctranslate2.export import ExportedRun
+
+
+def export_ctranslate2(
+    model: RunOption = None,
+    quantization: Annotated[
+        str, typer.Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")
+    ] = "int8",
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare on these; default: the validation set.")
+    ] = None,
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="And their references.")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run's model for CTranslate2 into its folder, and prove that it translates there as it does here.
+
+    The export's folder can be copied anywhere, and translates there without PyTorch.
+    """
+    if bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
+    from nmt.ctranslate2.export import export_ctranslate2 as export
+
+    _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
+
+
+def _print(result: "ExportedRun", as_json: bool) -> None:
+    """How an export compared."""
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+        return
+    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with CTranslate2")
+    for one in result.comparisons:
+        search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
+        share = one.same_lines / one.lines
+        print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
+    print(f"  {result.comparisons[0].torch_score.signature}")

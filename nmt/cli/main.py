@@ -1,0 +1,123 @@
+"""The command line: the commands together, and the one place where errors become messages and exit codes.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a bug of ours (with its
+traceback), 2 the user's mistake, 3 the run could not continue, 130 and 143 interrupted or terminated. Each command
+imports what it needs, so that `--help` and small commands do not load torch.
+"""
+
+import errno
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import nmt
+from nmt.cli.average import average
+from nmt.cli.evaluate import evaluate
+from nmt.cli.export import export_ctranslate2
+from nmt.cli.train import train
+from nmt.cli.translate import translate
+from nmt.cli.vocab import vocab
+from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
+from nmt.waiting import bound_waiting
+
+# What is wrong with the machine, not with what was asked.
+_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more: typer, which sees to broken pipes too, would call it an error."""
+
+
+class _Commands(TyperGroup):
+    """All commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one, to the last byte of its output."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+        return result
+
+
+app = typer.Typer(
+    cls=_Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train a translator from two text files, translate with it, and score it.",
+)
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write a run's model for another engine.")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nmt {nmt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+app.command()(train)
+app.command()(vocab)
+app.command()(translate)
+app.command(name="eval")(evaluate)
+app.command()(average)
+exports.command(name="ctranslate2")(export_ctranslate2)
+app.add_typer(exports, name="export")
+
+
+def main() -> None:
+    """Run the command line; the one place where errors become messages and exit codes."""
+    bound_waiting()
+    logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    logging.getLogger("nmt").setLevel(logging.INFO)
+    if sys.stdin is None or sys.stdout is None:  # the next file that is opened would take its place
+        print("nmt: standard input and output must be open; use < /dev/null or > /dev/null", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
+        signal.signal(number, _end)
+    try:
+        app()
+    except NmtError as error:
+        print(f"nmt: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_package(error)
+        if missing is None:
+            raise
+        print(f"nmt: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)
+    except ReaderGoneError:  # `nmt translate ... | head`, and that is all right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        is_machine = error.errno in _MACHINE
+        if error.filename is None and not is_machine:
+            raise
+        print(f"nmt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        sys.exit(TrainingError.exit_code if is_machine else NmtError.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print("nmt: out of memory; lower decoding.batch_tokens or --beam-size", file=sys.stderr)
+        sys.exit(TrainingError.exit_code)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End at once, but by way of every `finally`."""
+    sys.exit(128 + number)

@@ -1,0 +1,61 @@
+"""The options that several commands share, and what they become."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from nmt.config.file import load_config
+from nmt.config.inference import MAX_BEAMS, MAX_LENGTH_PENALTY, DecodingConfig
+from nmt.config.training import Config
+from nmt.errors import ConfigError
+from nmt.runs import RunFolder, run_named
+
+ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same, as an option.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated."),
+]
+NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
+ModelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="RUN", help="A run's folder or name, or several; default: the newest run."),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
+]
+PrecisionOption = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 is for GPUs. Default: the run's.")
+]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(help="auto, torch or ctranslate2; auto, the default, takes a fresh export for CTranslate2 on a CPU."),
+]
+BeamOption = Annotated[
+    int | None, typer.Option(min=1, max=MAX_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
+]
+PenaltyOption = Annotated[
+    float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty. Default: the run's.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+
+
+def configured_run(
+    file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
+) -> tuple[Config, RunFolder]:
+    """The configuration that a command line names, and the folder of its run."""
+    if (file is None) == (option is None):
+        raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
+    path = file or option
+    assert path is not None
+    return load_config(path, overrides or ()), run_named(path.stem if name is None else name)
+
+
+def search_settings(
+    decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None, precision: str | None
+) -> DecodingConfig:
+    """The run's search settings, with what the command line gives instead."""
+    given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
+    return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})

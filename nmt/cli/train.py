@@ -1,0 +1,41 @@
+"""`nmt train`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
+from nmt.distributed import is_launched, joined
+from nmt.errors import ConfigError
+from nmt.processes import python_command
+
+
+def train(
+    file: ConfigArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    name: NameOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run; it must exist.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try all of it, and stop before the first step.")] = False,
+) -> None:
+    """Train a model, or go on with a training that was stopped."""
+    with joined() as ranks:
+        if resume and fresh:
+            raise ConfigError("--resume and --fresh exclude each other")
+        if dry_run and fresh:
+            raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
+        settings, run = configured_run(file, config, overrides, name)
+        from nmt.training.launching import launch
+        from nmt.training.start import num_processes
+        from nmt.training.start import train as run_training
+
+        if is_launched():
+            if settings.training.processes != "auto":
+                raise ConfigError("training.processes: torchrun says how many there are; leave it out")
+        elif (count := num_processes(settings, run, fresh)) > 1:
+            own = ["--set", "training.processes=auto"]  # each is one of them, and starts no others
+            command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *own)
+            raise typer.Exit(launch(count, command, settings.training.threads))
+        run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)

@@ -1,0 +1,43 @@
+"""`nmt vocab`."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from nmt.cli.options import ConfigArgument, ConfigOption, JsonOption, NameOption, SetOption, configured_run
+from nmt.config.inference import TokenizerConfig
+from nmt.runs import RunFolder
+
+if TYPE_CHECKING:  # a command imports what it needs
+    from nmt.data.statistics import SideReport
+
+
+def vocab(
+    file: ConfigArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the vocabulary of a run, and say how well it covers the validation set."""
+    settings, run = configured_run(file, config, overrides, name)
+    from nmt.data.statistics import vocabulary_report
+
+    report = vocabulary_report(settings, run)
+    _print(settings.tokenizer, run, report, as_json)
+
+
+def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:
+    """How a vocabulary fits the validation set."""
+    if as_json:
+        print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
+        return
+    print(f"{tokenizer.type}{', joint' if tokenizer.joint else ''}, in {run.tokenizer}")
+    for side, of_side in report.items():
+        print(
+            f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
+            f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
+            f"{of_side.unknown_share:.2%} <unk>, {of_side.byte_share:.2%} bytes\n"
+            f"  its first line: {' '.join(of_side.first_line)}"
+        )
