@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -25,11 +26,11 @@ PICTURE = REPOSITORY / "docs" / "images" / "session.svg"
 COLUMNS = 100
 # A command, and how many lines of its output are shown from the beginning and from the end.
 COMMANDS = [
-    ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
-    ("nmt train configs/tiny.yaml", 14, 5),
-    ("nmt train configs/tiny.yaml", 9, 9),
+    ("nmt train configs/tiny.yaml", 13, 4),
     ('nmt translate "hello world"', 9, 9),
     ("nmt eval", 9, 9),
+    ("nmt train configs/tiny.yaml", 9, 9),
+    ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
 ]
 # Light text on a dark window, which reads the same on a light and on a dark page.
 THEME = TerminalTheme(
@@ -67,6 +68,12 @@ def picture(session: list[tuple[str, list[Text]]]) -> str:
         for line in lines:
             console.print(line)
     svg = console.export_svg(title="nmt", theme=THEME, unique_id="session")
+    # rich gives each character one column, also those that are two wide
+    svg = re.sub(
+        r'textLength="([\d.]+)"([^>]*)>([^<]*[^\x00-\x7f\xa0][^<]*)<',
+        lambda match: f'textLength="{float(match[1]) * cell_len(match[3]) / len(match[3]):g}"{match[2]}>{match[3]}<',
+        svg,
+    )
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono").rstrip() + "\n"
 
