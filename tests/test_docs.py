@@ -72,10 +72,19 @@ def test_the_list_of_files_is_the_package() -> None:
     assert sorted(named) == sorted(path.relative_to(package).as_posix() for path in there)
 
 
-def test_the_list_of_files_is_in_the_order_of_imports() -> None:
+def test_the_lists_of_files_are_in_the_order_of_imports() -> None:
     """Which tests/test_layout.py checks."""
     layout = (REPOSITORY / "tests" / "test_layout.py").read_text(encoding="utf-8")
     order = re.search(r'_IN_ORDER = """(.*?)"""', layout, flags=re.DOTALL)
     assert order is not None
     named = re.findall(r"^  (\S+)\.py  ", (REPOSITORY / "docs" / "code.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert [name.replace("/", ".") for name in named] == order[1].split()
+    block = re.search(r"^```\n(nmt/ .*?)^```$", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert block is not None
+    folder, named = "", []
+    for word in block[1].split():
+        if word.endswith("/"):
+            folder = word.removeprefix("nmt/").replace("/", ".")
+        else:
+            named.append(f"{folder}{word}")
+    assert named == order[1].split()
