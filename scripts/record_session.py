@@ -67,6 +67,7 @@ def picture(session: list[tuple[str, list[Text]]]) -> str:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         for line in lines:
             console.print(line)
+    console.print()  # the picture's lower edge cuts into the last line
     svg = console.export_svg(title="nmt", theme=THEME, unique_id="session")
     # rich gives each character one column, also those that are two wide
     svg = re.sub(
