@@ -55,10 +55,13 @@ def test_every_page_is_linked_from_readme() -> None:
     assert [page for page in PAGES if page != README and page not in linked] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_lines_are_short(page: Path) -> None:
+    assert [line for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 120] == []
+
+
 def test_readme_is_short() -> None:
-    lines = README.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 200
-    assert [line for line in lines if len(line) > 120] == []
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
 
 
 def test_the_list_of_files_is_the_package() -> None:
