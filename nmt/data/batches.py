@@ -83,10 +83,16 @@ def source_of(sequences: Sequence[Ids], special: SpecialIds) -> Source:
     return _source(_joined(sequences), special)
 
 
-def collate(pairs: Sequence[tuple[Ids, Ids]], src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
-    """Pad pairs of ids (without `<s>` and `</s>`) into a `Batch`."""
-    src, tgt = _joined([src for src, _ in pairs]), _joined([tgt for _, tgt in pairs])
-    return _batch(Augmented(src, tgt, tgt[0]), src_special, tgt_special)
+def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
+    """Pad pairs (ids without `<s>` and `</s>`) into a `Batch`."""
+    tgt_ids, tgt_lengths = pairs.tgt
+    return Batch(
+        source=_source(pairs.src, src_special),
+        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
+        tgt_out=_pad(tgt_ids, tgt_lengths, tgt_special.pad, last=[tgt_special.eos]),
+        tgt_positions=torch.from_numpy(np.flatnonzero(_real_positions(tgt_lengths)).astype(np.int64)),
+        num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
+    )
 
 
 def _joined(sequences: Sequence[Ids]) -> Ragged:
@@ -120,18 +126,6 @@ def _real_positions(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
 def _source(sentences: Ragged, special: SpecialIds) -> Source:
     ids, lengths = sentences
     return Source(_pad(ids, lengths, special.pad, last=[special.eos]), torch.from_numpy(_real_positions(lengths)))
-
-
-def _batch(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
-    """A `Batch` of pairs whose sides' ids stand one after the other."""
-    tgt_ids, tgt_lengths = pairs.tgt
-    return Batch(
-        source=_source(pairs.src, src_special),
-        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
-        tgt_out=_pad(tgt_ids, tgt_lengths, tgt_special.pad, last=[tgt_special.eos]),
-        tgt_positions=torch.from_numpy(np.flatnonzero(_real_positions(tgt_lengths)).astype(np.int64)),
-        num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
-    )
 
 
 def plan_epoch(
@@ -237,7 +231,7 @@ class _Batches(Dataset[Batch]):
         number, pairs = key
         src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
         augmented = self._augmentation(number, src, tgt) if self._augmentation else Augmented(src, tgt, tgt[0])
-        return _batch(augmented, self._corpus.src.special, self._corpus.tgt.special)
+        return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 
 # How workers are started. Not by forking the trainer, which has the threads of OpenMP, CUDA, NCCL and the progress bar,
