@@ -366,7 +366,7 @@ def test_workers_make_the_same_batches_however_they_are_started(
     for one, other in zip([first, *made], here, strict=True):
         for field in dataclasses.fields(one):
             ours, theirs = getattr(one, field.name), getattr(other, field.name)
-            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,6 +258,7 @@ class Numbered:
     """A tokenizer of lines "7 3": the id 7, three times."""
 
     vocab_size = 500
+    special = OWN_SPECIAL_IDS
     byte_ids: frozenset[int] = frozenset()
 
     def encode(self, line: str) -> list[int]:

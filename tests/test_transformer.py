@@ -431,7 +431,7 @@ def test_vocabularies_of_two_sizes_cannot_be_one(small_config: ModelConfig) -> N
 @pytest.mark.parametrize("tie", ["decoder", "none"])
 def test_each_side_has_its_own_vocabulary_size(small_config: ModelConfig, tie: str) -> None:
     model = build_model(small_config.model_copy(update={"tie_embeddings": tie}), 7, 13)
-    logits = model(torch.tensor([[6, 2]]), torch.ones(1, 2, dtype=torch.bool), torch.tensor([[1, 12, 11]]))
+    logits = model(Source(torch.tensor([[6, 2]]), torch.ones(1, 2, dtype=torch.bool)), torch.tensor([[1, 12, 11]]))
     assert logits.shape == (1, 3, 13)
 
 
@@ -462,7 +462,7 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfi
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(torch.tensor([[5, 6, 2]]), torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1, 7]]))
+    model(Source(torch.tensor([[5, 6, 2]]), torch.ones(1, 3, dtype=torch.bool)), torch.tensor([[1, 7]]))
     src, tgt = seen
     places = paper_positions(3, 16)
     torch.testing.assert_close(src[0], 4 * model.src_embedding.weight[[5, 6, 2]] + places)
@@ -586,7 +586,7 @@ def test_embedding_dropout_falls_on_both_sides(small_config: ModelConfig) -> Non
     for layer in (model.encoder[0], model.decoder[0]):
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ids = torch.randint(4, V, (8, 30))
-    model(ids, torch.ones_like(ids, dtype=torch.bool), ids)
+    model(Source(ids, torch.ones_like(ids, dtype=torch.bool)), ids)
     whole = 4 * model.src_embedding.weight[ids] + paper_positions(30, 16)  # (8, 30, 16), both sides' as they are tied
     for states in seen:
         dropped = states == 0

@@ -339,7 +339,7 @@ def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Trans
     line = "w3 w1 w4 w1 w5"
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
     with torch.no_grad():
-        mask = torch.ones_like(ids, dtype=torch.bool)
-        ((best, *_),) = beam_search(engine_model, ids, mask, longest_outputs(torch.tensor([5]), decoding), 3)
+        source = Source(ids, torch.ones_like(ids, dtype=torch.bool))
+        ((best, *_),) = beam_search(engine_model, source, longest_outputs(torch.tensor([5]), decoding), 3)
     translator = Translator(Tokenizers(tokenizer, tokenizer), TorchEngine(engine_model), decoding, max_src_length=50)
     assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]
