@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import pytest
 import sentencepiece
 import torch
@@ -14,14 +15,16 @@ from torch import Tensor, nn
 
 from nmt.config.inference import ModelConfig, TokenizerConfig
 from nmt.config.training import CorpusFiles
+from nmt.ctranslate2.export import write_model
 from nmt.data.augmentation import Augmentation
-from nmt.data.batches import Batch, batch_loader, plan_epoch
+from nmt.data.batches import Batch, batch_loader, plan_epoch, source_of
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, save_tokenizers
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import RunError
 from nmt.models.factory import build_model
+from nmt.models.transformer import Transformer
 from nmt.training.loss import Objective
 
 V = 70
@@ -68,12 +71,13 @@ def renaming(tokenizer: SentencePieceTokenizer) -> Tensor:
 
 
 def encoded(folder: Path, monkeypatch: pytest.MonkeyPatch, src: Any, tgt: Any) -> tuple[Tokenizers, EncodedCorpus]:
-    """LINES, and their reverse as their translations."""
+    """LINES, some in capitals, which are `<unk>`; and their reverse as their translations."""
     folder.mkdir()
     monkeypatch.chdir(folder)
-    sides = {"src": LINES, "tgt": [" ".join(reversed(line.split()[1:])) for line in LINES]}
-    for side, lines in sides.items():
-        Path(side).write_text("".join(f"{line}\n" for line in lines))
+    lines = [*LINES, *(line.replace("dog", "DOG") for line in LINES[:20])]
+    sides = {"src": lines, "tgt": [" ".join(reversed(line.split()[1:])) for line in lines]}
+    for side, text in sides.items():
+        Path(side).write_text("".join(f"{line}\n" for line in text))
     tokenizers = Tokenizers(src, tgt)
     save_tokenizers(tokenizers, Path("tokenizer"), "")
     files = CorpusFiles(src=folder / "src", tgt=folder / "tgt")
@@ -190,3 +194,25 @@ def model_rows(tokenizer: SentencePieceTokenizer) -> Tensor:
         rows[OWN_SPECIAL_IDS.pad] = V - 2
     assert sorted(rows.tolist()) == list(range(V))
     return rows
+
+
+@pytest.mark.parametrize(("src", "tgt"), SIDES)
+def test_an_export_has_the_log_probabilities_of_the_model(
+    src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path
+) -> None:
+    """CTranslate2 adds `</s>` to the source and starts with what the tokenizer says."""
+    config = ModelConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", output_bias=True)
+    model = Transformer(config, V, V).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.25 * torch.randn_like(parameter)
+    write_model(model, config, Tokenizers(src, tgt), "float32", tmp_path)
+    source_ids, target_ids = src.encode(LINES[2]), tgt.encode(LINES[7])
+    with torch.no_grad():
+        logits = model(source_of([source_ids], src.special), torch.tensor([[tgt.special.start, *target_ids]]))
+    log_probs = logits[0].log_softmax(dim=-1)  # (T, V)
+    expected = log_probs.gather(1, torch.tensor([*target_ids, tgt.special.eos])[:, None])[:, 0]
+    (score,) = ctranslate2.Translator(str(tmp_path), intra_threads=1).score_batch(
+        [src.pieces(source_ids)], [tgt.pieces(target_ids)]
+    )
+    assert score.log_probs == pytest.approx(expected.tolist(), abs=2e-5)

@@ -157,6 +157,11 @@ def write_model(
         pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         assert len(set(pieces)) == len(pieces)
         register(pieces)
+    special = tokenizers.tgt.special
+    start, eos, unk = tokenizers.tgt.pieces([special.start, special.eos, special.unk])
+    assert tokenizers.src.pieces([tokenizers.src.special.eos]) == [eos]  # CTranslate2 has one name for both sides
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
     spec.validate()
