@@ -106,6 +106,8 @@ def test_a_sentencepiece_model_says_which_ids_are_special() -> None:
     special = THEIRS.special
     assert THEIRS.decode([special.start, *ids, special.unk, special.eos, special.pad]) == "the red dog"
     assert THEIRS.pieces(ids) == OURS.pieces(OURS.encode("the red dog"))
+    for index, theirs in enumerate(renaming(THEIRS).tolist()[4:], start=4):
+        assert THEIRS.decode([theirs, theirs]) == OURS.decode([index, index]) != ""
 
 
 def test_a_sentencepiece_model_without_a_special_id_is_refused_by_name(tmp_path: Path) -> None:
