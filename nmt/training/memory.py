@@ -64,9 +64,9 @@ def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
 
 def _batch_of(rows: int, width: int) -> Batch:
     """Every position real, and the same id: any will do."""
-    ids = torch.zeros(rows, width, dtype=torch.int64)
-    source = Source(ids, torch.ones(rows, width, dtype=torch.bool))
-    return Batch(source, ids, ids, torch.arange(rows * width), rows * width)
+    src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
+    source = Source(src_ids, torch.ones(rows, width, dtype=torch.bool))
+    return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
 
 def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryAccount:
