@@ -14,7 +14,8 @@ from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.alignment import WordAligner, align, word_numbers
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.models.ensemble import Ensemble
-from nmt.models.transformer import DecoderLayer, Transformer
+from nmt.models.transformer import Memory, Transformer
+from nmt.source import Source
 
 
 def test_attention_to_the_pieces_of_a_word_adds_up() -> None:
@@ -64,16 +65,15 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
     model = Transformer(config, 20, 20).eval()
     src_ids, tgt_in = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))
     src_mask = torch.arange(6) < torch.tensor([6, 4, 5])[:, None]
+    source = Source(src_ids, src_mask)
     seen = []
     for layer in model.decoder:
-        assert isinstance(layer, DecoderLayer)
         layer.cross_attention.query.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    memory = model.encode(src_ids, src_mask)
-    model.decode(tgt_in, memory, src_mask)
+    memory = model.encode(source).states
+    model.decode(tgt_in, Memory(memory, src_mask))
     expected = []
     for layer, queries in zip(model.decoder, list(seen), strict=True):
         part = layer.cross_attention
-        assert isinstance(layer, DecoderLayer)
         _, weights = F.multi_head_attention_forward(
             queries.transpose(0, 1), memory.transpose(0, 1), memory.transpose(0, 1), 16, 2, None,
             torch.cat([part.query.bias, part.key.bias, part.value.bias]), None, None, False, 0.0,
@@ -81,11 +81,11 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
             q_proj_weight=part.query.weight, k_proj_weight=part.key.weight, v_proj_weight=part.value.weight,
         )  # fmt: skip
         expected.append(weights)
-    found = model.attention(src_ids, src_mask, tgt_in)
+    found = model.attention(source, tgt_in)
     torch.testing.assert_close(found, (expected[0] + expected[1]) / 2)
     other = Transformer(config, 20, 20).eval()
-    both = Ensemble([model, other]).attention(src_ids, src_mask, tgt_in)
-    torch.testing.assert_close(both, (found + other.attention(src_ids, src_mask, tgt_in)) / 2)
+    both = Ensemble([model, other]).attention(source, tgt_in)
+    torch.testing.assert_close(both, (found + other.attention(source, tgt_in)) / 2)
 
 
 def test_the_engine_leaves_padding_and_ends_out(small_model: Transformer) -> None:
@@ -96,7 +96,7 @@ def test_the_engine_leaves_padding_and_ends_out(small_model: Transformer) -> Non
     np.testing.assert_allclose(together[1], alone[0], atol=1e-6)
     src_ids, mask = torch.tensor([[8, 2]]), torch.ones(1, 2, dtype=torch.bool)
     with torch.no_grad():
-        expected = small_model.attention(src_ids, mask, torch.tensor([[1, 9]]))  # row 0 was fed <s> and chose 9
+        expected = small_model.attention(Source(src_ids, mask), torch.tensor([[1, 9]]))  # row 0 was fed <s> and chose 9
     np.testing.assert_allclose(alone[0], expected[0, :, :1].numpy(), atol=1e-6)
 
 

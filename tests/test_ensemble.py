@@ -33,7 +33,7 @@ from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, same_tokenizers, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, RunError
@@ -43,6 +43,7 @@ from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
 from nmt.runs import RunFolder
+from nmt.source import Source
 
 A_, B_, C_ = 4, 5, 6
 
@@ -62,10 +63,10 @@ def unlike_models(seed: int) -> list[Seq2SeqModel]:
 def test_the_probabilities_are_the_mean_of_the_members_probabilities() -> None:
     models = unlike_models(seed=0)
     src_ids, src_mask = source(random_sentences(0, 5))
-    tgt_in = pad(random_sentences(1, 5), first=[BOS_ID])  # (B, T)
+    tgt_in = pad(random_sentences(1, 5), PAD_ID, first=[BOS_ID])  # (B, T)
     with torch.no_grad():
-        found = Ensemble(models)(src_ids, src_mask, tgt_in)
-        logits = [model(src_ids, src_mask, tgt_in).double().numpy() for model in models]
+        found = Ensemble(models)(Source(src_ids, src_mask), tgt_in)
+        logits = [model(Source(src_ids, src_mask), tgt_in).double().numpy() for model in models]
     powers = [np.exp(of_one - of_one.max(axis=-1, keepdims=True)) for of_one in logits]
     probabilities = [of_one / of_one.sum(axis=-1, keepdims=True) for of_one in powers]
     assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # or the mean would be near any of them
@@ -103,7 +104,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
     for seed in range(4):
         model, sentences, max_lengths = lively_model(seed), random_sentences(seed, 8), [1, 5, 9, 2, 7, 12, 12, 12]
         ensemble = Ensemble([model] * copies)
-        inputs = (*source(sentences), pad(random_sentences(seed + 50, 8), first=[BOS_ID]))
+        inputs = (source(sentences), pad(random_sentences(seed + 50, 8), PAD_ID, first=[BOS_ID]))
         with torch.no_grad():
             torch.testing.assert_close(ensemble(*inputs), model(*inputs).log_softmax(dim=-1), rtol=0, atol=1e-5)
         assert_same(greedy(ensemble, sentences, max_lengths), greedy(model, sentences, max_lengths))
@@ -123,11 +124,11 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
     src_ids, src_mask = source(random_sentences(2, 5))
     prefixes = torch.full((5, 1, 1), BOS_ID)  # (B, K, length)
     with torch.no_grad():
-        state = ensemble.start(src_ids, src_mask, beam_size, max_length=8)
+        state = ensemble.start(ensemble.encode(Source(src_ids, src_mask)), beam_size, max_length=8)
         for step in range(8):
             found = ensemble.step(prefixes[:, :, -1], state)  # (B, K, V)
             for place in range(prefixes.shape[1]):
-                whole = ensemble(src_ids, src_mask, prefixes[:, place])  # (B, length, V)
+                whole = ensemble(Source(src_ids, src_mask), prefixes[:, place])  # (B, length, V)
                 torch.testing.assert_close(found[:, place], whole[:, -1], rtol=1e-4, atol=1e-5)
             beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
             state.select_beams(beams)

@@ -6,6 +6,7 @@ Shapes: B batch, K beams, S source length, V vocabulary.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +16,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig, ModelConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.batches import source_of
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID
 from nmt.decoding.beam import beam_search
 from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs, longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.masks import padding_mask
-from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.interface import Seq2SeqModel
 from nmt.models.transformer import Transformer
+from nmt.source import Source
 
 V = 11
 Prefix = tuple[int, ...]
@@ -54,7 +55,7 @@ class TableState:
         self.keys = [self.keys[row] for row in sentences.tolist()]
 
 
-class TableModel(Seq2SeqModel):
+class TableModel(Seq2SeqModel[list[int], TableState]):
     """A model whose distributions are written down."""
 
     def __init__(self, next_token: NextToken, vocab_size: int = V) -> None:
@@ -68,20 +69,23 @@ class TableModel(Seq2SeqModel):
             logits[token] = math.log(probability) if probability else -torch.inf
         return logits
 
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        rows = zip(src_ids[:, 0].tolist(), tgt_in.tolist(), strict=True)
+    def encode(self, source: Source) -> list[int]:
+        keys: list[int] = source.values[:, 0].tolist()
+        return keys
+
+    def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
+        rows = zip(source.values[:, 0].tolist(), tgt_in.tolist(), strict=True)
         return torch.stack(
             [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
         )  # (B, T, V)
 
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
         raise AssertionError("a search has nothing to do with it")
 
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TableState:
-        return TableState(src_ids[:, 0].tolist(), beam_size, max_length)
+    def start(self, memory: list[int], beam_size: int, max_length: int) -> TableState:
+        return TableState(memory, beam_size, max_length)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        assert isinstance(state, TableState)
+    def step(self, tokens: Tensor, state: TableState) -> Tensor:
         assert tokens.shape == (len(state.prefixes), len(state.prefixes[0]))
         if state.steps == 0:
             assert (tokens == BOS_ID).all()
@@ -100,13 +104,12 @@ class TableModel(Seq2SeqModel):
         )  # (B, K, V)
 
 
-def source(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    ids = pad(sentences, last=[EOS_ID])
-    return ids, padding_mask(ids, PAD_ID)
+def source(sentences: Sequence[Sequence[int]]) -> Source:
+    return source_of(sentences, OWN_SPECIAL_IDS)
 
 
 def beam(
-    model: Seq2SeqModel,
+    model: Seq2SeqModel[Any, Any],
     sentences: Sequence[Sequence[int]],
     max_lengths: Sequence[int],
     beam_size: int,
@@ -116,11 +119,11 @@ def beam(
 ) -> list[list[Hypothesis]]:
     longest = torch.tensor(max_lengths)
     with torch.no_grad():
-        return beam_search(model, *source(sentences), longest, beam_size, length_penalty, min_length, no_repeat)
+        return beam_search(model, source(sentences), longest, beam_size, length_penalty, min_length, no_repeat)
 
 
 def greedy(
-    model: Seq2SeqModel,
+    model: Seq2SeqModel[Any, Any],
     sentences: Sequence[Sequence[int]],
     max_lengths: Sequence[int],
     length_penalty: float = 1.0,
@@ -129,7 +132,7 @@ def greedy(
 ) -> list[Hypothesis]:
     longest = torch.tensor(max_lengths)
     with torch.no_grad():
-        return greedy_search(model, *source(sentences), longest, length_penalty, min_length, no_repeat)
+        return greedy_search(model, source(sentences), longest, length_penalty, min_length, no_repeat)
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -346,13 +349,13 @@ def random_sentences(seed: int, count: int, longest: int = 9) -> list[list[int]]
 
 
 def next_log_probs(
-    model: Seq2SeqModel, sentence: Sequence[int], prefixes: Sequence[Prefix], min_length: int, no_repeat: int
+    model: Seq2SeqModel[Any, Any], sentence: Sequence[int], prefixes: Sequence[Prefix], min_length: int, no_repeat: int
 ) -> list[dict[int, float]]:
     """Log-probabilities of what may follow each prefix (all equally long), by running the whole model again."""
     src_ids, src_mask = source([sentence] * len(prefixes))
     tgt_in = torch.tensor([[BOS_ID, *prefix] for prefix in prefixes])
     with torch.no_grad():
-        rows: list[list[float]] = model(src_ids, src_mask, tgt_in)[:, -1].double().softmax(dim=-1).tolist()
+        rows: list[list[float]] = model(Source(src_ids, src_mask), tgt_in)[:, -1].double().softmax(dim=-1).tolist()
     allowed = [
         allowed_probabilities(dict(enumerate(row)), prefix, min_length, no_repeat)
         for prefix, row in zip(prefixes, rows, strict=True)
@@ -373,7 +376,7 @@ def repeats(tokens: Prefix, size: int) -> bool:
 
 
 def naive_beam(
-    model: Seq2SeqModel,
+    model: Seq2SeqModel[Any, Any],
     sentence: Sequence[int],
     longest: int,
     beam_size: int,
@@ -409,7 +412,12 @@ def naive_beam(
 
 
 def naive_greedy(
-    model: Seq2SeqModel, sentence: Sequence[int], longest: int, alpha: float, min_length: int, no_repeat: int = 0
+    model: Seq2SeqModel[Any, Any],
+    sentence: Sequence[int],
+    longest: int,
+    alpha: float,
+    min_length: int,
+    no_repeat: int = 0,
 ) -> Hypothesis:
     tokens: Prefix = ()
     total = 0.0
@@ -612,7 +620,7 @@ def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(se
             tgt_out = torch.tensor([hypothesis.tokens + ended])  # (1, T)
             tgt_in = torch.tensor([[BOS_ID, *hypothesis.tokens, EOS_ID][: tgt_out.shape[1]]])
             with torch.no_grad():
-                logits = model(*source([sentence]), tgt_in)  # (1, T, V)
+                logits = model(source([sentence]), tgt_in)  # (1, T, V)
             logits[..., [PAD_ID, BOS_ID, UNK_ID]] = logits[:, 0, EOS_ID] = -torch.inf
             log_probs = logits.log_softmax(dim=-1)  # (1, T, V)
             total = log_probs.gather(2, tgt_out[:, :, None]).sum().item()

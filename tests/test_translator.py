@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
-from nmt.data.batches import pad
+from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translator, batches_by_length
-from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
+from nmt.source import Source
 
 WORDS = [f"w{number}" for number in range(500)]
 
@@ -283,14 +283,14 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
     src_ids = torch.tensor(
         [[5, 6, 7, 8, EOS_ID], [9, EOS_ID, PAD_ID, PAD_ID, PAD_ID], [10, 11, EOS_ID, PAD_ID, PAD_ID]]
     )
-    src_mask = src_ids != PAD_ID
+    source = Source(src_ids, src_ids != PAD_ID)
     max_lengths = torch.tensor([9, 9, 9])  # 12, 10 and 11 by their ratio
     with torch.no_grad():
         if beam_size == 1:
-            best = greedy_search(engine_model, src_ids, src_mask, max_lengths, 0.3, 4)
+            best = greedy_search(engine_model, source, max_lengths, 0.3, 4)
             expected = [[hypothesis] for hypothesis in best]
         else:
-            expected = beam_search(engine_model, src_ids, src_mask, max_lengths, beam_size, 0.3, 4)
+            expected = beam_search(engine_model, source, max_lengths, beam_size, 0.3, 4)
     assert TorchEngine(engine_model).search(sources, decoding) == expected
 
 
@@ -327,8 +327,7 @@ def test_the_engine_leaves_the_model_in_its_mode_after_an_exception(engine_model
 def test_a_model_can_be_trained_after_a_search(engine_model: Transformer) -> None:
     engine_model.train()
     TorchEngine(engine_model).search([[5, 6]], DecodingConfig(beam_size=2, max_length=6))
-    src_ids = pad([[5, 6]], last=[EOS_ID])
-    engine_model(src_ids, padding_mask(src_ids, PAD_ID), torch.tensor([[1, 5, 6]])).square().mean().backward()
+    engine_model(source_of([[5, 6]], OWN_SPECIAL_IDS), torch.tensor([[1, 5, 6]])).square().mean().backward()
     assert engine_model.output.weight.grad is not None
 
 
@@ -340,7 +339,7 @@ def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Trans
     line = "w3 w1 w4 w1 w5"
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
     with torch.no_grad():
-        mask = torch.ones_like(ids, dtype=torch.bool)
-        ((best, *_),) = beam_search(engine_model, ids, mask, longest_outputs(torch.tensor([5]), decoding), 3)
+        source = Source(ids, torch.ones_like(ids, dtype=torch.bool))
+        ((best, *_),) = beam_search(engine_model, source, longest_outputs(torch.tensor([5]), decoding), 3)
     translator = Translator(Tokenizers(tokenizer, tokenizer), TorchEngine(engine_model), decoding, max_src_length=50)
     assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]

@@ -12,7 +12,8 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.candidates import Candidates, active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import M, S, Seq2SeqModel
+from nmt.source import Source
 
 
 @dataclasses.dataclass
@@ -48,9 +49,8 @@ class _Prefixes:
 
 
 def beam_search(
-    model: Seq2SeqModel,
-    src_ids: Tensor,
-    src_mask: Tensor,
+    model: Seq2SeqModel[M, S],
+    source: Source,
     max_lengths: Tensor,
     beam_size: int,
     length_penalty: float = 1.0,
@@ -59,7 +59,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Translate a batch; at most K hypotheses a sentence, best first, sentences in their order.
 
-    (B, S) int64, (B, S) bool, (B,) int64 most tokens of each output.
+    B sources, (B,) int64 most tokens of each output.
 
     At each step the 2K best one-token extensions of a sentence's K prefixes are its candidates: each
     prefix can end in one way, so at least K of the 2K go on. Of the K best candidates those that end are
@@ -67,10 +67,10 @@ def beam_search(
     finished, or at its longest output, where the K best candidates are finished as they are.
     """
     longest = int(max_lengths.max())
-    state = model.start(src_ids, src_mask, beam_size, longest)
+    state = model.start(model.encode(source), beam_size, longest)
     prefixes = _Prefixes.start(max_lengths)
-    latest = torch.full((len(src_ids), 1), BOS_ID, device=src_ids.device)  # (B, K)
-    found: list[list[Hypothesis]] = [[] for _ in src_ids]
+    latest = torch.full_like(prefixes.sentences, BOS_ID)[:, None]  # (B, K)
+    found: list[list[Hypothesis]] = [[] for _ in max_lengths]
     for length in range(longest):
         logits = model.step(latest, state)  # (B, K, V)
         log_probs = allowed_log_probs(logits, prefixes.tokens, min_length, no_repeat_ngram_size)

@@ -10,13 +10,13 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import allowed_log_probs
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.models.interface import Seq2SeqModel
+from nmt.models.interface import M, S, Seq2SeqModel
+from nmt.source import Source
 
 
 def greedy_search(
-    model: Seq2SeqModel,
-    src_ids: Tensor,
-    src_mask: Tensor,
+    model: Seq2SeqModel[M, S],
+    source: Source,
     max_lengths: Tensor,
     length_penalty: float = 1.0,
     min_length: int = 1,
@@ -24,13 +24,13 @@ def greedy_search(
 ) -> list[Hypothesis]:
     """Translate a batch; one hypothesis a sentence, in its order.
 
-    (B, S) int64, (B, S) bool, (B,) int64 most tokens of each output. Finished sentences leave the batch.
+    B sources, (B,) int64 most tokens of each output. Finished sentences leave the batch.
     """
-    state = model.start(src_ids, src_mask, beam_size=1, max_length=int(max_lengths.max()))
+    state = model.start(model.encode(source), beam_size=1, max_length=int(max_lengths.max()))
     found: dict[int, Hypothesis] = {}
-    sentences = torch.arange(len(src_ids), device=src_ids.device)  # (B,) which sentence each row is
+    sentences = torch.arange(len(source.mask), device=source.mask.device)  # (B,) which sentence each row is
     tokens = torch.full_like(sentences, BOS_ID)[:, None]  # (B, length + 1), <s> first
-    so_far = torch.zeros(len(sentences), 1, device=src_ids.device)  # (B, 1)
+    so_far = torch.zeros(len(sentences), 1, device=source.mask.device)  # (B, 1)
     while len(sentences):
         length = tokens.shape[1] - 1
         logits = model.step(tokens[:, -1:], state)  # (B, 1, V)
@@ -54,4 +54,4 @@ def greedy_search(
             so_far[staying],
             max_lengths[staying],
         )
-    return [found[index] for index in range(len(src_ids))]
+    return [found[index] for index in range(len(source.mask))]

@@ -1,6 +1,7 @@
 """Ids in, hypotheses out, with PyTorch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,16 +9,15 @@ from numpy.typing import NDArray
 
 from nmt.checkpoint import check_weights, load_weights
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad
+from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import longest_outputs
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
-from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel, TrainableModel
@@ -31,24 +31,23 @@ class TorchEngine:
     name = "torch"
     batches_at_once = 1
 
-    def __init__(self, model: Seq2SeqModel) -> None:
+    def __init__(self, model: Seq2SeqModel[Any, Any]) -> None:
         self._model = model
 
     @torch.inference_mode()
     def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
         """Hypotheses of each source (ids without `</s>`), best first. The model is left in the mode it was in."""
         device = next(self._model.parameters()).device
-        src_ids = pad(sources, last=[EOS_ID]).to(device)
-        src_mask = padding_mask(src_ids, PAD_ID)
+        source = source_of(sources, OWN_SPECIAL_IDS).to(device)
         max_lengths = longest_outputs(torch.tensor([len(ids) for ids in sources]), decoding).to(device)
         settings = decoding.length_penalty, decoding.min_length, decoding.no_repeat_ngram_size
         was_training = self._model.training
         self._model.eval()
         try:
             if decoding.beam_size == 1:
-                found = greedy_search(self._model, src_ids, src_mask, max_lengths, *settings)
+                found = greedy_search(self._model, source, max_lengths, *settings)
                 return [[hypothesis] for hypothesis in found]
-            return beam_search(self._model, src_ids, src_mask, max_lengths, decoding.beam_size, *settings)
+            return beam_search(self._model, source, max_lengths, decoding.beam_size, *settings)
         finally:
             self._model.train(was_training)
 
@@ -58,9 +57,10 @@ class TorchEngine:
     ) -> list[NDArray[np.float32]]:
         """How much each id of a target looked at each of its source, `</s>` left out: (T, S) for each pair."""
         device = next(self._model.parameters()).device
-        src_ids = pad(sources, last=[EOS_ID]).to(device)
-        tgt_in = pad(targets, first=[BOS_ID]).to(device)  # row t is what id t was chosen by
-        weights = self._model.attention(src_ids, padding_mask(src_ids, PAD_ID), tgt_in).float().cpu().numpy()
+        source = source_of(sources, OWN_SPECIAL_IDS).to(device)
+        special = OWN_SPECIAL_IDS
+        tgt_in = pad(targets, special.pad, first=[special.start]).to(device)  # row t is what id t was chosen by
+        weights = self._model.attention(source, tgt_in).float().cpu().numpy()
         return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
 
 
@@ -75,7 +75,7 @@ def load_torch_engine(
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
 
 
-def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel:
+def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, Any]:
     """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers don't belong together."""
     config, sizes = run.config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     try:
@@ -88,7 +88,9 @@ def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel:
     return model
 
 
-def _prepared_model(run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype) -> Seq2SeqModel:
+def _prepared_model(
+    run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype
+) -> Seq2SeqModel[Any, Any]:
     model = load_model(run, tokenizers)
     model.to(device, dtype).eval()
     pack_linear_maps(model)
