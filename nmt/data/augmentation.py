@@ -22,8 +22,8 @@ from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.languages import base_language
 
 # Cut again, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2
-# times as many at a dropout of 0.1. One that has more than STRETCH times the pieces of the longest in its batch keeps its own,
-# so that a batch has a largest size.
+# times as many at a dropout of 0.1. One that has more than STRETCH times the pieces of the longest in its batch
+# keeps its own, so that a batch has a largest size.
 STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
 
