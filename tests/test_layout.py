@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 # As data flows. A new file takes its place here.
 _IN_ORDER = """
     errors languages config.inference config.training config.file locks atomic runs
-    processes waiting device distributed masks
+    processes waiting device distributed masks source
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory

@@ -26,7 +26,7 @@ from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, SPECIAL_PIECES, UNK_ID, SpecialIds, Vocabulary
 from nmt.errors import RunError, VocabularyError
 
 _RECIPE = 2  # raise it when the same text and settings give another vocabulary
@@ -41,6 +41,10 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int:
         """Number of ids, the special ones included."""
+
+    @property
+    def special(self) -> SpecialIds:
+        """The ids that stand for no text."""
 
     @property
     def byte_ids(self) -> frozenset[int]:
@@ -120,6 +124,10 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     @property
+    def special(self) -> SpecialIds:
+        return SPECIAL_IDS
+
+    @property
     def byte_ids(self) -> frozenset[int]:
         return frozenset(filter(self._processor.is_byte, range(self.vocab_size)))
 
@@ -196,6 +204,10 @@ class WordTokenizer:
     @property
     def vocab_size(self) -> int:
         return len(self._vocabulary)
+
+    @property
+    def special(self) -> SpecialIds:
+        return SPECIAL_IDS
 
     @property
     def byte_ids(self) -> frozenset[int]:

@@ -1,10 +1,26 @@
 """The word-level vocabulary, and the four special ids that every vocabulary begins with."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialIds:
+    """The ids that stand for no text."""
+
+    pad: int
+    start: int
+    """What the decoder reads first."""
+    eos: int
+    unk: int
+
+
+SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+"""Those of our own tokenizers."""
 
 
 class Vocabulary:

@@ -60,7 +60,8 @@ class ParallelTranslator:
 
 
 def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
-    return (Translation(*fields) for fields in json.loads(future.result()[0]))
+    for *fields, n_best in json.loads(future.result()[0]):
+        yield Translation(*fields, tuple((text, score) for text, score in n_best))
 
 
 def serve(settings: str) -> None:

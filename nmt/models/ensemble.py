@@ -10,11 +10,13 @@ Shapes: N models, B batch (sentences), K beams, S source length, T target length
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.source import Source
 
 
 class EnsembleState:
@@ -34,34 +36,38 @@ class EnsembleState:
             member.select_sentences(sentences)
 
 
-class Ensemble(Seq2SeqModel):
+class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
     """Models of any kind and size over the same ids.
 
     Its logits are log-probabilities: the softmax of these is the probabilities themselves.
     """
 
-    def __init__(self, members: Sequence[Seq2SeqModel]) -> None:
+    def __init__(self, members: Sequence[Seq2SeqModel[Any, Any]]) -> None:
         super().__init__()
         self.members = tuple(members)
         self._modules_of_members = nn.ModuleList(members)  # moves them to a device and into a mode with the ensemble
 
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """(B, S), (B, S) bool, (B, T) -> log-probabilities (B, T, V)"""
-        return _log_mean([member(src_ids, src_mask, tgt_in) for member in self.members])
+    def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """B sources, (B, T) -> log-probabilities (B, T, V)"""
+        return _log_mean([member(source, tgt_in) for member in self.members])
 
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> EnsembleState:
+    def encode(self, source: Source) -> tuple[Any, ...]:
         """Every model reads the sources."""
-        return EnsembleState([member.start(src_ids, src_mask, beam_size, max_length) for member in self.members])
+        return tuple(member.encode(source) for member in self.members)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def start(self, memory: tuple[Any, ...], beam_size: int, max_length: int) -> EnsembleState:
+        """Every model is made ready."""
+        pairs = zip(self.members, memory, strict=True)
+        return EnsembleState([member.start(of_member, beam_size, max_length) for member, of_member in pairs])
+
+    def step(self, tokens: Tensor, state: EnsembleState) -> Tensor:
         """(B, K) -> log-probabilities (B, K, V)"""
-        assert isinstance(state, EnsembleState)
         pairs = zip(self.members, state.members, strict=True)
         return _log_mean([member.step(tokens, of_member) for member, of_member in pairs])
 
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """The mean of the models': (B, S), (B, S) bool, (B, T) -> (B, T, S)"""
-        return torch.stack([member.attention(src_ids, src_mask, tgt_in) for member in self.members]).mean(dim=0)
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """The mean of the models': the sources, (B, T) -> (B, T, S)"""
+        return torch.stack([member.attention(source, tgt_in) for member in self.members]).mean(dim=0)
 
 
 def _log_mean(logits: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from nmt.models.interface import TrainableModel
 from nmt.models.transformer import Transformer
 
 
-def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel:
+def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel[Any, Any]:
     """The model that the section describes, freshly initialised from torch's generator."""
     return Transformer(config, src_vocab_size, tgt_vocab_size)
 

@@ -4,9 +4,11 @@ Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T ta
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
+
+from nmt.source import Source
 
 
 class DecoderState(Protocol):
@@ -22,50 +24,58 @@ class DecoderState(Protocol):
         """Keep only these sentences, in this order; `sentences` is (B',) int64, B' <= B."""
 
 
-class Seq2SeqModel(nn.Module, ABC):
+M = TypeVar("M")
+"""What a model's encoder makes of the sources."""
+S = TypeVar("S", bound=DecoderState)
+
+
+class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
     """A model of P(target | source) over ids."""
 
     @abstractmethod
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits of every next token, for all prefixes at once.
+    def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """Logits of every next token, for all prefixes at once: B sources, (B, T) int64 -> (B, T, V).
 
-        (B, S) int64, (B, S) bool with True = may attend, (B, T) int64 -> (B, T, V).
         Targets are padded on the right; what stands at padded positions of the result is undefined.
         """
 
     @abstractmethod
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderState:
-        """Read the sources and be ready for at most `max_length` steps of at most `beam_size` hypotheses each."""
+    def encode(self, source: Source) -> M:
+        """What the decoder attends to."""
 
     @abstractmethod
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def start(self, memory: M, beam_size: int, max_length: int) -> S:
+        """Be ready for at most `max_length` steps of at most `beam_size` hypotheses each."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: S) -> Tensor:
         """Feed each hypothesis its latest token: (B, K) int64 -> logits of the next one, (B, K, V).
 
         Changes `state`. The logits equal those of `forward` on the whole prefix; they are the caller's to overwrite.
-        At the first step all prefixes are the same, `<s>`, and K is 1.
+        At the first step all prefixes are the same, the start id, and K is 1.
         """
 
     @abstractmethod
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """How much each target position looks at each source position: `forward`'s arguments -> (B, T, S).
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """How much each target position looks at each source position: the sources, (B, T) -> (B, T, S).
 
         Rows sum to 1 over the source positions that may be attended to.
         """
 
 
-class TrainableModel(Seq2SeqModel):
+class TrainableModel(Seq2SeqModel[M, S]):
     """A model whose logits are one matrix product, so that the loss can make them, and their gradient, in chunks."""
 
     output: nn.Linear
     """(..., D) -> logits (..., V), without a bias."""
 
     @abstractmethod
-    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+    def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """What `output` makes logits of: `forward`'s arguments -> (B, T, D)."""
 
-    def forward(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """(B, S), (B, S) bool, (B, T) -> logits (B, T, V)"""
-        logits: Tensor = self.output(self.states(src_ids, src_mask, tgt_in))
+    def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """B sources, (B, T) -> logits (B, T, V)"""
+        logits: Tensor = self.output(self.states(source, tgt_in))
         return logits
 
     @abstractmethod

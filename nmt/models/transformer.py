@@ -10,6 +10,7 @@ Masks are bool, True = may attend.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,8 @@ from nmt.config.inference import ModelConfig
 from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
-from nmt.models.interface import DecoderState, TrainableModel
+from nmt.models.interface import TrainableModel
+from nmt.source import Source
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -218,7 +220,14 @@ class TransformerState:
             layer.memory.select(sentences)
 
 
-class Transformer(TrainableModel):
+class Memory(NamedTuple):
+    """What the encoder made of the sources: (B, S, D), and (B, S) bool."""
+
+    states: Tensor
+    mask: Tensor
+
+
+class Transformer(TrainableModel[Memory, TransformerState]):
     """Embeddings, encoder, decoder and output projection.
 
     Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010), biases zero, embeddings normal with
@@ -262,19 +271,19 @@ class Transformer(TrainableModel):
             elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
                 nn.init.normal_(module.table, std=0.02)
 
-    def states(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
-        """(B, S), (B, S) bool, (B, T) -> (B, T, D)"""
-        memory = self.encode(src_ids, src_mask)
+    def states(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """B sources, (B, T) -> (B, T, D)"""
+        memory, src_mask = self.encode(source)
         return self.decode(tgt_in, memory, src_mask)
 
-    def encode(self, src_ids: Tensor, src_mask: Tensor) -> Tensor:
+    def encode(self, source: Source) -> Memory:
         """(B, S), (B, S) bool -> memory (B, S, D)"""
+        src_ids, src_mask = source
         x = self.dropout(self.src_positions(self.src_embedding(src_ids) * self.scale))
         mask = for_heads(src_mask)
         for layer in self.encoder:
             x = layer(x, mask)
-        memory: Tensor = self.encoder_norm(x)
-        return memory
+        return Memory(self.encoder_norm(x), src_mask)
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """(B, T), memory (B, S, D), (B, S) bool -> (B, T, D)"""
@@ -290,12 +299,12 @@ class Transformer(TrainableModel):
         embedded: Tensor = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
         return embedded
 
-    def attention(self, src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
         """(B, S), (B, S) bool, (B, T) -> (B, T, S), the mean of all layers' and heads' attention to the memory.
 
         No single layer is more often right about which word comes from which (scripts/README.md).
         """
-        memory = self.encode(src_ids, src_mask)
+        memory, src_mask = self.encode(source)
         x = self._embed_targets(tgt_in)
         mask = for_heads(src_mask)
         of_layers = []
@@ -305,22 +314,21 @@ class Transformer(TrainableModel):
             x = layer(x, memory, mask)
         return torch.stack(of_layers).mean(dim=0)
 
-    def start(self, src_ids: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> TransformerState:
-        """Encode the sources and project them once for each layer's cross-attention."""
-        memory = self.encode(src_ids, src_mask)
+    def start(self, memory: Memory, beam_size: int, max_length: int) -> TransformerState:
+        """Project the memory once for each layer's cross-attention."""
+        states, src_mask = memory
         layers = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             attention = layer.cross_attention
-            prefixes = KeyValueCache(memory, attention.num_heads, max_length * beam_size)
-            of_source = KeyValueCache(memory, attention.num_heads, memory.shape[1])
-            of_source.append(*attention.keys_values(memory))
+            prefixes = KeyValueCache(states, attention.num_heads, max_length * beam_size)
+            of_source = KeyValueCache(states, attention.num_heads, states.shape[1])
+            of_source.append(*attention.keys_values(states))
             layers.append(LayerState(prefixes, of_source))
-        return TransformerState(layers, attention_bias(for_heads(src_mask), memory))
+        return TransformerState(layers, attention_bias(for_heads(src_mask), states))
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def step(self, tokens: Tensor, state: TransformerState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
-        assert isinstance(state, TransformerState)
         x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
         x = x + self.tgt_positions.table[state.length]
         state.add_places(tokens.shape[1])

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
 from nmt.models.interface import TrainableModel
+from nmt.source import Source
 
 # Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
 # some hundred positions make slow matrix products; a GPU wants few large ones.
@@ -250,7 +251,7 @@ def _kept(ctx: Any, d_smoothed: Tensor) -> tuple[Tensor, Tensor]:
 class Objective(nn.Module):
     """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
 
-    def __init__(self, model: TrainableModel, label_smoothing: float, r_drop: float = 0.0) -> None:
+    def __init__(self, model: TrainableModel[Any, Any], label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
@@ -268,7 +269,7 @@ class Objective(nn.Module):
         """
         passes = 2 if self.r_drop and self.model.training else 1
         src_ids, src_mask, tgt_in = (side.repeat(passes, 1) for side in (batch.src_ids, batch.src_mask, batch.tgt_in))
-        states = self.states(src_ids, src_mask, tgt_in)  # (passes * B, T, D)
+        states = self.states(Source(src_ids, src_mask), tgt_in)  # (passes * B, T, D)
         rows = states.view(passes, -1, states.shape[-1])  # (passes, B * T, D)
         return cross_entropy_sums(
             rows[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -176,7 +177,7 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
 
 
 def describe(
-    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel, plan: Plan, memory: str
+    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
 ) -> list[str]:
     """What will be done, in lines for people; `plan` is the current epoch's, `memory` what was found about it."""
     data, settings, corpus = config.data, config.training, prepared.corpus

@@ -5,12 +5,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.atomic import write_json
 from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
@@ -37,6 +37,16 @@ from nmt.training.resuming import restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model without dropout, and back in training mode however the block ends."""
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
 class Trainer:
     """One training: the model, how far it is, and the loop that takes it further."""
 
@@ -46,7 +56,7 @@ class Trainer:
         run: RunFolder,
         prepared: Prepared,
         monitor: Monitor,
-        model: TrainableModel | None = None,
+        model: TrainableModel[Any, Any] | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.folder = run
@@ -312,18 +322,20 @@ class Trainer:
 
     def _scores(self) -> dict[str, float]:
         """Loss and translation of the validation set, with the model as it is."""
-        result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
-        return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
+        with evaluating(self.model):
+            result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
+            return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
-        """What validations translate with; with `max_length`, so many pieces at most."""
+        """What validations translate with, while `evaluating`; with `max_length`, that many pieces at most."""
         config = self.config
         search = {"beam_size": config.evaluation.validation_beam_size}
         if max_length is not None:
             search["max_length"] = max_length
         decoding = config.decoding.model_copy(update=search)
-        data, engine = config.data, TorchEngine(self.model)
-        return Translator(self.prepared.tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
+        data, tokenizers = config.data, self.prepared.tokenizers
+        engine = TorchEngine(self.model, tokenizers)
+        return Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
@@ -334,11 +346,9 @@ class Trainer:
         )
         total = torch.zeros((), device=device)
         num_tokens = 0
-        self.model.eval()
         for batch in batches_with_restarts(corpus, self.ranks.share(plan), device, self.monitor.say):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
-        self.model.train()
         of_all, num_of_all = self.ranks.sum([total.item(), num_tokens])
         return of_all / num_of_all
 
