@@ -60,8 +60,8 @@ class ParallelTranslator:
 
 
 def _translations(future: Future[Sequence[bytes]]) -> Iterator[Translation]:
-    for *fields, n_best in json.loads(future.result()[0]):
-        yield Translation(*fields, tuple((text, score) for text, score in n_best))
+    for text, num_tokens, alignment, score, n_best in json.loads(future.result()[0]):
+        yield Translation(text, num_tokens, alignment, score, tuple((other, its_score) for other, its_score in n_best))
 
 
 def serve(settings: str) -> None:
