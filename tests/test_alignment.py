@@ -15,6 +15,7 @@ from nmt.decoding.alignment import WordAligner, align, word_numbers
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.models.ensemble import Ensemble
 from nmt.models.transformer import DecoderLayer, Transformer
+from nmt.source import Source
 
 
 def test_attention_to_the_pieces_of_a_word_adds_up() -> None:
@@ -68,7 +69,8 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
     for layer in model.decoder:
         assert isinstance(layer, DecoderLayer)
         layer.cross_attention.query.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    memory = model.encode(src_ids, src_mask)
+    source = Source(src_ids, src_mask)
+    memory, _ = model.encode(source)
     model.decode(tgt_in, memory, src_mask)
     expected = []
     for layer, queries in zip(model.decoder, list(seen), strict=True):
@@ -81,22 +83,23 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
             q_proj_weight=part.query.weight, k_proj_weight=part.key.weight, v_proj_weight=part.value.weight,
         )  # fmt: skip
         expected.append(weights)
-    found = model.attention(src_ids, src_mask, tgt_in)
+    found = model.attention(source, tgt_in)
     torch.testing.assert_close(found, (expected[0] + expected[1]) / 2)
     other = Transformer(config, 20, 20).eval()
-    both = Ensemble([model, other]).attention(src_ids, src_mask, tgt_in)
-    torch.testing.assert_close(both, (found + other.attention(src_ids, src_mask, tgt_in)) / 2)
+    both = Ensemble([model, other]).attention(source, tgt_in)
+    torch.testing.assert_close(both, (found + other.attention(source, tgt_in)) / 2)
 
 
 def test_the_engine_leaves_padding_and_ends_out(small_model: Transformer) -> None:
-    engine = TorchEngine(small_model)
+    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefg"]))
+    engine = TorchEngine(small_model, Tokenizers(tokenizer, tokenizer))
     together = engine.attention([[5, 6, 7], [8]], [[4], [9, 10]])
     assert [weights.shape for weights in together] == [(1, 3), (2, 1)]
     alone = engine.attention([[8]], [[9, 10]])
     np.testing.assert_allclose(together[1], alone[0], atol=1e-6)
     src_ids, mask = torch.tensor([[8, 2]]), torch.ones(1, 2, dtype=torch.bool)
     with torch.no_grad():
-        expected = small_model.attention(src_ids, mask, torch.tensor([[1, 9]]))  # row 0 was fed <s> and chose 9
+        expected = small_model.attention(Source(src_ids, mask), torch.tensor([[1, 9]]))  # row 0 was fed <s> and chose 9
     np.testing.assert_allclose(alone[0], expected[0, :, :1].numpy(), atol=1e-6)
 
 

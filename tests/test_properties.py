@@ -1,6 +1,7 @@
 """What must hold for any text, any file of settings, any corpus and any model, tried on many that nobody thought of."""
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import itertools
@@ -21,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.file import load_config, to_yaml
-from nmt.config.inference import ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.batches import batch_loader, pad, plan_epoch
 from nmt.data.cleaning import normalize
@@ -29,14 +30,16 @@ from nmt.data.corpus import count_lines, line_blocks, read_lines
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import pairs_of_epoch
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.beam import beam_search
+from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.translator import Translation
 from nmt.distributed import Ranks
 from nmt.errors import ConfigError
 from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
+from nmt.source import Source
 from nmt.training.feeding import updates_from
 
 # ------------------------------------------------------------------------------------------------- lines
@@ -370,9 +373,12 @@ def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
     with torch.no_grad():
         model.output.weight.mul_(3.0)
     src_ids = pad([ids for ids, _ in sentences], last=[EOS_ID])
-    longest = torch.tensor([length for _, length in sentences])
+    constraints = dataclasses.replace(
+        Constraints.of(DecodingConfig(min_length=min_length), SPECIAL_IDS, [1] * len(sentences)),
+        max_lengths=torch.tensor([length for _, length in sentences]),
+    )
     with torch.no_grad():
-        found = beam_search(model, src_ids, padding_mask(src_ids, PAD_ID), longest, 15, alpha, min_length)
+        found = beam_search(model, Source(src_ids, padding_mask(src_ids, PAD_ID)), constraints, 15, alpha)
     for (ids, most), hypotheses in zip(sentences, found, strict=True):
         scores = {}
         for length in range(most + 1):
@@ -390,7 +396,7 @@ def _log_prob(model: Transformer, src: list[int], tokens: tuple[int, ...], min_l
     """Of the words and, from `min_length` on, `</s>`: nothing else may be said."""
     src_ids = torch.tensor([[*src, EOS_ID]])
     with torch.no_grad():
-        logits = model(src_ids, src_ids != PAD_ID, torch.tensor([[BOS_ID, *tokens[:-1]]]))
+        logits = model(Source(src_ids, src_ids != PAD_ID), torch.tensor([[BOS_ID, *tokens[:-1]]]))
     return math.fsum(
         math.log(powers[token] / sum(powers[4:] + (powers[EOS_ID:UNK_ID] if place >= min_length else [])))
         for place, (token, powers) in enumerate(zip(tokens, logits[0].double().exp().tolist(), strict=True))

@@ -5,6 +5,9 @@ softmax in both, and the tokens of a forced prefix cost nothing in both. Three t
 scores count `</s>` as one more token, so the K that it gives back are scored and ranked again (where more than K
 finished, it has left some out by its own ranking). A call has one longest output for all of its sources: see `search`.
 And where nothing may be emitted, not even `</s>`, all tokens are as probable to it: see `_hypotheses`.
+
+One thing stays different: with several beams, `</s>` right after a forced prefix is found only if it is the most
+probable token there. PyTorch's search treats it as anywhere else.
 """
 
 import importlib
@@ -61,11 +64,13 @@ class CTranslate2Engine:
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
-        unfinished: dict[int, list[int]] = {}
-        groups = [*_groups(sources, limits)][::-1]
+        unfinished: dict[tuple[int, bool], list[int]] = {}
+        # Those with a prefix apart: an empty one among others would be one after which </s> must be the best.
+        apart = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
+        groups = [group for rows in apart for group in [*_groups(rows, sources, limits)][::-1]]
         for index, limit, hypotheses in self._translate(sources, prefixes, groups, limits, decoding):
             if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
-                unfinished.setdefault(limits[index], []).append(index)
+                unfinished.setdefault((limits[index], bool(prefixes[index])), []).append(index)
             else:
                 found[index] = hypotheses
         for index, _, hypotheses in self._translate(sources, prefixes, unfinished.values(), limits, decoding):
@@ -87,7 +92,7 @@ class CTranslate2Engine:
         for group in groups:  # all of them at once, so that no worker waits for another's last batch
             results = self._translator.translate_batch(
                 [[self._src_pieces[index] for index in sources[row]] for row in group],
-                [[self._tgt_pieces[index] for index in prefixes[row]] for row in group],
+                [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
                 beam_size=decoding.beam_size,
                 num_hypotheses=decoding.beam_size,
                 # With 0 it would stop at the first finished hypothesis that is the best one so far.
@@ -145,9 +150,9 @@ def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_siz
     return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
 
-def _groups(sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of the sources, shortest first, cut so that the first one's limit will do for most outputs of a group."""
-    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+def _groups(rows: Sequence[int], sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
+    """The rows, shortest source first, cut so that the first one's limit will do for most outputs of a group."""
+    order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
     for end in range(1, len(order) + 1):
         limit = limits[order[start]]

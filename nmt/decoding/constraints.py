@@ -27,7 +27,8 @@ class Constraints:
       already (Paulus et al. 2018, arXiv:1705.04304, with N = 3).
     - `max_lengths`: a translation of that many tokens is finished as it is.
     - `forced`: the tokens that each translation begins with, whatever else is forbidden. The model has no choice, so
-      their log-probability is 0; in the length they count as all tokens do. CTranslate2's `target_prefix` is the same.
+      their log-probability is 0; in the length they count as all tokens do. CTranslate2's `target_prefix` is the
+      same, but for an immediate end: see nmt/ctranslate2/engine.py.
 
     Where all of that together leaves nothing, the translation ends.
     """
