@@ -92,11 +92,9 @@ class Translator:
 
         Batches are made within a block, one of which is held at a time. Lines are numbered from `first`.
 
-        >>> (translation,) = nmt.load("runs/tiny").stream([["hello world"]])
-        >>> translation.text, translation.score
-        ('你好世界', -0.29)
-        >>> translation.n_best[1]
-        ('你好,世界', -0.61)
+        >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
+        >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
+        [('Ein Hund rennt.', -0.15), ('Ein Hund läuft.', -0.23), ('Ein Hund, der rennt.', -0.41)]
         """
         for block in blocks:
             yield from self._translate(list(enumerate(block, start=first)))
