@@ -96,7 +96,7 @@ def _wait(device: torch.device) -> None:
 
 def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
     """FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
-    src = batch.src_mask.sum(1).double()  # (B,)
+    src = batch.source.mask.sum(1).double()  # (B,)
     tgt = (batch.tgt_out != 0).sum(1).double()  # (B,)
     d, f = model.d_model, model.d_ff * (1.5 if model.activation == "swiglu" else 1)
     encoder = src * (4 * d * d + 2 * d * f) + 2 * src * src * d
@@ -191,7 +191,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
         times = [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(ends)]
     else:
         times = np.diff([start, *ends]).tolist()
-    src_tokens = sum(int(batch.src_mask.sum()) for batch in batches)
+    src_tokens = sum(int(batch.source.mask.sum()) for batch in batches)
     tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
     flops = sum(batch_flops(batch, config.model, prepared.tokenizers.tgt.vocab_size) for batch in batches)
     positions = sum(batch.tgt_out.numel() for batch in batches)

@@ -2,19 +2,24 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
 from nmt.cli.main import main
 from nmt.config.inference import ModelConfig
+from nmt.data.augmentation import Augmented, ragged
+from nmt.data.batches import Batch, collate
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.models.transformer import Transformer
 
 VOCAB_SIZE = 11
+Pairs = Sequence[tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]]
 Cli = Callable[..., tuple[int, str, str]]
 SOLVED = [
     "--set", "training.max_steps=500", "--set", "training.validate_every=250", "--set", "training.batch_tokens=800",
@@ -24,6 +29,14 @@ SOLVED = [
 
 settings.register_profile("any machine", deadline=None)  # how long an example takes hangs on who else computes
 settings.load_profile("any machine")
+
+
+def batch_of(
+    pairs: Pairs, src_special: SpecialIds = OWN_SPECIAL_IDS, tgt_special: SpecialIds = OWN_SPECIAL_IDS
+) -> Batch:
+    """A batch of pairs of ids, without `<s>` and `</s>`."""
+    src, tgt = (ragged([np.asarray(ids, dtype=np.int64) for ids in side]) for side in zip(*pairs, strict=True))
+    return collate(Augmented(src, tgt, tgt[0]), src_special, tgt_special)
 
 
 @pytest.fixture(autouse=True)

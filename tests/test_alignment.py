@@ -14,7 +14,7 @@ from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.alignment import WordAligner, align, word_numbers
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.models.ensemble import Ensemble
-from nmt.models.transformer import DecoderLayer, Transformer
+from nmt.models.transformer import Memory, Transformer
 from nmt.source import Source
 
 
@@ -65,17 +65,15 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
     model = Transformer(config, 20, 20).eval()
     src_ids, tgt_in = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))
     src_mask = torch.arange(6) < torch.tensor([6, 4, 5])[:, None]
+    source = Source(src_ids, src_mask)
     seen = []
     for layer in model.decoder:
-        assert isinstance(layer, DecoderLayer)
         layer.cross_attention.query.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    source = Source(src_ids, src_mask)
-    memory, _ = model.encode(source)
-    model.decode(tgt_in, memory, src_mask)
+    memory = model.encode(source).states
+    model.decode(tgt_in, Memory(memory, src_mask))
     expected = []
     for layer, queries in zip(model.decoder, list(seen), strict=True):
         part = layer.cross_attention
-        assert isinstance(layer, DecoderLayer)
         _, weights = F.multi_head_attention_forward(
             queries.transpose(0, 1), memory.transpose(0, 1), memory.transpose(0, 1), 16, 2, None,
             torch.cat([part.query.bias, part.key.bias, part.value.bias]), None, None, False, 0.0,

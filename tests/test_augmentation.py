@@ -28,7 +28,7 @@ from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
-from nmt.data.vocabulary import EOS_ID, UNK_ID
+from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
 from nmt.errors import ConfigError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -47,7 +47,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         tokenizers = ensure_tokenizers([files], TokenizerConfig(vocab_size=700), Path("tokenizer"))
-        return tokenizers, EncodedCorpus(encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve())
+        return tokenizers, EncodedCorpus(
+            encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve(),
+            (OWN_SPECIAL_IDS, OWN_SPECIAL_IDS),
+        )
 
 
 def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settings: float) -> Augmentation:
@@ -194,11 +197,11 @@ def test_hidden_words_reach_the_batch_at_the_decoders_input_alone(corpus: Corpus
     plain, hidden = (next(iter(batch_loader(encoded, plan, CPU, augmentation=use))) for use in (None, change))
     assert torch.equal(hidden.tgt_out, plain.tgt_out)
     assert torch.equal(hidden.tgt_positions, plain.tgt_positions)
-    assert torch.equal(hidden.src_mask, plain.src_mask)
-    for ours, theirs in ((hidden.tgt_in, plain.tgt_in), (hidden.src_ids, plain.src_ids)):
+    assert torch.equal(hidden.source.mask, plain.source.mask)
+    for ours, theirs in ((hidden.tgt_in, plain.tgt_in), (hidden.source.values, plain.source.values)):
         assert 0.3 < (ours == UNK_ID).sum() / theirs.bool().sum() < 0.7
         assert torch.equal(ours[ours != UNK_ID], theirs[ours != UNK_ID])
-    assert torch.equal((hidden.src_ids == EOS_ID).sum(1), torch.ones(len(MANY)))
+    assert torch.equal((hidden.source.values == EOS_ID).sum(1), torch.ones(len(MANY)))
     assert (hidden.tgt_in[:, 0] == 1).all()
 
 
@@ -283,7 +286,7 @@ def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float],
         plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, batch_tokens, 1, 0)
         change = augmentation(corpus, max_length, **settings) if config.is_on else None
         for batch in batch_loader(encoded, plan, CPU, augmentation=change):
-            for side in (batch.src_ids, batch.tgt_out):
+            for side in (batch.source.values, batch.tgt_out):
                 assert side.shape[1] <= limits.width <= max_length + 1
                 assert side.numel() <= limits.stretch * batch_tokens
 
@@ -363,7 +366,7 @@ def test_workers_make_the_same_batches_however_they_are_started(
     for one, other in zip([first, *made], here, strict=True):
         for field in dataclasses.fields(one):
             ours, theirs = getattr(one, field.name), getattr(other, field.name)
-            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import batch_of
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ import nmt.data.batches
 import nmt.data.dataset
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import CorpusFiles
-from nmt.data.batches import Plan, batch_loader, collate, pad, plan_epoch, share_of_real_positions
+from nmt.data.batches import Plan, batch_loader, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import ensure_tokenizers
 
@@ -64,52 +65,54 @@ def as_lists(plan: Plan) -> list[list[int]]:
 
 
 def test_a_ragged_batch_is_padded_as_written_out_by_hand() -> None:
-    batch = collate([([7, 8], [5]), ([9], [6, 7, 8]), (np.array([4, 5, 6], np.uint16), np.array([9, 4], np.uint16))])
-    assert batch.src_ids.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [4, 5, 6, 2]]
-    assert batch.src_mask.tolist() == [[True, True, True, False], [True, True, False, False], [True] * 4]
+    batch = batch_of([([7, 8], [5]), ([9], [6, 7, 8]), (np.array([4, 5, 6], np.uint16), np.array([9, 4], np.uint16))])
+    assert batch.source.values.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [4, 5, 6, 2]]
+    assert batch.source.mask.tolist() == [[True, True, True, False], [True, True, False, False], [True] * 4]
     assert batch.tgt_in.tolist() == [[1, 5, 0, 0], [1, 6, 7, 8], [1, 9, 4, 0]]
     assert batch.tgt_out.tolist() == [[5, 2, 0, 0], [6, 7, 8, 2], [9, 4, 2, 0]]
     assert batch.num_tgt_tokens == 2 + 4 + 3
     assert type(batch.num_tgt_tokens) is int
-    assert {tensor.dtype for tensor in (batch.src_ids, batch.tgt_in, batch.tgt_out)} == {torch.int64}
-    assert batch.src_mask.dtype == torch.bool
+    assert {tensor.dtype for tensor in (batch.source.values, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+    assert batch.source.mask.dtype == torch.bool
 
 
 def test_a_batch_of_one_has_no_padding() -> None:
-    batch = collate([([65535], [4, 5])])
-    assert batch.src_ids.tolist() == [[65535, 2]]
-    assert batch.src_mask.tolist() == [[True, True]]
+    batch = batch_of([([65535], [4, 5])])
+    assert batch.source.values.tolist() == [[65535, 2]]
+    assert batch.source.mask.tolist() == [[True, True]]
     assert batch.tgt_in.tolist() == [[1, 4, 5]]
     assert batch.tgt_out.tolist() == [[4, 5, 2]]
     assert batch.num_tgt_tokens == 3
 
 
 def test_padding_stands_after_what_follows_a_sequence() -> None:
-    assert pad([[4], [], [5, 6]], first=[1, 9], last=[2]).tolist() == [
+    assert pad([[4], [], [5, 6]], 0, first=[1, 9], last=[2]).tolist() == [
         [1, 9, 4, 2, 0],
         [1, 9, 2, 0, 0],
         [1, 9, 5, 6, 2],
     ]
-    assert pad([[4], [5, 6]]).tolist() == [[4, 0], [5, 6]]
+    assert pad([[4], [5, 6]], 0).tolist() == [[4, 0], [5, 6]]
 
 
 def test_a_batch_moves_whole() -> None:
-    moved = collate([([7, 8], [5])]).to(torch.device("meta"))
-    assert {tensor.device.type for tensor in (moved.src_ids, moved.src_mask, moved.tgt_in, moved.tgt_out)} == {"meta"}
+    moved = batch_of([([7, 8], [5])]).to(torch.device("meta"))
+    assert {tensor.device.type for tensor in (moved.source.values, moved.source.mask, moved.tgt_in, moved.tgt_out)} == {
+        "meta"
+    }
     assert moved.tgt_positions.device.type == "meta"
     assert moved.num_tgt_tokens == 2
 
 
 @given(pairs=st.lists(st.tuples(st.lists(st.integers(3, 70_000)), st.lists(st.integers(3, 70_000))), min_size=1))
 def test_a_batch_is_its_pairs_written_out(pairs: list[tuple[list[int], list[int]]]) -> None:
-    batch = collate(pairs)
+    batch = batch_of(pairs)
     longest = [max(len(pair[side]) for pair in pairs) + 1 for side in (0, 1)]
 
     def padded(ids: list[int], side: int) -> list[int]:
         return ids + [0] * (longest[side] - len(ids))
 
-    assert batch.src_ids.tolist() == [padded([*src, 2], 0) for src, _ in pairs]
-    assert batch.src_mask.tolist() == [[index <= len(src) for index in range(longest[0])] for src, _ in pairs]
+    assert batch.source.values.tolist() == [padded([*src, 2], 0) for src, _ in pairs]
+    assert batch.source.mask.tolist() == [[index <= len(src) for index in range(longest[0])] for src, _ in pairs]
     assert batch.tgt_in.tolist() == [padded([1, *tgt], 1) for _, tgt in pairs]
     assert batch.tgt_out.tolist() == [padded([*tgt, 2], 1) for _, tgt in pairs]
     positions = [row * longest[1] + index for row, (_, tgt) in enumerate(pairs) for index in range(len(tgt) + 1)]
@@ -130,8 +133,8 @@ def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
     plan = as_lists(plan_epoch(src, tgt, batch_tokens, seed, epoch))
     assert sorted(index for batch in plan for index in batch) == list(range(len(pairs)))
     for chosen in plan:
-        batch = collate([([4] * pairs[index][0], [5] * pairs[index][1]) for index in chosen])
-        assert max(batch.src_ids.numel(), batch.tgt_in.numel(), batch.tgt_out.numel()) <= batch_tokens
+        batch = batch_of([([4] * pairs[index][0], [5] * pairs[index][1]) for index in chosen])
+        assert max(batch.source.values.numel(), batch.tgt_in.numel(), batch.tgt_out.numel()) <= batch_tokens
 
 
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400))
@@ -247,8 +250,8 @@ def test_the_share_of_real_positions_is_that_of_the_batches(corpus_of: CorpusOf)
     corpus = corpus_of(*like_multi30k(500, seed=2))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 512, 0, 0)
     batches = list(batch_loader(corpus, plan, torch.device("cpu")))
-    real = sum(int(batch.src_mask.sum()) + batch.num_tgt_tokens for batch in batches)
-    everything = sum(batch.src_ids.numel() + batch.tgt_out.numel() for batch in batches)
+    real = sum(int(batch.source.mask.sum()) + batch.num_tgt_tokens for batch in batches)
+    everything = sum(batch.source.values.numel() + batch.tgt_out.numel() for batch in batches)
     assert share_of_real_positions(corpus, plan) == pytest.approx(real / everything)
 
 
@@ -276,10 +279,10 @@ def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: Corpus
     for batch, chosen in zip(batches, plan, strict=True):
         for row, pair in enumerate(chosen.tolist()):
             src, tgt = (side.tolist() for side in corpus[pair])
-            assert batch.src_ids[row][batch.src_mask[row]].tolist() == [*src, 2]
+            assert batch.source.values[row][batch.source.mask[row]].tolist() == [*src, 2]
             assert batch.tgt_in[row, : len(tgt) + 1].tolist() == [1, *tgt]
             assert batch.tgt_out[row, : len(tgt) + 1].tolist() == [*tgt, 2]
-        assert len(batch.src_ids) == len(chosen)
+        assert len(batch.source.values) == len(chosen)
 
 
 def test_the_loader_gives_what_collating_the_pairs_gives_though_pages_are_let_go(
@@ -289,10 +292,10 @@ def test_the_loader_gives_what_collating_the_pairs_gives_though_pages_are_let_go
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     for batch, chosen in zip(batch_loader(corpus, plan, torch.device("cpu")), plan, strict=True):
-        expected = collate([corpus[pair] for pair in chosen.tolist()])
+        expected = batch_of([corpus[pair] for pair in chosen.tolist()])
         for field in dataclasses.fields(batch):
             ours, theirs = getattr(batch, field.name), getattr(expected, field.name)
-            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, field.name
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +313,7 @@ def test_the_loader_can_begin_in_the_middle_of_a_plan(corpus_of: CorpusOf) -> No
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     whole = list(batch_loader(corpus, plan, torch.device("cpu")))
     rest = list(batch_loader(corpus, plan[4:], torch.device("cpu")))
-    assert [batch.src_ids.tolist() for batch in rest] == [batch.src_ids.tolist() for batch in whole[4:]]
+    assert [batch.source.values.tolist() for batch in rest] == [batch.source.values.tolist() for batch in whole[4:]]
 
 
 def test_the_loader_draws_nothing_from_the_generator_that_dropout_uses(corpus_of: CorpusOf) -> None:

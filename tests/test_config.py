@@ -193,6 +193,7 @@ def test_a_file_without_sections_is_told_which_sections_there_are(load: Load, te
     [
         ("model: {d_model: 100, num_heads: 3}", ["model.d_model (100)", "divisible by model.num_heads (3)"]),
         ("model: {d_model: 35, num_heads: 5}", ["model.d_model (35)", "even", "sinusoidal"]),
+        ("model: {architecture: rnn}", ["run.yaml:", "model.architecture", "'rnn'", "'transformer'"]),
         ("tokenizer: {joint: false}", ["model.tie_embeddings: all", "tokenizer.joint: true", "decoder", "none"]),
         ("model: {max_positions: 128}\ndecoding: {max_length: 100}",
          ["data.max_length (128)", "less than model.max_positions (128)"]),

@@ -162,11 +162,14 @@ def test_no_memory_is_taken_for_what_does_not_belong_together(run: Path) -> None
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize(("norm", "activation"), [("pre", "relu"), ("post", "swiglu")])
-def test_the_shapes_are_those_of_the_model(tied: str, positions: str, norm: str, activation: str) -> None:
+@pytest.mark.parametrize(("norm", "activation", "output_bias"), [("pre", "relu", False), ("post", "swiglu", True)])
+def test_the_shapes_are_those_of_the_model(
+    tied: str, positions: str, norm: str, activation: str, output_bias: bool
+) -> None:
     config = ModelConfig.model_validate(
         {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 2, "num_decoder_layers": 1, "norm": norm,
-         "tie_embeddings": tied, "positions": positions, "activation": activation, "max_positions": 9}
+         "tie_embeddings": tied, "positions": positions, "activation": activation, "max_positions": 9,
+         "output_bias": output_bias}
     )  # fmt: skip
     sizes = (11, 11) if tied == "all" else (11, 13)
     expected = {name: tuple(parameter.shape) for name, parameter in build_model(config, *sizes).named_parameters()}
@@ -176,7 +179,7 @@ def test_the_shapes_are_those_of_the_model(tied: str, positions: str, norm: str,
 def test_shapes_cost_no_import() -> None:
     """Of torch's compiler, which takes longer than all else at the start of a translation."""
     program = (
-        "import sys, nmt.models.factory as f\nfrom nmt.config import ModelConfig\n"
+        "import sys, nmt.models.factory as f\nfrom nmt.config.inference import ModelConfig\n"
         "f.parameter_shapes(ModelConfig(), 9, 9)\nprint('sympy' in sys.modules, 'torch._dynamo' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import DataError
 
 WriteLines = Callable[[str, list[str]], Path]
@@ -28,6 +29,7 @@ class Numbers:
     """A tokenizer of lines that hold their ids: "5 70000"."""
 
     vocab_size: int = 100
+    special: SpecialIds = OWN_SPECIAL_IDS
     stops_after: int | None = None
 
     def encode(self, line: str) -> list[int]:
@@ -224,7 +226,7 @@ def test_what_was_read_does_not_stay_in_the_memory_of_the_process(
         after_name = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "src.ids"))[2]
         return int(after_name.partition("\nRss:")[2].split()[0])
 
-    side = EncodedSide(tmp_path, "src", "uint16", "uint32")
+    side = EncodedSide(tmp_path, "src", "uint16", "uint32", OWN_SPECIAL_IDS)
     order = np.random.default_rng(0).permutation(count)
     monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 10**9)
     ids, lengths = side.gather(order)

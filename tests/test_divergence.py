@@ -65,7 +65,7 @@ def put_empty_lines(copy_task: Path) -> list[str]:
 def sources(share: Share, run: RunFolder) -> list[str]:
     """The source lines of all of a share's batches, as their ids spell them."""
     tokenizer = load_tokenizers(run.tokenizer).src
-    return sorted(tokenizer.decode(row) for batch in share.batches for row in batch.src_ids.tolist())
+    return sorted(tokenizer.decode(row) for batch in share.batches for row in batch.source.values.tolist())
 
 
 def test_a_skipped_update_is_named_with_the_lines_that_it_was_to_learn_from(
@@ -204,7 +204,7 @@ def test_memory_that_runs_out_names_shapes_lines_and_the_setting(
     with pytest.raises(TrainingError, match=r"out of memory in step 5") as error:
         trained(copy_task, "run")
     (batch,) = shares[5].batches
-    rows, length = batch.src_ids.shape
+    rows, length = batch.source.values.shape
     message = str(error.value)
     assert f"{rows} pairs of {length} and {batch.tgt_in.shape[1]} pieces" in message
     assert "lower training.batch_tokens (400)" in message

@@ -41,7 +41,7 @@ from nmt.data.tokenizer import (
     same_tokenizers,
     save_tokenizers,
 )
-from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, RunError
@@ -71,7 +71,7 @@ def unlike_models(seed: int) -> list[Seq2SeqModel[Any, Any]]:
 def test_the_probabilities_are_the_mean_of_the_members_probabilities() -> None:
     models = unlike_models(seed=0)
     sources = source(random_sentences(0, 5))
-    tgt_in = pad(random_sentences(1, 5), first=[BOS_ID])  # (B, T)
+    tgt_in = pad(random_sentences(1, 5), PAD_ID, first=[BOS_ID])  # (B, T)
     with torch.no_grad():
         found = Ensemble(models)(sources, tgt_in)
         logits = [model(sources, tgt_in).double().numpy() for model in models]
@@ -112,7 +112,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
     for seed in range(4):
         model, sentences, max_lengths = lively_model(seed), random_sentences(seed, 8), [1, 5, 9, 2, 7, 12, 12, 12]
         ensemble = Ensemble([model] * copies)
-        inputs = (source(sentences), pad(random_sentences(seed + 50, 8), first=[BOS_ID]))
+        inputs = (source(sentences), pad(random_sentences(seed + 50, 8), PAD_ID, first=[BOS_ID]))
         with torch.no_grad():
             torch.testing.assert_close(ensemble(*inputs), model(*inputs).log_softmax(dim=-1), rtol=0, atol=1e-5)
         assert_same(greedy(ensemble, sentences, max_lengths), greedy(model, sentences, max_lengths))

@@ -36,18 +36,16 @@ from nmt.ctranslate2.engine import (
     load_ctranslate2_engine,
 )
 from nmt.ctranslate2.export import Comparison, export_ctranslate2, write_model
-from nmt.data.batches import pad
+from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError, how_to_install
 from nmt.evaluation.metrics import Score
-from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
-from nmt.source import Source
 
 SRC_WORDS = ["<0x0A>", "▁", '"', "\\", "\x00", "ß", "\u200b", "｟a｠", "a￨b", "0"]
 TGT_WORDS = ["a", "b", "\x7f", "<0x41>", "▁<s>", "\ufeff", "x"]
@@ -85,6 +83,7 @@ ARCHITECTURES = [
     (ModelConfig(**SMALL, activation="gelu", tie_embeddings="decoder", positions="learned"), APART),
     (ModelConfig(**SMALL, activation="swiglu", tie_embeddings="none", norm="post"), APART),
     (ModelConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"), JOINT),
+    (ModelConfig(**SMALL, output_bias=True), JOINT),
 ]
 
 
@@ -107,10 +106,9 @@ def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokeniz
     write_model(model, config, tokenizers, "float32", tmp_path)
     sources = random_sources(8, tokenizers.src.vocab_size)
     targets = random_sources(8, tokenizers.tgt.vocab_size)
-    src_ids = pad(sources, last=[EOS_ID])
-    tgt_in, tgt_out = pad([[BOS_ID, *ids] for ids in targets]), pad(targets, last=[EOS_ID])
+    tgt_in, tgt_out = pad([[BOS_ID, *ids] for ids in targets], PAD_ID), pad(targets, PAD_ID, last=[EOS_ID])
     with torch.no_grad():
-        log_probs = model(Source(src_ids, padding_mask(src_ids, PAD_ID)), tgt_in).log_softmax(dim=-1)  # (B, T, V)
+        log_probs = model(source_of(sources, OWN_SPECIAL_IDS), tgt_in).log_softmax(dim=-1)  # (B, T, V)
     expected = log_probs.gather(2, tgt_out[:, :, None])[:, :, 0]  # (B, T)
     scores = ctranslate2.Translator(str(tmp_path), intra_threads=1).score_batch(
         [tokenizers.src.pieces(ids) for ids in sources], [tokenizers.tgt.pieces(ids) for ids in targets]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from conftest import batch_of
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.inference import ModelConfig
-from nmt.data.batches import collate
 from nmt.models.factory import build_model
 from nmt.training import loss
 from nmt.training.loss import Objective, cross_entropy_sums
@@ -26,20 +26,29 @@ def made_up(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]
     return states, weight, torch.randint(0, V, (N,))
 
 
+def made_up_bias(has_bias: bool) -> list[Tensor]:
+    """The output's bias as large as its logits, or nothing."""
+    return [(10 * torch.randn(V)).requires_grad_()] if has_bias else []
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("chunk", [1, 8, 37, 256])
-def test_values_and_gradients_are_torchs(label_smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_and_gradients_are_torchs(
+    label_smoothing: float, chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loss, "MIN_CHUNK", chunk)
     monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", chunk * V)
     states, weight, targets = made_up()
-    sums = cross_entropy_sums(states, weight, targets, label_smoothing)
-    logits = states @ weight.T
+    bias = made_up_bias(has_bias)
+    sums = cross_entropy_sums(states, weight, targets, label_smoothing, bias=bias[0] if bias else None)
+    logits = F.linear(states, weight, *bias)
     expected = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
     torch.testing.assert_close(sums.smoothed, expected)
     torch.testing.assert_close(sums.cross_entropy, F.cross_entropy(logits, targets, reduction="sum").detach())
     # An upstream gradient that is not 1, as when the sum is divided by the tokens of an update.
-    of_ours = torch.autograd.grad(sums.smoothed / 7, (states, weight))
-    of_torch = torch.autograd.grad(expected / 7, (states, weight))
+    of_ours = torch.autograd.grad(sums.smoothed / 7, (states, weight, *bias))
+    of_torch = torch.autograd.grad(expected / 7, (states, weight, *bias))
     torch.testing.assert_close(of_ours, of_torch)
     assert not sums.cross_entropy.requires_grad
 
@@ -74,27 +83,33 @@ def test_the_loss_of_a_known_distribution_by_hand() -> None:
     assert sums.smoothed.item() == pytest.approx(0.9 * math.log(4) + 0.1 * (math.log(2) + 2 * math.log(4)) / 3)
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_near(dtype: torch.dtype) -> None:
+def test_half_precision_is_near(dtype: torch.dtype, has_bias: bool) -> None:
     states, weight, targets = made_up()
-    expected = cross_entropy_sums(states, weight, targets, 0.1)
+    learned = (states, weight, *made_up_bias(has_bias))
+    bias = learned[2] if has_bias else None
+    expected = cross_entropy_sums(states, weight, targets, 0.1, bias=bias)
     with torch.autocast("cpu", dtype):
-        halved = cross_entropy_sums(states, weight, targets, 0.1)
+        halved = cross_entropy_sums(states, weight, targets, 0.1, bias=bias)
     assert halved.smoothed.dtype == torch.float32
     torch.testing.assert_close(halved.smoothed, expected.smoothed, rtol=2e-2, atol=0)
-    of_half = torch.autograd.grad(halved.smoothed, (states, weight))
-    of_full = torch.autograd.grad(expected.smoothed, (states, weight))
+    of_half = torch.autograd.grad(halved.smoothed, learned)
+    of_full = torch.autograd.grad(expected.smoothed, learned)
     for half, full in zip(of_half, of_full, strict=True):
         assert half.dtype == torch.float32
         assert (half - full).norm() < 0.03 * full.norm()
 
 
-def test_only_real_positions_count() -> None:
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_only_real_positions_count(output_bias: bool) -> None:
     """The objective of a ragged batch is torch's cross-entropy of the model's logits with padding ignored."""
-    model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0), 20, 20)
-    batch = collate([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([11, 12], [4])])
+    model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20)
+    if output_bias:
+        nn.init.normal_(model.output.bias)  # it begins as zeros
+    batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([11, 12], [4])])
     sums = Objective(model, 0.1)(batch)
-    logits = model(batch.src_ids, batch.src_mask, batch.tgt_in)
+    logits = model(batch.source, batch.tgt_in)
     expected = F.cross_entropy(
         logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0, reduction="sum", label_smoothing=0.1
     )
@@ -122,24 +137,27 @@ def test_r_drop_by_hand() -> None:
     assert sums.cross_entropy.item() == pytest.approx(1.039721, abs=1e-5)
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("chunk", [7, 1000])
 @pytest.mark.parametrize("alpha", [0.5, 5.0])
 def test_r_drop_is_the_formula_and_so_is_its_gradient(
-    chunk: int, alpha: float, monkeypatch: pytest.MonkeyPatch
+    chunk: int, alpha: float, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss, "MIN_CHUNK", chunk)
     monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", chunk)
     torch.manual_seed(0)
     states, weight = torch.randn(2 * 20, 6, requires_grad=True), torch.randn(11, 6, requires_grad=True)
     targets = torch.randint(11, (20,))
-    sums = cross_entropy_sums(states, weight, targets, 0.1, alpha)
-    logits = states @ weight.t()
+    learned = (states, weight, *made_up_bias(has_bias))
+    bias = learned[2] if has_bias else None
+    sums = cross_entropy_sums(states, weight, targets, 0.1, alpha, bias=bias)
+    logits = F.linear(*learned)
     expected = r_drop_written_out(logits[:20], logits[20:], targets, 0.1, alpha)
     torch.testing.assert_close(sums.smoothed, expected)
-    ours = torch.autograd.grad(3 * sums.smoothed, (states, weight))
-    torch.testing.assert_close(ours, torch.autograd.grad(3 * expected, (states, weight)), rtol=1e-4, atol=1e-4)
+    ours = torch.autograd.grad(3 * sums.smoothed, learned)
+    torch.testing.assert_close(ours, torch.autograd.grad(3 * expected, learned), rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
-        halved = cross_entropy_sums(states, weight, targets, 0.1, alpha)
+        halved = cross_entropy_sums(states, weight, targets, 0.1, alpha, bias=bias)
     torch.testing.assert_close(halved.smoothed, expected, rtol=3e-2, atol=0)
 
 
@@ -186,13 +204,14 @@ def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> N
 def test_the_scale_changes_no_value(r_drop: float) -> None:
     """Whatever comes back through the loss, the scale that its gradients are held with is taken out again."""
     states, weight, targets = made_up()
+    (bias,) = made_up_bias(has_bias=True)
     targets = targets[:18]
     found = []
     for scale in (None, torch.tensor(8.0), torch.tensor(0.5)):
         rows = states[:36] if r_drop else states[:18]
         with torch.autocast("cpu", torch.float16):
-            sums = cross_entropy_sums(rows, weight, targets, 0.1, r_drop, scale)
-        found.append((sums.smoothed, *torch.autograd.grad(3 * sums.smoothed, (states, weight))))
+            sums = cross_entropy_sums(rows, weight, targets, 0.1, r_drop, scale, bias)
+        found.append((sums.smoothed, *torch.autograd.grad(3 * sums.smoothed, (states, weight, bias))))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-2, atol=1e-2)
 
@@ -226,7 +245,7 @@ def test_without_gradients_only_the_logits_are_computed(r_drop: float) -> None:
 
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
     """Without dropout the passes agree, and the loss is that of one; with it they do not."""
-    batch = collate([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
+    batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
     for dropout in (0.0, 0.5):
         model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
         plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
@@ -247,7 +266,7 @@ def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -
     compiled.compile_states(backend="aot_eager")
     torch._dynamo.utils.counters.clear()
     for rows, src, tgt in ((4, 5, 3), (6, 5, 7), (3, 9, 4), (5, 2, 6), (8, 12, 11), (7, 3, 3), (2, 8, 10)):
-        batch = collate([([5] * src, [6] * tgt), *[([7] * (src - 1), [8] * (tgt - 1))] * (rows - 1)])
+        batch = batch_of([([5] * src, [6] * tgt), *[([7] * (src - 1), [8] * (tgt - 1))] * (rows - 1)])
         results = []
         for objective in (plain, compiled):
             sums = objective(batch)

@@ -107,8 +107,8 @@ def test_no_batch_of_a_plan_is_worse_than_the_worst(
 ) -> None:
     batch = worst_batch(reach_of(*lengths), batch_tokens)
     rows, width = batch.tgt_out.shape
-    assert batch.src_ids.shape == batch.tgt_in.shape == (rows, width)
-    assert batch.src_mask.all()
+    assert batch.source.values.shape == batch.tgt_in.shape == (rows, width)
+    assert batch.source.mask.all()
     assert len(batch.tgt_positions) == rows * width <= batch_tokens
     src, tgt = np.array(lengths).T
     for pairs in plan_epoch(src, tgt, batch_tokens, 0, epoch):

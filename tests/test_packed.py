@@ -13,6 +13,7 @@ from nmt.decoding.torch_engine import load_torch_engine
 from nmt.models.packed import PackedLinear, can_pack, pack_linear_maps
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
+from nmt.source import Source
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 333])
@@ -35,9 +36,9 @@ def test_a_packed_model_decodes_as_it_did(small_model: Transformer) -> None:
     src_ids, src_mask = torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.bool)
     tgt_in = torch.tensor([[1, 8, 9, 4]])
     with torch.no_grad():
-        expected = small_model(src_ids, src_mask, tgt_in)
+        expected = small_model(Source(src_ids, src_mask), tgt_in)
         pack_linear_maps(small_model)
-        found = small_model(src_ids, src_mask, tgt_in)
+        found = small_model(Source(src_ids, src_mask), tgt_in)
     assert not any(isinstance(module, nn.Linear) for module in small_model.modules())
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 

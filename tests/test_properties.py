@@ -24,20 +24,19 @@ from hypothesis import strategies as st
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.config.training import Config, CorpusFiles
-from nmt.data.batches import batch_loader, pad, plan_epoch
+from nmt.data.batches import batch_loader, plan_epoch, source_of
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_lines, line_blocks, read_lines
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.mixture import pairs_of_epoch
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.translator import Translation
 from nmt.distributed import Ranks
 from nmt.errors import ConfigError
-from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
 from nmt.source import Source
 from nmt.training.feeding import updates_from
@@ -261,6 +260,7 @@ class Numbered:
     """A tokenizer of lines "7 3": the id 7, three times."""
 
     vocab_size = 500
+    special = OWN_SPECIAL_IDS
     byte_ids: frozenset[int] = frozenset()
 
     def encode(self, line: str) -> list[int]:
@@ -299,7 +299,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
         numbered: Tokenizer = Numbered()  # type: ignore[assignment]
         tokenizers = Tokenizers(numbered, numbered)
         save_tokenizers(tokenizers, Path("tokenizer"), "")
-        return EncodedCorpus(encode_corpus(corpora, tokenizers, Path("tokenizer"), 30)._folder.resolve())
+        return EncodedCorpus(
+            encode_corpus(corpora, tokenizers, Path("tokenizer"), 30)._folder.resolve(),
+            (OWN_SPECIAL_IDS, OWN_SPECIAL_IDS),
+        )
 
 
 @settings(max_examples=60)
@@ -336,8 +339,8 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_
             ranks = Ranks(rank, num_processes)
             own = [number for of_one in updates[:num_updates] for number in ranks.share(list(of_one))]
             for batch in batch_loader(corpus, plan, CPU, own):
-                assert torch.equal(batch.src_ids[:, 0], batch.tgt_out[:, 0])
-                seen.update(batch.src_ids[:, 0].tolist())
+                assert torch.equal(batch.source.values[:, 0], batch.tgt_out[:, 0])
+                seen.update(batch.source.values[:, 0].tolist())
         position += sum(map(len, updates[:num_updates]))
         if position == len(plan):
             break
@@ -372,13 +375,13 @@ def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
     model = Transformer(config, 6, 6).eval()
     with torch.no_grad():
         model.output.weight.mul_(3.0)
-    src_ids = pad([ids for ids, _ in sentences], last=[EOS_ID])
+    source = source_of([ids for ids, _ in sentences], OWN_SPECIAL_IDS)
     constraints = dataclasses.replace(
-        Constraints.of(DecodingConfig(min_length=min_length), SPECIAL_IDS, [1] * len(sentences)),
+        Constraints.of(DecodingConfig(min_length=min_length), OWN_SPECIAL_IDS, [1] * len(sentences)),
         max_lengths=torch.tensor([length for _, length in sentences]),
     )
     with torch.no_grad():
-        found = beam_search(model, Source(src_ids, padding_mask(src_ids, PAD_ID)), constraints, 15, alpha)
+        found = beam_search(model, source, constraints, 15, alpha)
     for (ids, most), hypotheses in zip(sentences, found, strict=True):
         scores = {}
         for length in range(most + 1):

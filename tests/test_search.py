@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig, ModelConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, UNK_ID, SpecialIds
+from nmt.data.batches import source_of
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
 from nmt.decoding.beam import beam_search
 from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.masks import padding_mask
 from nmt.models.interface import Seq2SeqModel
 from nmt.models.transformer import Transformer
 from nmt.source import Source
@@ -80,7 +79,7 @@ class TableModel(Seq2SeqModel[list[int], TableState]):
             [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
         )  # (B, T, V)
 
-    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
         raise AssertionError("a search has nothing to do with it")
 
     def start(self, memory: list[int], beam_size: int, max_length: int) -> TableState:
@@ -106,8 +105,7 @@ class TableModel(Seq2SeqModel[list[int], TableState]):
 
 
 def source(sentences: Sequence[Sequence[int]]) -> Source:
-    ids = pad(sentences, last=[EOS_ID])
-    return Source(ids, padding_mask(ids, PAD_ID))
+    return source_of(sentences, OWN_SPECIAL_IDS)
 
 
 def constraints(
@@ -115,7 +113,7 @@ def constraints(
     min_length: int,
     no_repeat: int,
     prefixes: Sequence[Sequence[int]] | None = None,
-    special: SpecialIds = SPECIAL_IDS,
+    special: SpecialIds = OWN_SPECIAL_IDS,
 ) -> Constraints:
     """With an output's length of any size, not one that follows from a source."""
     decoding = DecodingConfig(min_length=min_length, no_repeat_ngram_size=no_repeat)
@@ -763,10 +761,10 @@ def test_a_hypothesis_holds_plain_numbers() -> None:
 def test_longest_outputs_by_hand() -> None:
     """Ratio 1.5 and ten more, at most 50: 11.5, 14.5 and 25 are rounded down, 160 is cut."""
     config = DecodingConfig(max_length_ratio=1.5, max_length=50)
-    longest = Constraints.of(config, SPECIAL_IDS, [1, 3, 10, 26, 27, 100]).max_lengths
+    longest = Constraints.of(config, OWN_SPECIAL_IDS, [1, 3, 10, 26, 27, 100]).max_lengths
     assert longest.tolist() == [11, 14, 25, 49, 50, 50]
     assert longest.dtype == torch.int64
-    assert Constraints.of(DecodingConfig(), SPECIAL_IDS, [0, 4]).max_lengths.tolist() == [10, 22]
+    assert Constraints.of(DecodingConfig(), OWN_SPECIAL_IDS, [0, 4]).max_lengths.tolist() == [10, 22]
 
 
 def test_log_probabilities_of_what_is_allowed_by_hand() -> None:

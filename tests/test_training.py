@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import batch_of
 from safetensors.torch import load_file
 
 import nmt.training.preflight
@@ -21,7 +22,6 @@ import nmt.training.trainer
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_checkpoint
 from nmt.config.file import load_config
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.batches import collate
 from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
 from nmt.evaluation.metrics import HIGHER_IS_BETTER
@@ -65,7 +65,7 @@ FIRST = np.array([0])  # the number of a pair, where it does not matter
 
 
 def share_of(parts: list[list[tuple[list[int], list[int]]]]) -> Share:
-    return Share([collate(pairs) for pairs in parts], [FIRST] * len(parts), [FIRST])
+    return Share([batch_of(pairs) for pairs in parts], [FIRST] * len(parts), [FIRST])
 
 
 def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
@@ -80,8 +80,8 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     trainer._update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
     # All three pairs in one batch, torch's own mean over the real positions.
-    batch = collate(pairs)
-    logits = reference(batch.src_ids, batch.src_mask, batch.tgt_in)
+    batch = batch_of(pairs)
+    logits = reference(batch.source, batch.tgt_in)
     loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1)
     loss.backward()
     for ours, theirs in zip(trainer.model.parameters(), reference.parameters(), strict=True):
@@ -113,10 +113,10 @@ def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Pat
 def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) -> None:
     config = load_config(copy_task, ["model.dropout=0", "training.learning_rate=1e-12", "training.min_learning_rate=0"])
     trainer = new_trainer(config, "run")
-    batches = [collate([([4, 5], [6, 7])]), collate([([9], [9, 8, 7, 6])])]
+    batches = [batch_of([([4, 5], [6, 7])]), batch_of([([9], [9, 8, 7, 6])])]
     total = 0.0
     for batch in batches:
-        logits = trainer.model(batch.src_ids, batch.src_mask, batch.tgt_in)
+        logits = trainer.model(batch.source, batch.tgt_in)
         total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
         trainer._update(Share([batch], [FIRST], [FIRST]), batch.num_tgt_tokens)
     assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
@@ -125,8 +125,8 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
 def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_task: Path) -> None:
     trainer = new_trainer(load_config(copy_task), "run")
     corpus = trainer.prepared.validation_corpus
-    batch = collate([corpus[index] for index in range(len(corpus))])
-    logits = trainer.model.eval()(batch.src_ids, batch.src_mask, batch.tgt_in)
+    batch = batch_of([corpus[index] for index in range(len(corpus))])
+    logits = trainer.model.eval()(batch.source, batch.tgt_in)
     expected = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0).item()
     trainer.model.train()
     assert trainer._validation_loss() == pytest.approx(expected, rel=1e-5)

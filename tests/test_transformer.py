@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import ModelConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from nmt.data.batches import pad, source_of
+from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model
@@ -27,9 +27,9 @@ from nmt.models.transformer import (
     PositionalEncoding,
     Residual,
     Transformer,
-    TransformerState,
     sinusoidal_positions,
 )
+from nmt.source import Source
 
 V = 11
 
@@ -54,10 +54,9 @@ def ragged(lengths: list[int], seed: int = 0) -> list[list[int]]:
     return [random.integers(4, V, size=length).tolist() for length in lengths]
 
 
-def source(sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
+def source(sentences: list[list[int]]) -> Source:
     """(B, S) ids and mask, the ids ending in </s>."""
-    ids = pad(sentences, last=[EOS_ID])
-    return ids, padding_mask(ids, PAD_ID)
+    return source_of(sentences, OWN_SPECIAL_IDS)
 
 
 def paper_positions(length: int, d_model: int) -> Tensor:
@@ -137,7 +136,7 @@ def test_states_and_logits_equal_torchs_transformer(
     model = make_model(config, seed)
     theirs = torchs_transformer(model, config)
     src_ids, src_mask = source(ragged([9, 1, 4, 6], seed))
-    tgt_in = pad(ragged([3, 8, 1, 5], seed + 100), first=[BOS_ID])
+    tgt_in = pad(ragged([3, 8, 1, 5], seed + 100), PAD_ID, first=[BOS_ID])
     tgt_mask = padding_mask(tgt_in, PAD_ID)
 
     def embedded(ids: Tensor, embedding: nn.Embedding) -> Tensor:
@@ -153,9 +152,9 @@ def test_states_and_logits_equal_torchs_transformer(
         tgt_key_padding_mask=~tgt_mask,
         memory_key_padding_mask=~src_mask,
     )
-    states = model.states(src_ids, src_mask, tgt_in)
-    logits = model(src_ids, src_mask, tgt_in)
-    memory = model.encode(src_ids, src_mask)
+    states = model.states(Source(src_ids, src_mask), tgt_in)
+    logits = model(Source(src_ids, src_mask), tgt_in)
+    memory = model.encode(Source(src_ids, src_mask)).states
     torch.testing.assert_close(memory[src_mask], expected_memory[src_mask], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states[tgt_mask], expected_states[tgt_mask], rtol=1e-4, atol=1e-5)
     expected_logits = expected_states[tgt_mask] @ model.output.weight.T
@@ -248,8 +247,8 @@ def test_changing_a_learned_position_changes_that_position_alone() -> None:
 def test_learned_positions_of_both_sides_reach_the_logits(small_config: ModelConfig) -> None:
     model = make_model(small_config, positions="learned")
     src_ids, src_mask = source(ragged([5]))
-    tgt_in = pad(ragged([4], seed=1), first=[BOS_ID])
-    memory, logits = model.encode(src_ids, src_mask), model(src_ids, src_mask, tgt_in)
+    tgt_in = pad(ragged([4], seed=1), PAD_ID, first=[BOS_ID])
+    memory, logits = model.encode(Source(src_ids, src_mask)).states, model(Source(src_ids, src_mask), tgt_in)
 
     def nudged(side: str, position: int) -> Transformer:
         other = copy.deepcopy(model)
@@ -257,26 +256,27 @@ def test_learned_positions_of_both_sides_reach_the_logits(small_config: ModelCon
             getattr(other, side).table[position, 0] += 1.0
         return other
 
-    assert (nudged("src_positions", 2).encode(src_ids, src_mask) - memory).abs().max() > 1e-3
-    assert torch.equal(nudged("tgt_positions", 2).encode(src_ids, src_mask), memory)
-    moved = (nudged("tgt_positions", 2)(src_ids, src_mask, tgt_in) - logits).abs().amax(dim=-1)[0]  # (5,)
+    assert (nudged("src_positions", 2).encode(Source(src_ids, src_mask)).states - memory).abs().max() > 1e-3
+    assert torch.equal(nudged("tgt_positions", 2).encode(Source(src_ids, src_mask)).states, memory)
+    moved = (nudged("tgt_positions", 2)(Source(src_ids, src_mask), tgt_in) - logits).abs().amax(dim=-1)[0]  # (5,)
     assert (moved[:2] < 1e-6).all()
     assert (moved[2:] > 1e-4).all()
     for side, beyond in (("src_positions", 6), ("tgt_positions", 5)):
-        assert torch.equal(nudged(side, beyond)(src_ids, src_mask, tgt_in), logits)
+        assert torch.equal(nudged(side, beyond)(Source(src_ids, src_mask), tgt_in), logits)
 
 
 def test_the_encoder_without_positions_permutes_with_its_input(small_config: ModelConfig) -> None:
     model = make_model(small_config)
     sentence = torch.tensor([[4, 5, 6, 7, 8, 9]])
     order = torch.tensor([2, 5, 0, 3, 1, 4])
-    everywhere = torch.ones(1, 6, dtype=torch.bool)
-    with_positions = model.encode(sentence[:, order], everywhere) - model.encode(sentence, everywhere)[:, order]
+
+    def encoded(ids: Tensor) -> Tensor:
+        return model.encode(Source(ids, torch.ones(1, 6, dtype=torch.bool))).states
+
+    with_positions = encoded(sentence[:, order]) - encoded(sentence)[:, order]
     assert with_positions.abs().max() > 0.1
     model.src_positions.table.zero_()
-    torch.testing.assert_close(
-        model.encode(sentence[:, order], everywhere), model.encode(sentence, everywhere)[:, order], rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(encoded(sentence[:, order]), encoded(sentence)[:, order], rtol=1e-4, atol=1e-5)
 
 
 # --- What may see what -----------------------------------------------------------------------------------
@@ -300,25 +300,26 @@ def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
     model = make_model(small_config, **shape)
     sources, targets = ragged([2, 9, 5, 13]), ragged([7, 3, 1, 11], seed=1)
     src_ids, src_mask = source(sources)
-    together = model(src_ids, src_mask, pad(targets, first=[BOS_ID]))
-    memory = model.encode(src_ids, src_mask)
+    together = model(Source(src_ids, src_mask), pad(targets, PAD_ID, first=[BOS_ID]))
+    memory = model.encode(Source(src_ids, src_mask)).states
     for row, (src, tgt) in enumerate(zip(sources, targets, strict=True)):
-        alone = model(*source([src]), pad([tgt], first=[BOS_ID]))
+        alone = model(source([src]), pad([tgt], PAD_ID, first=[BOS_ID]))
         assert alone.shape == (1, len(tgt) + 1, V)
         torch.testing.assert_close(together[row, : len(tgt) + 1], alone[0], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(memory[row, : len(src) + 1], model.encode(*source([src]))[0], rtol=1e-4, atol=1e-5)
+        memory_alone = model.encode(source([src])).states[0]
+        torch.testing.assert_close(memory[row, : len(src) + 1], memory_alone, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([6, 3]))
-    tgt_in = pad(ragged([7, 7], seed=1), first=[BOS_ID])
-    logits = model(src_ids, src_mask, tgt_in)
+    tgt_in = pad(ragged([7, 7], seed=1), PAD_ID, first=[BOS_ID])
+    logits = model(Source(src_ids, src_mask), tgt_in)
     for place in range(1, 8):
         other = tgt_in.clone()
         other[:, place] = torch.where(other[:, place] == 4, 5, 4)
-        moved = (model(src_ids, src_mask, other) - logits).abs().amax(dim=-1)  # (B, T)
+        moved = (model(Source(src_ids, src_mask), other) - logits).abs().amax(dim=-1)  # (B, T)
         assert (moved[:, :place] < 1e-6).all()
         assert (moved[:, place:] > 1e-6).all()
 
@@ -327,24 +328,24 @@ def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelCo
 def test_what_stands_at_padded_source_positions_is_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([8, 2, 5]))
-    tgt_in = pad(ragged([4, 4, 4], seed=1), first=[BOS_ID])
-    logits = model(src_ids, src_mask, tgt_in)
+    tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
+    logits = model(Source(src_ids, src_mask), tgt_in)
     scribbled = torch.where(src_mask, src_ids, torch.randint(1, V, src_ids.shape))
     assert not torch.equal(scribbled, src_ids)
-    torch.testing.assert_close(model(scribbled, src_mask, tgt_in), logits, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(Source(scribbled, src_mask), tgt_in), logits, rtol=1e-5, atol=1e-6)
     # And it is the mask that does it: what is not masked does matter.
-    assert (model(scribbled, torch.ones_like(src_mask), tgt_in) - logits)[1:].abs().max() > 1e-3
+    assert (model(Source(scribbled, torch.ones_like(src_mask)), tgt_in) - logits)[1:].abs().max() > 1e-3
 
 
 def test_every_source_token_reaches_every_logit(small_config: ModelConfig) -> None:
     model = make_model(small_config)
     src_ids, src_mask = source(ragged([6]))
-    tgt_in = pad(ragged([5], seed=1), first=[BOS_ID])
-    logits = model(src_ids, src_mask, tgt_in)
+    tgt_in = pad(ragged([5], seed=1), PAD_ID, first=[BOS_ID])
+    logits = model(Source(src_ids, src_mask), tgt_in)
     for place in range(7):
         other = src_ids.clone()
         other[:, place] = 4 if int(other[0, place]) != 4 else 5
-        assert ((model(other, src_mask, tgt_in) - logits).abs().amax(dim=-1) > 1e-6).all()
+        assert ((model(Source(other, src_mask), tgt_in) - logits).abs().amax(dim=-1) > 1e-6).all()
 
 
 # --- One step at a time ----------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
     steps = 10
     random = torch.Generator().manual_seed(beam_size)
     src_ids, src_mask = source(sources)
-    state = model.start(src_ids, src_mask, beam_size, max_length=steps)
+    state = model.start(model.encode(Source(src_ids, src_mask)), beam_size, max_length=steps)
     prefixes = torch.empty(len(sources), 1, 0, dtype=torch.int64)  # (B, K, length)
     for step in range(steps):
         if step == 0:
@@ -372,7 +373,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
         logits = model.step(latest, state)  # (B, K, V)
         assert logits.shape == (*prefixes.shape[:2], V)
         for beam in range(prefixes.shape[1]):
-            whole = model(src_ids, src_mask, prefixes[:, beam])  # (B, length, V)
+            whole = model(Source(src_ids, src_mask), prefixes[:, beam])  # (B, length, V)
             torch.testing.assert_close(logits[:, beam], whole[:, -1], rtol=1e-4, atol=1e-5)
         beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
         state.select_beams(beams)
@@ -389,8 +390,8 @@ def test_padding_changes_no_step(small_config: ModelConfig, shape: dict[str, str
     model = make_model(small_config, **shape)
     sources = ragged([3, 11])
     tokens = ragged([6, 6], seed=5)
-    together = model.start(*source(sources), beam_size=1, max_length=6)
-    alone = model.start(*source(sources[:1]), beam_size=1, max_length=6)
+    together = model.start(model.encode(source(sources)), beam_size=1, max_length=6)
+    alone = model.start(model.encode(source(sources[:1])), beam_size=1, max_length=6)
     for pair in zip(*tokens, strict=True):
         expected = model.step(torch.tensor([[pair[0]]]), alone)
         torch.testing.assert_close(
@@ -399,8 +400,7 @@ def test_padding_changes_no_step(small_config: ModelConfig, shape: dict[str, str
 
 
 def test_the_hypotheses_of_a_sentence_share_its_memory(small_model: Transformer) -> None:
-    state = small_model.start(*source(ragged([5, 3])), beam_size=4, max_length=3)
-    assert isinstance(state, TransformerState)
+    state = small_model.start(small_model.encode(source(ragged([5, 3]))), beam_size=4, max_length=3)
     for layer in state.layers:
         for of_source in layer.memory.all():
             assert of_source.shape == (2, 2, 6, 8)  # (B, H, S, d), not (B * K, ...)
@@ -431,7 +431,7 @@ def test_vocabularies_of_two_sizes_cannot_be_one(small_config: ModelConfig) -> N
 @pytest.mark.parametrize("tie", ["decoder", "none"])
 def test_each_side_has_its_own_vocabulary_size(small_config: ModelConfig, tie: str) -> None:
     model = build_model(small_config.model_copy(update={"tie_embeddings": tie}), 7, 13)
-    logits = model(torch.tensor([[6, 2]]), torch.ones(1, 2, dtype=torch.bool), torch.tensor([[1, 12, 11]]))
+    logits = model(Source(torch.tensor([[6, 2]]), torch.ones(1, 2, dtype=torch.bool)), torch.tensor([[1, 12, 11]]))
     assert logits.shape == (1, 3, 13)
 
 
@@ -462,7 +462,7 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfi
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(torch.tensor([[5, 6, 2]]), torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1, 7]]))
+    model(Source(torch.tensor([[5, 6, 2]]), torch.ones(1, 3, dtype=torch.bool)), torch.tensor([[1, 7]]))
     src, tgt = seen
     places = paper_positions(3, 16)
     torch.testing.assert_close(src[0], 4 * model.src_embedding.weight[[5, 6, 2]] + places)
@@ -506,7 +506,7 @@ def test_logits_start_near_unit_variance_when_tied() -> None:
     config = ModelConfig(num_encoder_layers=2, num_decoder_layers=2, d_model=128, d_ff=256)
     model = Transformer(config, 500, 500).eval()
     src_ids = torch.randint(4, 500, (4, 20))
-    logits = model(src_ids, torch.ones_like(src_ids, dtype=torch.bool), torch.randint(4, 500, (4, 20)))
+    logits = model(Source(src_ids, torch.ones_like(src_ids, dtype=torch.bool)), torch.randint(4, 500, (4, 20)))
     assert 0.8 < logits.std().item() < 1.25
 
 
@@ -514,8 +514,8 @@ def test_logits_start_near_unit_variance_when_tied() -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_the_gradient_reaches_every_parameter(small_config: ModelConfig, shape: dict[str, str], tie: str) -> None:
     model = make_model(small_config, tie_embeddings=tie, **shape).train()
-    tgt_in = pad(ragged([4, 6], seed=1), first=[BOS_ID])
-    logits = model(*source(ragged([7, 3])), tgt_in)
+    tgt_in = pad(ragged([4, 6], seed=1), PAD_ID, first=[BOS_ID])
+    logits = model(source(ragged([7, 3])), tgt_in)
     F.cross_entropy(logits.flatten(0, 1), tgt_in.roll(-1, dims=1).flatten()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -534,7 +534,7 @@ def test_dropout_is_active_in_training_mode_alone(small_config: ModelConfig) -> 
     rates = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
     model = make_model(small_config, **rates)
     model.load_state_dict(plain.state_dict())
-    batch = (*source(ragged([7, 3])), pad(ragged([4, 6], seed=1), first=[BOS_ID]))
+    batch = (source(ragged([7, 3])), pad(ragged([4, 6], seed=1), PAD_ID, first=[BOS_ID]))
     assert torch.equal(model.eval()(*batch), plain(*batch))
     model.train()
     assert (model(*batch) - model(*batch)).abs().max() > 0.1
@@ -586,7 +586,7 @@ def test_embedding_dropout_falls_on_both_sides(small_config: ModelConfig) -> Non
     for layer in (model.encoder[0], model.decoder[0]):
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ids = torch.randint(4, V, (8, 30))
-    model(ids, torch.ones_like(ids, dtype=torch.bool), ids)
+    model(Source(ids, torch.ones_like(ids, dtype=torch.bool)), ids)
     whole = 4 * model.src_embedding.weight[ids] + paper_positions(30, 16)  # (8, 30, 16), both sides' as they are tied
     for states in seen:
         dropped = states == 0

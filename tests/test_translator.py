@@ -12,16 +12,15 @@ import pytest
 import torch
 
 from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
-from nmt.data.batches import pad
+from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
-from nmt.masks import padding_mask
 from nmt.models.transformer import Transformer
 from nmt.source import Source
 
@@ -298,7 +297,7 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
     )
     src_mask = src_ids != PAD_ID
     constraints = Constraints(
-        special=SPECIAL_IDS,
+        special=OWN_SPECIAL_IDS,
         forbidden=torch.tensor([PAD_ID, BOS_ID, UNK_ID]),
         min_length=4,
         no_repeat_ngram_size=0,
@@ -335,9 +334,7 @@ def test_a_model_that_is_being_trained_is_refused(engine_model: Transformer) -> 
 
 def test_a_model_can_be_trained_after_a_search(engine_model: Transformer) -> None:
     TorchEngine(engine_model, word_tokenizers()).search([[5, 6]], DecodingConfig(beam_size=2, max_length=6))
-    src_ids = pad([[5, 6]], last=[EOS_ID])
-    source = Source(src_ids, padding_mask(src_ids, PAD_ID))
-    engine_model.train()(source, torch.tensor([[1, 5, 6]])).square().mean().backward()
+    engine_model.train()(source_of([[5, 6]], OWN_SPECIAL_IDS), torch.tensor([[1, 5, 6]])).square().mean().backward()
     assert engine_model.output.weight.grad is not None
 
 
@@ -350,7 +347,7 @@ def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Trans
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
     with torch.no_grad():
         mask = torch.ones_like(ids, dtype=torch.bool)
-        ((best, *_),) = beam_search(engine_model, Source(ids, mask), Constraints.of(decoding, SPECIAL_IDS, [5]), 3)
+        ((best, *_),) = beam_search(engine_model, Source(ids, mask), Constraints.of(decoding, OWN_SPECIAL_IDS, [5]), 3)
     tokenizers = Tokenizers(tokenizer, tokenizer)
     translator = Translator(tokenizers, TorchEngine(engine_model, tokenizers), decoding, max_src_length=50)
     assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]

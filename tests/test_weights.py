@@ -15,6 +15,7 @@ from nmt.checkpoint import load_weights, save_weights
 from nmt.config.inference import ModelConfig
 from nmt.errors import RunError
 from nmt.models.transformer import Transformer
+from nmt.source import Source
 
 SIZE = 11
 SHARED = {"all": 1, "decoder": 2, "none": 3}
@@ -28,7 +29,7 @@ def make_model(config: ModelConfig, seed: int, vocab_size: int = SIZE, **changes
 
 def logits(model: Transformer) -> Tensor:
     src_ids = torch.tensor([[5, 6, 7, 2]])
-    result: Tensor = model(src_ids, src_ids != 0, torch.tensor([[1, 8, 9]]))
+    result: Tensor = model(Source(src_ids, src_ids != 0), torch.tensor([[1, 8, 9]]))
     return result.detach()
 
 

@@ -83,9 +83,11 @@ class TokenizerConfig(Section):
     SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
 
 
-class ModelConfig(Section):
+class TransformerConfig(Section):
     """The encoder-decoder Transformer (Vaswani et al. 2017)."""
 
+    architecture: Literal["transformer"] = "transformer"
+    """Which kind of model it is."""
     num_encoder_layers: Layers = 3
     """Layers of the encoder."""
     num_decoder_layers: Layers = 3
@@ -113,6 +115,8 @@ class ModelConfig(Section):
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are one: source, target and output (`all`, needs a joint vocabulary), target and
     output (`decoder`), or none."""
+    output_bias: bool = False
+    """A bias on the logits, one number a piece of the target vocabulary."""
 
     @model_validator(mode="after")
     def _heads(self) -> Self:
@@ -121,6 +125,10 @@ class ModelConfig(Section):
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"model.d_model ({self.d_model}) must be even for sinusoidal positions")
         return self
+
+
+# A second kind joins as `Annotated[TransformerConfig | RnnConfig, Field(discriminator="architecture")]`.
+ModelConfig = TransformerConfig
 
 
 class DecodingConfig(Section):

@@ -27,7 +27,7 @@ from nmt.errors import ConfigError, DataError, ExportError, RunError
 from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.models.attention import MultiHeadAttention
-from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
+from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
 SAME_LINES = 0.995
@@ -157,6 +157,11 @@ def write_model(
         pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         assert len(set(pieces)) == len(pieces)
         register(pieces)
+    special = tokenizers.tgt.special
+    start, eos, unk = tokenizers.tgt.pieces([special.start, special.eos, special.unk])
+    assert tokenizers.src.pieces([tokenizers.src.special.eos]) == [eos]  # CTranslate2 has one name for both sides
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
     spec.validate()
@@ -186,15 +191,15 @@ def _transformer(model: Transformer, config: ModelConfig) -> Any:
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
     spec.decoder.projection.weight = _array(model.output.weight)
-    for encoder_layer, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        assert isinstance(layer, EncoderLayer)
-        _self_attention(encoder_layer.self_attention, layer.self_attention, layer.self_residual.norm)
-        _feed_forward(encoder_layer.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
-    for decoder_layer, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        assert isinstance(layer, DecoderLayer)
-        _self_attention(decoder_layer.self_attention, layer.self_attention, layer.self_residual.norm)
-        _cross_attention(decoder_layer.attention, layer.cross_attention, layer.cross_residual.norm)
-        _feed_forward(decoder_layer.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    if config.output_bias:
+        spec.decoder.projection.bias = _array(model.output.bias)
+    for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _self_attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)
+        _feed_forward(encoder_spec.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
+    for decoder_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _self_attention(decoder_spec.self_attention, layer.self_attention, layer.self_residual.norm)
+        _cross_attention(decoder_spec.attention, layer.cross_attention, layer.cross_residual.norm)
+        _feed_forward(decoder_spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
     return spec
 
 

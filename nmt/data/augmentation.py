@@ -19,7 +19,6 @@ from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, without_punctuation
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.data.vocabulary import UNK_ID
 from nmt.languages import base_language
 
 # Cut anew, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2 times as
@@ -49,6 +48,7 @@ class Augmentation:
         self._lowercase = functools.partial(lowercase, dotless_i=has_dotless_i(base_language(config.data.src_lang)))
         self._seed = (config.training.seed, epoch)
         self._tokenizer = tokenizers.src
+        self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
@@ -63,9 +63,9 @@ class Augmentation:
             src = self._rewritten(src, changes, self._samplers[0], draws)
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws)
         return Augmented(
-            (_hidden(src[0], config.src_word_dropout, random), src[1]),
+            (_hidden(src[0], config.src_word_dropout, self._src_unk, random), src[1]),
             tgt,
-            _hidden(tgt[0], config.tgt_word_dropout, random),
+            _hidden(tgt[0], config.tgt_word_dropout, self._tgt_unk, random),
         )
 
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
@@ -104,7 +104,7 @@ class Augmentation:
         rows = np.split(ids, np.cumsum(lengths)[:-1])
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
-            if change and UNK_ID not in own:  # with <unk>, what the text was is not known
+            if change and self._src_unk not in own:  # with <unk>, what the text was is not known
                 new = self._tokenizer.encode(normalize(change(self._tokenizer.decode(own))))
             if sampler:
                 new = sampler(new, draws)
@@ -122,9 +122,9 @@ def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
     return SubwordSampler(tokenizer, kind, alpha)
 
 
-def _hidden(ids: NDArray[np.integer], share: float, random: np.random.Generator) -> NDArray[np.integer]:
-    """Each id replaced by `<unk>` with probability `share`."""
-    return np.where(random.random(len(ids)) < share, UNK_ID, ids) if share else ids
+def _hidden(ids: NDArray[np.integer], share: float, unk: int, random: np.random.Generator) -> NDArray[np.integer]:
+    """Each id replaced by `unk` with probability `share`."""
+    return np.where(random.random(len(ids)) < share, unk, ids) if share else ids
 
 
 def ragged(rows: list[NDArray[np.integer]]) -> Ragged:

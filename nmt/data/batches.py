@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.data.augmentation import Augmentation, Augmented
 from nmt.data.dataset import EncodedCorpus, Ragged
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from nmt.masks import padding_mask
+from nmt.data.vocabulary import SpecialIds
+from nmt.source import Source
 
 Ids = Sequence[int] | NDArray[np.integer]
 Plan = list[NDArray[np.integer]]
@@ -36,16 +36,13 @@ class Batch:
 
     For the pair "a b" -> "x y" and one row:
 
-        src_ids   a   b   </s>         what the encoder reads
-        src_mask  T   T   T            True at real tokens
+        source    a   b   </s>         what the encoder reads
         tgt_in    <s> x   y            what the decoder reads
         tgt_out   x   y   </s>         what it should say at each position
     """
 
-    src_ids: Tensor
-    """(B, S) int64"""
-    src_mask: Tensor
-    """(B, S) bool, True = may attend"""
+    source: Source
+    """(B, S), with a mask that is True at real positions"""
     tgt_in: Tensor
     """(B, T) int64"""
     tgt_out: Tensor
@@ -59,8 +56,7 @@ class Batch:
         """The batch on another device; does not wait for the copy if the memory is pinned."""
         return dataclasses.replace(
             self,
-            src_ids=self.src_ids.to(device, non_blocking=True),
-            src_mask=self.src_mask.to(device, non_blocking=True),
+            source=self.source.to(device),
             tgt_in=self.tgt_in.to(device, non_blocking=True),
             tgt_out=self.tgt_out.to(device, non_blocking=True),
             tgt_positions=self.tgt_positions.to(device, non_blocking=True),
@@ -70,23 +66,33 @@ class Batch:
         """The batch in memory that a GPU can copy from by itself; the DataLoader calls this."""
         return dataclasses.replace(
             self,
-            src_ids=self.src_ids.pin_memory(),
-            src_mask=self.src_mask.pin_memory(),
+            source=self.source.pin_memory(),
             tgt_in=self.tgt_in.pin_memory(),
             tgt_out=self.tgt_out.pin_memory(),
             tgt_positions=self.tgt_positions.pin_memory(),
         )
 
 
-def pad(sequences: Sequence[Ids], first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
-    """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `<pad>` at the end."""
-    return _pad(*_joined(sequences), first, last)
+def pad(sequences: Sequence[Ids], pad_id: int, first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
+    """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `pad_id` at the end."""
+    return _pad(*_joined(sequences), pad_id, first, last)
 
 
-def collate(pairs: Sequence[tuple[Ids, Ids]]) -> Batch:
-    """Pad pairs of ids (without `<s>` and `</s>`) into a `Batch`."""
-    src, tgt = _joined([src for src, _ in pairs]), _joined([tgt for _, tgt in pairs])
-    return _batch(Augmented(src, tgt, tgt[0]))
+def source_of(sequences: Sequence[Ids], special: SpecialIds) -> Source:
+    """Sentences in ids, without `</s>`, as a model reads them."""
+    return _source(_joined(sequences), special)
+
+
+def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
+    """Pad pairs (ids without `<s>` and `</s>`) into a `Batch`."""
+    tgt_ids, tgt_lengths = pairs.tgt
+    return Batch(
+        source=_source(pairs.src, src_special),
+        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
+        tgt_out=_pad(tgt_ids, tgt_lengths, tgt_special.pad, last=[tgt_special.eos]),
+        tgt_positions=torch.from_numpy(np.flatnonzero(_real_positions(tgt_lengths)).astype(np.int64)),
+        num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
+    )
 
 
 def _joined(sequences: Sequence[Ids]) -> Ragged:
@@ -95,11 +101,15 @@ def _joined(sequences: Sequence[Ids]) -> Ragged:
 
 
 def _pad(
-    ids: NDArray[np.integer], lengths: NDArray[np.integer], first: Sequence[int] = (), last: Sequence[int] = ()
+    ids: NDArray[np.integer],
+    lengths: NDArray[np.integer],
+    pad_id: int,
+    first: Sequence[int] = (),
+    last: Sequence[int] = (),
 ) -> Tensor:
     """`pad` of sequences that stand one after the other."""
     width = int(lengths.max())
-    padded = np.full((len(lengths), len(first) + width + len(last)), PAD_ID, dtype=np.int64)
+    padded = np.full((len(lengths), len(first) + width + len(last)), pad_id, dtype=np.int64)
     padded[:, : len(first)] = first
     padded[:, len(first) : len(first) + width][np.arange(width) < lengths[:, None]] = ids
     for place, index in enumerate(last, start=len(first)):
@@ -107,19 +117,15 @@ def _pad(
     return torch.from_numpy(padded)
 
 
-def _batch(pairs: Augmented) -> Batch:
-    """A `Batch` of pairs whose sides' ids stand one after the other."""
-    src_ids, tgt_out = _pad(*pairs.src, last=[EOS_ID]), _pad(*pairs.tgt, last=[EOS_ID])
-    tgt_lengths = pairs.tgt[1]
-    is_real = np.arange(tgt_out.shape[1]) <= tgt_lengths[:, None]  # </s> is
-    return Batch(
-        src_ids=src_ids,
-        src_mask=padding_mask(src_ids, PAD_ID),
-        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, first=[BOS_ID]),
-        tgt_out=tgt_out,
-        tgt_positions=torch.from_numpy(np.flatnonzero(is_real).astype(np.int64)),
-        num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
-    )
+def _real_positions(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """(B, longest + 1), True at the positions of each sequence and of its `</s>`."""
+    real: NDArray[np.bool_] = np.arange(int(lengths.max()) + 1) <= lengths[:, None]
+    return real
+
+
+def _source(sentences: Ragged, special: SpecialIds) -> Source:
+    ids, lengths = sentences
+    return Source(_pad(ids, lengths, special.pad, last=[special.eos]), torch.from_numpy(_real_positions(lengths)))
 
 
 def plan_epoch(
@@ -136,7 +142,7 @@ def plan_epoch(
     upwards and downwards in turn so that neighbours across the border are alike too; ties fall at random.
     A batch is filled while the larger of its padded source and padded target positions is at most
     `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled.
-    Everything random hangs on `(seed, epoch)`, so that a plan is made again on a resume, not saved.
+    Everything random depends on `(seed, epoch)`, so that a plan is made again on a resume, not saved.
 
     Lengths are in pieces, without `<s>` and `</s>`; no pair may be longer than `batch_tokens` - 1.
     `pairs` are those of the epoch, each as often as it occurs (mixture.py); without it, every pair occurs once.
@@ -224,9 +230,8 @@ class _Batches(Dataset[Batch]):
     def __getitem__(self, key: tuple[int, NDArray[np.integer]]) -> Batch:
         number, pairs = key
         src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
-        if self._augmentation is None:
-            return _batch(Augmented(src, tgt, tgt[0]))
-        return _batch(self._augmentation(number, src, tgt))
+        augmented = self._augmentation(number, src, tgt) if self._augmentation else Augmented(src, tgt, tgt[0])
+        return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 
 # How workers are started. Not by forking the trainer, which has the threads of OpenMP, CUDA, NCCL and the progress bar,

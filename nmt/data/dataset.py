@@ -32,6 +32,7 @@ from nmt.data.duplicates import HASH_BYTES, PairTable
 from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
 from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
 from nmt.data.tokenizer import Tokenizers
+from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
 
 Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -46,7 +47,8 @@ _SECONDS_BETWEEN_WORDS = 60
 class EncodedSide:
     """One side of an encoded corpus: `side[n]` is the ids of line n."""
 
-    def __init__(self, folder: Path, name: str, ids_dtype: str, starts_dtype: str) -> None:
+    def __init__(self, folder: Path, name: str, ids_dtype: str, starts_dtype: str, special: SpecialIds) -> None:
+        self.special = special
         self._ids = np.memmap(folder / f"{name}.ids", dtype=ids_dtype, mode="r")
         # Views that are plain arrays, since a memmap's methods are slower.
         self.lengths: NDArray[np.int32] = np.asarray(np.memmap(folder / f"{name}.lengths", dtype=np.int32, mode="r"))
@@ -81,9 +83,12 @@ class EncodedSide:
 
 
 class EncodedCorpus:
-    """Aligned ids of both sides, memory-mapped; `corpus[n]` is the pair `(src, tgt)` of id arrays."""
+    """Aligned ids of both sides, memory-mapped; `corpus[n]` is the pair `(src, tgt)` of id arrays.
 
-    def __init__(self, folder: Path) -> None:
+    `special` are the special ids of the source's and of the target's tokenizer.
+    """
+
+    def __init__(self, folder: Path, special: tuple[SpecialIds, SpecialIds]) -> None:
         description = read_json(folder / "corpus.json")
         self._folder = folder
         self.key = folder.name
@@ -91,7 +96,8 @@ class EncodedCorpus:
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Pairs of each text corpus, in their order here."""
         self.src, self.tgt = (
-            EncodedSide(folder, side, description["dtype"], description["starts_dtype"]) for side in _SIDES
+            EncodedSide(folder, side, description["dtype"], description["starts_dtype"], its_special)
+            for side, its_special in zip(_SIDES, special, strict=True)
         )
 
     def __len__(self) -> int:
@@ -107,9 +113,9 @@ class EncodedCorpus:
         corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
         return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
 
-    def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
+    def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path, tuple[SpecialIds, SpecialIds]]]:
         """Another process opens the files itself; a memory map would be sent to it whole."""
-        return EncodedCorpus, (self._folder.resolve(),)
+        return EncodedCorpus, (self._folder.resolve(), (self.src.special, self.tgt.special))
 
 
 def encode_corpus(
@@ -143,7 +149,7 @@ def encode_corpus(
                 if num_processes > 1:
                     say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
                 _write(corpora, encoded, job, num_pairs, temporary, say)
-    return EncodedCorpus(folder)
+    return EncodedCorpus(folder, (tokenizers.src.special, tokenizers.tgt.special))
 
 
 def _write(

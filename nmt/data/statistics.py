@@ -14,7 +14,6 @@ from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, raw_pairs, read_lines
 from nmt.data.hashes import CACHE, corpus_hashes
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
-from nmt.data.vocabulary import UNK_ID
 from nmt.errors import RunError
 from nmt.runs import RunFolder
 
@@ -56,7 +55,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
         words += len(line_words)
         characters += sum(map(len, line_words))
         pieces += len(ids)
-        unknown += ids.count(UNK_ID)
+        unknown += ids.count(tokenizer.special.unk)
         spelled += sum(index in byte_ids for index in ids)
         longest = max(longest, len(ids))
         too_long += max_length is not None and len(ids) > max_length

@@ -26,7 +26,7 @@ from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_hashes
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_IDS, SPECIAL_PIECES, UNK_ID, SpecialIds, Vocabulary
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary
 from nmt.errors import RunError, VocabularyError
 
 _RECIPE = 2  # raise it when the same text and settings give another vocabulary
@@ -80,7 +80,8 @@ class SentencePieceTokenizer:
 
     def __init__(self, model: bytes) -> None:
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.special = SpecialIds(processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
 
     def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
         return SentencePieceTokenizer, (self._model,)  # the processor would be a second copy of it
@@ -100,10 +101,10 @@ class SentencePieceTokenizer:
                 character_coverage=config.character_coverage,
                 normalization_rule_name=config.normalization,
                 remove_extra_whitespaces=config.normalization != "identity",
-                pad_id=PAD_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_id=UNK_ID,
+                pad_id=OWN_SPECIAL_IDS.pad,
+                bos_id=OWN_SPECIAL_IDS.start,
+                eos_id=OWN_SPECIAL_IDS.eos,
+                unk_id=OWN_SPECIAL_IDS.unk,
                 max_sentence_length=1 << 20,  # bytes; SentencePiece leaves longer lines out in silence
                 minloglevel=2,
             )
@@ -115,17 +116,16 @@ class SentencePieceTokenizer:
     def load(cls, path: Path) -> "SentencePieceTokenizer":
         """Read a model file; `RunError` if it is missing or damaged."""
         try:
-            return cls(path.read_bytes())
+            tokenizer = cls(path.read_bytes())
         except (OSError, RuntimeError) as error:
             raise RunError(f"{path}: cannot be read as a SentencePiece model: {error}") from None
+        if -1 in tokenizer.special:
+            raise RunError(f"{path}: lacks one of {', '.join(SPECIAL_PIECES)}, which translation models need")
+        return tokenizer
 
     @property
     def vocab_size(self) -> int:
         return int(self._processor.get_piece_size())
-
-    @property
-    def special(self) -> SpecialIds:
-        return SPECIAL_IDS
 
     @property
     def byte_ids(self) -> frozenset[int]:
@@ -140,7 +140,7 @@ class SentencePieceTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode([int(index) for index in ids if index > UNK_ID])
+        text: str = self._processor.decode([int(index) for index in ids if index not in self.special])
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -179,6 +179,8 @@ class SentencePieceTokenizer:
 class WordTokenizer:
     """Words are what white space separates, however much of whatever kind; each comes back as one space."""
 
+    special = OWN_SPECIAL_IDS
+
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
@@ -206,10 +208,6 @@ class WordTokenizer:
         return len(self._vocabulary)
 
     @property
-    def special(self) -> SpecialIds:
-        return SPECIAL_IDS
-
-    @property
     def byte_ids(self) -> frozenset[int]:
         return frozenset()
 
@@ -220,7 +218,7 @@ class WordTokenizer:
         return [self.encode(line) for line in lines]  # no time is lost between the lines, nor has Python threads for it
 
     def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(self._vocabulary.words[index] for index in ids if index > UNK_ID)
+        return " ".join(self._vocabulary.words[index] for index in ids if index not in self.special)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._vocabulary.words[index] for index in ids]
@@ -289,7 +287,7 @@ def ensure_tokenizers(
     description = read_json(file) if file.is_file() else None
     if not isinstance(description, dict) or description.get("made_from") != made_from:
         if description is not None:
-            say(f"the vocabulary in {folder} was made from other text or with other settings, and is made anew")
+            say(f"the vocabulary in {folder} was made from other text or with other settings, and is made again")
         save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
     return load_tokenizers(folder)
 

@@ -1,26 +1,31 @@
-"""The word-level vocabulary, and the four special ids that every vocabulary begins with."""
+"""The word-level vocabulary, and the special ids: those of any tokenizer, and where our own vocabularies have them."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
-SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
-
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """The ids that stand for no text."""
+    """The ids that stand for no text, as a tokenizer has them; two of them may be one."""
 
     pad: int
+    """Fills a sequence up to the width of its batch."""
     start: int
-    """What the decoder reads first."""
+    """What the decoder reads first: `<s>` in our vocabularies, often `<pad>` in others."""
     eos: int
+    """Ends a sequence."""
     unk: int
+    """Stands for what the vocabulary does not hold."""
+
+    def __contains__(self, index: int) -> bool:
+        return index in (self.pad, self.start, self.eos, self.unk)
 
 
-SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-"""Those of our own tokenizers."""
+# Every vocabulary that is built here begins with these.
+SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+OWN_SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 
 
 class Vocabulary:
@@ -49,6 +54,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of words; `UNK_ID` for those not in the vocabulary, and for the special pieces' names."""
-        ids = (self.ids.get(word, UNK_ID) for word in words)
-        return [index if index >= len(SPECIAL_PIECES) else UNK_ID for index in ids]
+        """Ids of words; `<unk>` for those not in the vocabulary, and for the special pieces' names."""
+        unk = OWN_SPECIAL_IDS.unk
+        ids = (self.ids.get(word, unk) for word in words)
+        return [index if index >= len(SPECIAL_PIECES) else unk for index in ids]

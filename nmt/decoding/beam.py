@@ -3,19 +3,14 @@
 Shapes: B sentences in the batch, K beams, C = 2K candidates, V vocabulary.
 """
 
-from typing import TypeVar
-
 import torch
 from torch import Tensor
 
 from nmt.decoding.candidates import Candidates, Prefixes, active_rows
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.interface import M, S, Seq2SeqModel
 from nmt.source import Source
-
-M = TypeVar("M")
-S = TypeVar("S", bound=DecoderState)
 
 
 def beam_search(

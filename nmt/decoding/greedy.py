@@ -5,18 +5,13 @@ Beam search with one beam finds the same. This loop does less a step, and so tak
 Shapes: B sentences still being translated, S source length, V vocabulary.
 """
 
-from typing import TypeVar
-
 import torch
 
 from nmt.decoding.candidates import Prefixes, active_rows
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.interface import M, S, Seq2SeqModel
 from nmt.source import Source
-
-M = TypeVar("M")
-S = TypeVar("S", bound=DecoderState)
 
 
 def greedy_search(

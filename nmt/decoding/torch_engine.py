@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nmt.checkpoint import check_weights, load_weights
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad
+from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
@@ -17,7 +17,6 @@ from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
-from nmt.masks import padding_mask
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel, TrainableModel
@@ -57,18 +56,15 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """How much each id of a target looked at each of its source, `</s>` left out: (T, S) for each pair."""
-        source = self._source(sources)
-        tgt_in = pad(targets, first=[self._tgt_special.start]).to(
-            source.mask.device
-        )  # row t is what id t was chosen by
-        weights = self._model.attention(source, tgt_in).float().cpu().numpy()
+        source, special = self._source(sources), self._tgt_special
+        tgt_in = pad(targets, special.pad, first=[special.start])  # row t is what id t was chosen by
+        weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
         return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
 
     def _source(self, sources: Sequence[Sequence[int]]) -> Source:
         """A batch on the model's device, each source with its `</s>`."""
         assert not self._model.training  # dropout would change every translation
-        src_ids = pad(sources, last=[self._src_special.eos]).to(next(self._model.parameters()).device)
-        return Source(src_ids, padding_mask(src_ids, self._src_special.pad))
+        return source_of(sources, self._src_special).to(next(self._model.parameters()).device)
 
 
 def load_torch_engine(

@@ -26,7 +26,7 @@ class EnsembleState:
         self.members = members
 
     def select_beams(self, beams: Tensor) -> None:
-        """(B, K): hypothesis k of sentence b goes on from hypothesis `beams[b, k]`, in every model."""
+        """(B, K): hypothesis k of sentence b extends hypothesis `beams[b, k]`, in every model."""
         for member in self.members:
             member.select_beams(beams)
 
@@ -47,16 +47,16 @@ class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
         self.members = tuple(members)
         self._modules_of_members = nn.ModuleList(members)  # moves them to a device and into a mode with the ensemble
 
+    def encode(self, source: Source) -> tuple[Any, ...]:
+        """The memory of each member."""
+        return tuple(member.encode(source) for member in self.members)
+
     def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> log-probabilities (B, T, V)"""
         return _log_mean([member(source, tgt_in) for member in self.members])
 
-    def encode(self, source: Source) -> tuple[Any, ...]:
-        """Every model reads the sources."""
-        return tuple(member.encode(source) for member in self.members)
-
     def start(self, memory: tuple[Any, ...], beam_size: int, max_length: int) -> EnsembleState:
-        """Every model is made ready."""
+        """Every member starts from its own memory."""
         pairs = zip(self.members, memory, strict=True)
         return EnsembleState([member.start(of_member, beam_size, max_length) for member, of_member in pairs])
 
@@ -65,8 +65,16 @@ class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
         pairs = zip(self.members, state.members, strict=True)
         return _log_mean([member.step(tokens, of_member) for member, of_member in pairs])
 
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
+        """The members' weights, each name after its member's number: "0.decoder.1.cross"."""
+        return {
+            f"{number}.{name}": weights
+            for number, member in enumerate(self.members)
+            for name, weights in member.attention_weights(source, tgt_in).items()
+        }
+
     def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The mean of the models': the sources, (B, T) -> (B, T, S)"""
+        """The mean of the members', however many layers each has: B sources, (B, T) -> (B, T, S)"""
         return torch.stack([member.attention(source, tgt_in) for member in self.members]).mean(dim=0)
 
 

@@ -14,23 +14,20 @@ from nmt.models.transformer import Transformer
 
 def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel[Any, Any]:
     """The model that the section describes, freshly initialised from torch's generator."""
-    return Transformer(config, src_vocab_size, tgt_vocab_size)
+    match config.architecture:
+        case "transformer":
+            return Transformer(config, src_vocab_size, tgt_vocab_size)
 
 
 def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
     """The shapes of such a model's parameters by name, a shared one once; no memory is taken for them."""
-    # Sinusoids are computed, which without memory has torch import its compiler, for seconds.
-    with_tables = config.model_copy(update={"positions": "learned"})
     with torch.device("meta"), _NotInitialised():
-        model = build_model(with_tables, src_vocab_size, tgt_vocab_size)
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    if config.positions == "sinusoidal":
-        del shapes["src_positions.table"], shapes["tgt_positions.table"]
-    return shapes
+        model = build_model(config, src_vocab_size, tgt_vocab_size)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 class _NotInitialised(TorchFunctionMode):
-    """Draws no normal numbers: it takes the same import."""
+    """Draws no normal numbers: without memory, torch would import its compiler for it, for seconds."""
 
     def __torch_function__(
         self,

@@ -1,11 +1,13 @@
 """All that decoding and training may know of a model: the searches Seq2SeqModel, training TrainableModel.
 
-Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, D width, V vocabulary.
+Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, H heads, D width,
+V vocabulary.
 """
 
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from nmt.source import Source
@@ -25,12 +27,16 @@ class DecoderState(Protocol):
 
 
 M = TypeVar("M")
-"""What a model's encoder makes of the sources."""
+"""What a model makes of the sources, its memory."""
 S = TypeVar("S", bound=DecoderState)
 
 
 class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
-    """A model of P(target | source) over ids."""
+    """A model of P(target | source) over target ids."""
+
+    @abstractmethod
+    def encode(self, source: Source) -> M:
+        """Read the sources."""
 
     @abstractmethod
     def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
@@ -40,12 +46,8 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
         """
 
     @abstractmethod
-    def encode(self, source: Source) -> M:
-        """What the decoder attends to."""
-
-    @abstractmethod
     def start(self, memory: M, beam_size: int, max_length: int) -> S:
-        """Be ready for at most `max_length` steps of at most `beam_size` hypotheses each."""
+        """Be ready for at most `max_length` steps of at most `beam_size` hypotheses of each source in `memory`."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: S) -> Tensor:
@@ -56,18 +58,29 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
         """
 
     @abstractmethod
-    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """How much each target position looks at each source position: the sources, (B, T) -> (B, T, S).
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
+        """What every layer and head attends to, by name; `forward`'s arguments.
 
-        Rows sum to 1 over the source positions that may be attended to.
+        "encoder.0.self" is (B, H, S, S), "decoder.0.self" (B, H, T, T) and "decoder.0.cross" (B, H, T, S), for layers
+        that have them. Rows sum to 1 over the positions that may be attended to.
         """
+
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """How much each target position looks at each source position: `forward`'s arguments -> (B, T, S).
+
+        The mean of all layers' and heads' cross-attention: no single layer is more often right about which word comes
+        from which (scripts/README.md).
+        """
+        weights = self.attention_weights(source, tgt_in)
+        cross = [of_layer.mean(dim=1) for name, of_layer in weights.items() if name.endswith(".cross")]  # (B, T, S)
+        return torch.stack(cross).mean(dim=0)
 
 
 class TrainableModel(Seq2SeqModel[M, S]):
-    """A model whose logits are one matrix product, so that the loss can make them, and their gradient, in chunks."""
+    """A model whose logits are one linear map, so that the loss can make them, and their gradient, in chunks."""
 
     output: nn.Linear
-    """(..., D) -> logits (..., V), without a bias."""
+    """(..., D) -> logits (..., V), with or without a bias."""
 
     @abstractmethod
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:

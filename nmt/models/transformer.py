@@ -1,23 +1,23 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
-    src_ids -> Embedding -> EncoderLayer x N -> memory
-    tgt_in  -> Embedding -> DecoderLayer x N (looking at memory) -> states -> output -> logits
+    source -> Embedding -> EncoderLayer x N -> memory
+    tgt_in -> Embedding -> DecoderLayer x N (looking at memory) -> states -> output -> logits
 
-Shapes: B batch, K beams, S source length, T target length, D d_model, V vocabulary.
+Shapes: B batch, K beams, H heads, S source length, T target length, D d_model, V vocabulary.
 Masks are bool, True = may attend.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import ModelConfig
-from nmt.masks import for_heads
+from nmt.config.inference import TransformerConfig
+from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.interface import TrainableModel
@@ -50,7 +50,10 @@ class PositionalEncoding(nn.Module):
         if learned:
             self.table = nn.Parameter(torch.zeros(max_positions, d_model))
         else:
-            self.register_buffer("table", sinusoidal_positions(max_positions, d_model), persistent=False)
+            table = torch.empty(max_positions, d_model)
+            if not table.is_meta:  # there, only shapes matter, and torch would import its compiler, for seconds
+                table = sinusoidal_positions(max_positions, d_model)
+            self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """(B, T, D) -> (B, T, D), the first of which stands at position `start`."""
@@ -101,16 +104,20 @@ class Residual(nn.Module):
         normed: Tensor = self.norm(x + self.dropout(part(x)))
         return normed
 
+    def part_input(self, x: Tensor) -> Tensor:
+        """What `forward` gives its part: (B, T, D) -> (B, T, D)"""
+        return self.norm(x) if self.pre_norm else x
+
 
 class EncoderLayer(nn.Module):
     """Self-attention over the source, then a feed-forward network.
 
-    >>> layer = EncoderLayer(ModelConfig(d_model=8, num_heads=2, d_ff=16))
+    >>> layer = EncoderLayer(TransformerConfig(d_model=8, num_heads=2, d_ff=16))
     >>> layer(torch.randn(1, 3, 8), torch.ones(1, 1, 1, 3, dtype=torch.bool)).shape
     torch.Size([1, 3, 8])
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
@@ -123,6 +130,11 @@ class EncoderLayer(nn.Module):
         x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
+
+    def weights(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """What `forward` attends to: its arguments -> (B, H, S, S)"""
+        y = self.self_residual.part_input(x)
+        return self.self_attention.weights(y, y, src_mask)
 
 
 @dataclasses.dataclass
@@ -138,7 +150,7 @@ class LayerState:
 class DecoderLayer(nn.Module):
     """Causal self-attention over the target so far, attention to the memory, a feed-forward network."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
@@ -158,11 +170,12 @@ class DecoderLayer(nn.Module):
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
 
-    def memory_weights(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """What `forward` attends to in the memory: its arguments -> (B, H, T, S)"""
+    def weights(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What `forward` attends to in the target and in the memory: its arguments -> (B, H, T, T), (B, H, T, S)"""
+        y = self.self_residual.part_input(x)
+        of_target = self.self_attention.weights(y, y, look_ahead_mask(y.shape[1], y.device))
         x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
-        queries = self.cross_residual.norm(x) if self.cross_residual.pre_norm else x
-        return self.cross_attention.weights(queries, memory, src_mask)
+        return of_target, self.cross_attention.weights(self.cross_residual.part_input(x), memory, src_mask)
 
     def step(self, x: Tensor, prefix_bias: Tensor, src_bias: Tensor, state: LayerState) -> Tensor:
         """One new position of every hypothesis: (B, K, D), biases (B, 1, K, places), (B, 1, 1, S) -> (B, K, D)"""
@@ -181,12 +194,21 @@ class DecoderLayer(nn.Module):
         return fed
 
 
+class Memory(NamedTuple):
+    """What the encoder makes of B sources."""
+
+    states: Tensor
+    """(B, S, D)"""
+    mask: Tensor
+    """(B, S) bool, True = may attend"""
+
+
 class TransformerState:
     """The decoder's memory of a search: B sentences, K hypotheses each, `length` positions so far.
 
-    A step adds K places to a sentence's cache, one for each hypothesis, and no place ever moves: which of them make up
-    a hypothesis's own prefix is told by a bias on its attention. So hypotheses that change places cost a few numbers,
-    instead of a copy of all keys and values. Two hypotheses after two steps, both of which go on from the first one
+    A step adds K places to a sentence's cache, one for each hypothesis, and no place ever moves: a bias on
+    a hypothesis's attention selects those of its own prefix. So hypotheses that change places cost a few numbers,
+    instead of a copy of all keys and values. Two hypotheses after two steps, both of which extend the first one
     (0 = may attend, - = may not):
 
         place of    step 1: first  second    step 2: first  second
@@ -208,7 +230,7 @@ class TransformerState:
         self.length += 1
 
     def select_beams(self, beams: Tensor) -> None:
-        """(B, K): hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]`."""
+        """(B, K): hypothesis k of sentence b extends what was hypothesis `beams[b, k]`."""
         places = self.prefix_bias.shape[2]
         self.prefix_bias = self.prefix_bias.gather(1, beams[:, :, None].expand(-1, -1, places))
 
@@ -220,11 +242,16 @@ class TransformerState:
             layer.memory.select(sentences)
 
 
-class Memory(NamedTuple):
-    """What the encoder made of the sources: (B, S, D), and (B, S) bool."""
+L = TypeVar("L", bound=nn.Module)
 
-    states: Tensor
-    mask: Tensor
+
+class Layers(nn.ModuleList, Generic[L]):
+    """A ModuleList that tells a type checker what its modules are."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, modules: Iterable[L]) -> None: ...
+        def __iter__(self) -> Iterator[L]: ...
 
 
 class Transformer(TrainableModel[Memory, TransformerState]):
@@ -235,7 +262,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     logits of about unit variance (as in tensor2tensor, the paper's own code); learned positions normal with 0.02.
     """
 
-    def __init__(self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
+    def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
         self.scale = math.sqrt(config.d_model)
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
@@ -249,13 +276,13 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder = Layers(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Post-norm layers end in a norm; the stream of pre-norm ones still needs its last.
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
-        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=False)
+        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
         self._initialise()
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -273,59 +300,62 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, D)"""
-        memory, src_mask = self.encode(source)
-        return self.decode(tgt_in, memory, src_mask)
+        return self.decode(tgt_in, self.encode(source))
 
     def encode(self, source: Source) -> Memory:
-        """(B, S), (B, S) bool -> memory (B, S, D)"""
-        src_ids, src_mask = source
-        x = self.dropout(self.src_positions(self.src_embedding(src_ids) * self.scale))
-        mask = for_heads(src_mask)
+        """Sources of ids -> (B, S, D) and their mask"""
+        x, mask = self._embed_sources(source), for_heads(source.mask)
         for layer in self.encoder:
             x = layer(x, mask)
-        return Memory(self.encoder_norm(x), src_mask)
+        return Memory(self.encoder_norm(x), source.mask)
 
-    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """(B, T), memory (B, S, D), (B, S) bool -> (B, T, D)"""
-        x = self._embed_targets(tgt_in)
-        mask = for_heads(src_mask)
+    def decode(self, tgt_in: Tensor, memory: Memory) -> Tensor:
+        """(B, T), memory of B sources -> (B, T, D)"""
+        x, mask = self._embed_targets(tgt_in), for_heads(memory.mask)
         for layer in self.decoder:
-            x = layer(x, memory, mask)
+            x = layer(x, memory.states, mask)
         states: Tensor = self.decoder_norm(x)
         return states
+
+    def _embed_sources(self, source: Source) -> Tensor:
+        """Sources of ids -> (B, S, D)"""
+        embedded: Tensor = self.dropout(self.src_positions(self.src_embedding(source.values) * self.scale))
+        return embedded
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
         embedded: Tensor = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
         return embedded
 
-    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """(B, S), (B, S) bool, (B, T) -> (B, T, S), the mean of all layers' and heads' attention to the memory.
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
+        """B sources, (B, T) -> "encoder.N.self" (B, H, S, S), "decoder.N.self" (B, H, T, T) and ".cross" (B, H, T, S)
 
-        No single layer is more often right about which word comes from which (scripts/README.md).
+        The layers are computed as in `states`; their weights are written out beside that.
         """
-        memory, src_mask = self.encode(source)
+        weights, mask = {}, for_heads(source.mask)
+        x = self._embed_sources(source)
+        for number, encoder_layer in enumerate(self.encoder):
+            weights[f"encoder.{number}.self"] = encoder_layer.weights(x, mask)
+            x = encoder_layer(x, mask)
+        memory = self.encoder_norm(x)
         x = self._embed_targets(tgt_in)
-        mask = for_heads(src_mask)
-        of_layers = []
-        for layer in self.decoder:
-            assert isinstance(layer, DecoderLayer)
-            of_layers.append(layer.memory_weights(x, memory, mask).mean(dim=1))  # (B, T, S)
+        for number, layer in enumerate(self.decoder):
+            of_target, of_source = layer.weights(x, memory, mask)
+            weights |= {f"decoder.{number}.self": of_target, f"decoder.{number}.cross": of_source}
             x = layer(x, memory, mask)
-        return torch.stack(of_layers).mean(dim=0)
+        return weights
 
     def start(self, memory: Memory, beam_size: int, max_length: int) -> TransformerState:
         """Project the memory once for each layer's cross-attention."""
-        states, src_mask = memory
+        states = memory.states
         layers = []
         for layer in self.decoder:
-            assert isinstance(layer, DecoderLayer)
             attention = layer.cross_attention
             prefixes = KeyValueCache(states, attention.num_heads, max_length * beam_size)
             of_source = KeyValueCache(states, attention.num_heads, states.shape[1])
             of_source.append(*attention.keys_values(states))
             layers.append(LayerState(prefixes, of_source))
-        return TransformerState(layers, attention_bias(for_heads(src_mask), states))
+        return TransformerState(layers, attention_bias(for_heads(memory.mask), states))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
@@ -334,7 +364,6 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         state.add_places(tokens.shape[1])
         prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
         for layer, layer_state in zip(self.decoder, state.layers, strict=True):
-            assert isinstance(layer, DecoderLayer)
             x = layer.step(x, prefix_bias, state.src_bias, layer_state)
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits

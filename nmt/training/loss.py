@@ -3,7 +3,7 @@
 Shapes: N real target positions, D width of the states, V vocabulary, C positions of one chunk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,6 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
 from nmt.models.interface import TrainableModel
-from nmt.source import Source
 
 # Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
 # some hundred positions make slow matrix products; a GPU wants few large ones.
@@ -37,12 +36,13 @@ def cross_entropy_sums(
     label_smoothing: float,
     r_drop: float = 0.0,
     scale: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> LossSums:
-    """Cross-entropy of softmax(weight @ state) with the distribution (1 - e) * one-hot + e / V.
+    """Cross-entropy of softmax(weight @ state + bias) with the distribution (1 - e) * one-hot + e / V.
 
-    (N, D), (V, D), (N,) int64 -> two sums. Label smoothing is Szegedy et al. 2016, section 7. Under autocast
-    the matrix products are made in its type, the softmax in fp32. With `r_drop` > 0, R-Drop's alpha, the states are
-    those of two passes, (2N, D), and their divergence is minimised too.
+    (N, D), (V, D), (N,) int64, and (V,) if there is a bias -> two sums. Label smoothing is Szegedy et al. 2016,
+    section 7. Under autocast the matrix products are made in its type, the softmax in fp32. With `r_drop` > 0, R-Drop's
+    alpha, the states are those of two passes, (2N, D), and their divergence is minimised too.
 
     The gradients are made here, before the backward pass, and in the type of the products. So that fp16 does not lose
     the small ones, `scale`, (), says what the backward pass will multiply them by: they are held multiplied by it. It
@@ -52,11 +52,12 @@ def cross_entropy_sums(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         states, weight = states.to(dtype), weight.to(dtype)
-    wanted = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
+    learned = [states, weight] if bias is None else [states, weight, bias]
+    wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
     with torch.autocast(device, enabled=False):
         if r_drop:
-            return LossSums(*_r_drop(states, weight, targets, label_smoothing, r_drop, wanted, scale))
-        return LossSums(*_smoothed_cross_entropy(states, weight, targets, label_smoothing, wanted, scale))
+            return LossSums(*_r_drop(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale))
+        return LossSums(*_smoothed_cross_entropy(states, weight, bias, targets, label_smoothing, wanted, scale))
 
 
 def chunk_rows(vocab_size: int, device: torch.device) -> int:
@@ -65,21 +66,22 @@ def chunk_rows(vocab_size: int, device: torch.device) -> int:
 
 
 def logits_bytes(num_positions: int, vocab_size: int, device: torch.device) -> int:
-    """Memory that the logits of so many positions take, in fp32."""
+    """Memory that the logits of N positions take, in fp32."""
     return 4 * vocab_size * min(num_positions, chunk_rows(vocab_size, device))
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """Makes the gradients together with the loss, a chunk of positions at a time.
 
-    The loss of a position with state h, logits z = W h and target t, in terms of lse = log(sum(exp(z))):
+    The loss of a position with state h, logits z = W h + b and target t, in terms of lse = log(sum(exp(z))):
 
-        (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = h . rowsum / V, with rowsum = sum_v W_v
+        (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = (h . rowsum + sum(b)) / V, with rowsum = sum_v W_v
 
     and its gradients, with p = softmax(z) = exp(z - max) / s:
 
         dh = W^T (p - (1 - e) one-hot(t)) - e/V rowsum
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
+        db = p - (1 - e) one-hot(t) - e/V 1
 
     So nothing is done to the (C, V) logits but max, exp, sum and one scattered subtraction, in place: dividing
     by s is left to the much smaller dh and h, and what is uniform over V to row sums. With a scale, for fp16, whose
@@ -91,6 +93,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         states: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
         wanted: bool,
@@ -103,10 +106,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         sum_target = torch.zeros_like(sum_lse)
         d_states = torch.empty_like(states)  # (N, D)
         d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
+        d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)  # (V,)
         buffer = weight.new_empty(min(chunk, len(states)), len(weight))  # (C, V)
         for start in range(0, len(states), chunk):
             rows, ids = states[start : start + chunk], targets[start : start + chunk, None]  # (C, D), (C, 1)
             logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)]).float()  # (C, V)
+            if bias is not None:
+                logits += bias
             sum_target += logits.gather(1, ids).sum()
             highest = logits.amax(1, keepdim=True)  # (C, 1)
             exps = logits.sub_(highest).exp_()  # (C, V)
@@ -114,9 +120,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             sum_lse += (highest + total.log()).sum()
             if wanted and scale is not None:
                 d_logits = exps.div_(total).scatter_add_(1, ids, torch.full_like(total, -share)).mul_(scale)
+                if d_bias is not None:
+                    d_bias += d_logits.sum(0)
                 _add_products(d_logits.to(weight.dtype), weight, rows, d_states[start : start + chunk], d_weight)
             elif wanted:
                 exps.scatter_add_(1, ids, -share * total)
+                if d_bias is not None:
+                    d_bias += torch.mv(exps.t(), 1 / total[:, 0])
                 torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
                 scaled = (rows / total).to(rows.dtype)  # (C, D)
                 if exps.dtype == weight.dtype:
@@ -127,15 +137,18 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         if wanted:
             d_states -= _scaled(uniform, scale) * row_sum
             d_weight -= _scaled(uniform, scale) * state_sum
-            _keep(ctx, d_states, d_weight.to(weight.dtype), scale)
+            if d_bias is not None:
+                d_bias -= _scaled(uniform, scale) * len(states)
+            _keep(ctx, d_states, d_weight.to(weight.dtype), d_bias, scale)
         cross_entropy = sum_lse - sum_target
-        smoothed = sum_lse - share * sum_target - uniform * (row_sum @ state_sum)
+        sum_logits = _sum_of_logits(row_sum, state_sum, bias, len(states))
+        smoothed = sum_lse - share * sum_target - uniform * sum_logits
         ctx.mark_non_differentiable(cross_entropy)
         return smoothed, cross_entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         return *_kept(ctx, d_smoothed), None, None, None, None
 
 
@@ -160,6 +173,7 @@ class _RDrop(torch.autograd.Function):
         ctx: Any,
         states: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
         alpha: float,
@@ -175,10 +189,13 @@ class _RDrop(torch.autograd.Function):
         d_states = torch.empty_like(states)  # (2N, D)
         d_first, d_second = d_states.chunk(2)
         d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
+        d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)  # (V,)
         for start in range(0, len(first), size):
             chunk = slice(start, start + size)
             ids = targets[chunk, None]  # (C, 1)
             z, y = (torch.mm(rows[chunk], weight.t()).float() for rows in (first, second))  # (C, V)
+            if bias is not None:
+                z, y = z.add_(bias), y.add_(bias)
             p, lse_p = _softmax(z)
             q, lse_q = _softmax(y)
             sum_lse += (lse_p + lse_q).sum()
@@ -197,20 +214,25 @@ class _RDrop(torch.autograd.Function):
                     d_logits.scatter_add_(1, ids, torch.full_like(ids, -share / 2, dtype=d_logits.dtype))
                     if scale is not None:
                         d_logits.mul_(scale)
+                    if d_bias is not None:
+                        d_bias += d_logits.sum(0)
                     _add_products(d_logits.to(weight.dtype), weight, rows[chunk], d_rows[chunk], d_weight)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
             d_states -= _scaled(uniform / 2, scale) * row_sum
             d_weight -= _scaled(uniform / 2, scale) * state_sum
-            _keep(ctx, d_states, d_weight.to(weight.dtype), scale)
+            if d_bias is not None:
+                d_bias -= _scaled(uniform, scale) * len(first)
+            _keep(ctx, d_states, d_weight.to(weight.dtype), d_bias, scale)
         cross_entropy = (sum_lse - sum_target) / 2
-        smoothed = (sum_lse - share * sum_target - uniform * (row_sum @ state_sum)) / 2 + alpha / 4 * sum_kl
+        sum_logits = _sum_of_logits(row_sum, state_sum, bias, len(states))
+        smoothed = (sum_lse - share * sum_target - uniform * sum_logits) / 2 + alpha / 4 * sum_kl
         ctx.mark_non_differentiable(cross_entropy)
         return smoothed, cross_entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         return *_kept(ctx, d_smoothed), None, None, None, None, None
 
 
@@ -231,21 +253,26 @@ def _add_products(d_logits: Tensor, weight: Tensor, rows: Tensor, d_rows: Tensor
     d_weight += torch.mm(d_logits.t(), rows)
 
 
+def _sum_of_logits(row_sum: Tensor, state_sum: Tensor, bias: Tensor | None, count: int) -> Tensor:
+    """Of all `count` positions and all of the vocabulary, from the sums of the weights and of the states, (D,) each."""
+    products = row_sum @ state_sum
+    return products if bias is None else products + count * bias.sum()
+
+
 def _scaled(factor: float, scale: Tensor | None) -> Tensor | float:
     return factor if scale is None else factor * scale
 
 
-def _keep(ctx: Any, d_states: Tensor, d_weight: Tensor, scale: Tensor | None) -> None:
+def _keep(ctx: Any, d_states: Tensor, d_weight: Tensor, d_bias: Tensor | None, scale: Tensor | None) -> None:
     """For the backward pass: gradients that `scale` has multiplied already."""
-    ctx.save_for_backward(d_states, d_weight)
+    ctx.save_for_backward(d_states, d_weight, d_bias)
     ctx.scale = scale
 
 
-def _kept(ctx: Any, d_smoothed: Tensor) -> tuple[Tensor, Tensor]:
+def _kept(ctx: Any, d_smoothed: Tensor) -> Iterator[Tensor | None]:
     """The gradients, multiplied by what comes back through the loss."""
-    d_states, d_weight = ctx.saved_tensors
     factor = d_smoothed if ctx.scale is None else d_smoothed / ctx.scale
-    return d_states * factor, d_weight * factor
+    return (None if gradient is None else gradient * factor for gradient in ctx.saved_tensors)
 
 
 class Objective(nn.Module):
@@ -268,8 +295,7 @@ class Objective(nn.Module):
         `scale` as in `cross_entropy_sums`.
         """
         passes = 2 if self.r_drop and self.model.training else 1
-        src_ids, src_mask, tgt_in = (side.repeat(passes, 1) for side in (batch.src_ids, batch.src_mask, batch.tgt_in))
-        states = self.states(Source(src_ids, src_mask), tgt_in)  # (passes * B, T, D)
+        states = self.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
         rows = states.view(passes, -1, states.shape[-1])  # (passes, B * T, D)
         return cross_entropy_sums(
             rows[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)
@@ -278,4 +304,5 @@ class Objective(nn.Module):
             self.label_smoothing,
             self.r_drop if passes == 2 else 0.0,
             scale,
+            self.model.output.bias,
         )

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from nmt.config.training import TrainingConfig
 from nmt.data.augmentation import Reach
-from nmt.data.batches import Batch, collate
-from nmt.data.vocabulary import UNK_ID
+from nmt.data.batches import Batch
 from nmt.errors import TrainingError, is_out_of_memory
+from nmt.source import Source
 from nmt.training.loss import Objective, logits_bytes
 
 # Of what is free: the rest is for fragments, and for what other programs will want.
@@ -63,8 +63,10 @@ def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
 
 
 def _batch_of(rows: int, width: int) -> Batch:
-    sentence = [UNK_ID] * (width - 1)
-    return collate([(sentence, sentence)] * rows)
+    """Every position real, and the same id: any will do."""
+    src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
+    source = Source(src_ids, torch.ones(rows, width, dtype=torch.bool))
+    return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
 
 def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryAccount:

@@ -220,7 +220,7 @@ class Trainer:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            (rows, src_length), tgt_length = batch.src_ids.shape, batch.tgt_in.shape[1]
+            (rows, src_length), tgt_length = batch.source.mask.shape, batch.tgt_in.shape[1]
             raise TrainingError(
                 f"out of memory in step {self.progress.step + 1:,}, with {rows:,} pairs of {src_length:,} and "
                 f"{tgt_length:,} pieces ({listed(self.divergence.lines([pairs]))}); lower training.batch_tokens "
