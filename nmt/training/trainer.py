@@ -339,7 +339,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
-        """Cross-entropy a token, without smoothing, in nats."""
+        """Cross-entropy a token, without smoothing, in nats; while `evaluating`."""
         corpus, device = self.prepared.validation_corpus, self.prepared.device
         plan = plan_epoch(
             corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
