@@ -136,7 +136,7 @@ def _fresh_exports(run: RunFolder) -> list[Export]:
             fresh.append(export)
         else:
             log.warning(
-                "%s is stale, and left alone: it was not made of the model that the run has now; make it anew: "
+                "%s is stale, and left alone: it was not made of the model that the run has now; make it again: "
                 "nmt export ctranslate2 --model %s --quantization %s",
                 export.folder.path,
                 run.path,
