@@ -163,7 +163,9 @@ def mean_attention_bleu(config_file: Path) -> float:
             layer.cross_attention = mean
         Trainer(config, run, prepared, Monitor(run.metrics_file), model).run()
         load_weights(model, run.model_file)
-        translator = Translator(prepared.tokenizers, TorchEngine(model), config.decoding, config.data.max_length)
+        translator = Translator(
+            prepared.tokenizers, TorchEngine(model.eval(), prepared.tokenizers), config.decoding, config.data.max_length
+        )
         files = config.data.test["test"]
         return bleu(translator.translate(read_lines(files.src)), list(read_lines(files.tgt)))
 

@@ -89,7 +89,8 @@ def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
 
 
 def test_the_engine_leaves_padding_and_ends_out(small_model: Transformer) -> None:
-    engine = TorchEngine(small_model)
+    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefg"]))
+    engine = TorchEngine(small_model, Tokenizers(tokenizer, tokenizer))
     together = engine.attention([[5, 6, 7], [8]], [[4], [9, 10]])
     assert [weights.shape for weights in together] == [(1, 3), (2, 1)]
     alone = engine.attention([[8]], [[9, 10]])

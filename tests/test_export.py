@@ -22,6 +22,7 @@ import pytest
 import torch
 from conftest import COPY_TASK, Cli
 from safetensors.torch import load_file
+from test_translator import assert_threads_find_what_one_finds, different_calls
 
 import nmt.ctranslate2.export
 import nmt.decoding.engines
@@ -136,7 +137,7 @@ def test_the_searches_find_the_same(
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
     found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
-    expected = TorchEngine(model).search(sources, decoding)
+    expected = TorchEngine(model, tokenizers).search(sources, decoding)
     lengths = [len(hypotheses[0].tokens) for hypotheses in expected]
     assert len(set(lengths)) > 2
     if not decoding.no_repeat_ngram_size:
@@ -144,7 +145,7 @@ def test_the_searches_find_the_same(
         assert sum(at_the_end) >= 3
     else:
         unconstrained = decoding.model_copy(update={"no_repeat_ngram_size": 0})
-        assert expected != TorchEngine(model).search(sources, unconstrained)
+        assert expected != TorchEngine(model, tokenizers).search(sources, unconstrained)
     for ours, theirs in zip(expected, found, strict=True):
         assert len(theirs) == len(ours)
         assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-4)
@@ -156,6 +157,54 @@ def test_the_searches_find_the_same(
             assert one.log_prob == pytest.approx(log_probs.get(one.tokens, one.log_prob), abs=1e-3)
 
 
+@pytest.mark.parametrize("no_repeat", [0, 2])
+@pytest.mark.parametrize("min_length", [0, 4])
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:3])
+def test_a_forced_prefix_is_the_same_to_both(
+    config: ModelConfig, tokenizers: Tokenizers, beam_size: int, min_length: int, no_repeat: int, tmp_path: Path
+) -> None:
+    """None, short ones, ones longer than the longest output; with repetitions and `<unk>` in some of them."""
+    model = random_model(config, tokenizers, seed=3)
+    sources = random_sources(60, tokenizers.src.vocab_size)
+    random = np.random.default_rng(1)
+    prefixes = [
+        random.integers(UNK_ID, tokenizers.tgt.vocab_size, size=random.integers(0, 14)).tolist() for _ in sources
+    ]
+    decoding = DecodingConfig(
+        beam_size=beam_size,
+        max_length=14,
+        max_length_ratio=0.3,
+        min_length=min_length,
+        no_repeat_ngram_size=no_repeat,
+        length_penalty=0.7,
+    )
+    expected = TorchEngine(model, tokenizers).search(sources, decoding, prefixes)
+    found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding, prefixes)
+    free = TorchEngine(model, tokenizers).search(sources, decoding)
+    cut = missed = 0
+    for ours, theirs, prefix, unforced, ids in zip(expected, found, prefixes, free, sources, strict=True):
+        longest = decoding.longest_output(len(ids))
+        if prefix and tuple(prefix) in {one.tokens for one in ours} - {one.tokens for one in theirs}:
+            missed += 1  # `</s>` at once, which CTranslate2's beams find only if nothing is more probable
+        else:
+            assert (theirs[0].tokens, theirs[0].token_log_probs) == (ours[0].tokens, None)
+            assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-4)
+            assert theirs[0].log_prob == pytest.approx(ours[0].log_prob, abs=1e-3)
+        cut += len(prefix) > longest
+        assert all(one.tokens[: len(prefix)] == tuple(prefix[:longest]) for one in [*ours, *theirs])
+        if not prefix:
+            assert [one.tokens for one in ours] == [one.tokens for one in unforced]
+    assert cut > 2
+    assert missed < len(sources) / 2 if beam_size > 1 else missed == 0
+
+
+def test_threads_may_search_with_one_engine_at_once(tmp_path: Path) -> None:
+    config, tokenizers = ARCHITECTURES[1]
+    engine = engine_for(random_model(config, tokenizers, seed=3), config, tokenizers, tmp_path)
+    assert_threads_find_what_one_finds(engine.search, different_calls(tokenizers.src.vocab_size))
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> None:
     """Two words, neither twice, and five wanted."""
@@ -163,19 +212,21 @@ def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> No
     model = random_model(config, tokenizers)
     engine = engine_for(model, config, tokenizers, tmp_path)
     decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=5, no_repeat_ngram_size=1)
-    for searching in (engine, TorchEngine(model)):
+    for searching in (engine, TorchEngine(model, tokenizers)):
         for best, *_ in searching.search([[4], [4, 5, 4]], decoding):
             assert sorted(best.tokens) == [4, 5]
             assert math.isfinite(best.score)
 
 
 def test_what_is_allowed_of_a_hypothesis() -> None:
-    assert _allowed_length((4, 5, 4, 5), 0) == 4
-    assert _allowed_length((4, 5, 4, 5), 1) == 2
-    assert _allowed_length((4, 5, 4, 5), 2) == 3
-    assert _allowed_length((4, 5, 4, 5), 3) == 4
-    assert _allowed_length((4, 4), 3) == 2
-    assert [_allowed_length((4, index, 4), 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
+    never = (PAD_ID, BOS_ID, UNK_ID)
+    assert _allowed_length((4, 5, 4, 5), never, 0) == 4
+    assert _allowed_length((4, 5, 4, 5), never, 1) == 2
+    assert _allowed_length((4, 5, 4, 5), never, 2) == 3
+    assert _allowed_length((4, 5, 4, 5), never, 3) == 4
+    assert _allowed_length((4, 4), never, 3) == 2
+    assert _allowed_length((4, 4, UNK_ID, 5, 4), never, 1, num_forced=3) == 4  # what is forced may be anything
+    assert [_allowed_length((4, index, 4), never, 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
 def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
@@ -397,7 +448,7 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
     ) -> TorchEngine:
         taken.append(device)
         precisions.append(precision)
-        return TorchEngine(random_model(run.config().model, tokenizers))
+        return TorchEngine(random_model(run.config().model, tokenizers), tokenizers)
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 

@@ -21,11 +21,13 @@ from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt
 from nmt.data.corpus import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, translate_files
+from nmt.decoding.parallel import ParallelTranslator
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
-from nmt.runs import open_runs
+from nmt.runs import open_run, open_runs
 
 NMT = [sys.executable, "-m", "nmt", "translate"]
 MADE_FROM = {"model": "one", "search": {"beam_size": 5}}
@@ -509,6 +511,20 @@ def test_two_devices_give_what_one_gives(in_solved: Path, tmp_path: Path, cli: C
     for line in (11, 1401):
         assert f"line {line}: " in alone.stderr
         assert f"nmt: line {line}: " in shared.stderr
+
+
+def test_scores_and_n_best_come_from_other_processes_too(in_solved: Path) -> None:
+    blocks = [["1 2 3", "", "4 5"], ["6 7 8 9"]]
+    expected = list(nmt.load(device="cpu").stream(blocks))
+    decoding = open_run(None).config().decoding
+    with ParallelTranslator([str(open_run(None).path)], ["cpu"], decoding, False, "auto", None) as workers:
+        found = list(workers.stream(blocks))
+    assert [len(one.n_best) for one in found] == [decoding.beam_size, 0, decoding.beam_size, decoding.beam_size]
+    for ours, theirs in zip(expected, found, strict=True):
+        assert [text for text, _ in theirs.n_best] == [text for text, _ in ours.n_best]
+        assert [score for _, score in theirs.n_best] == pytest.approx([score for _, score in ours.n_best], abs=1e-5)
+        assert {type(pair) for pair in theirs.n_best} <= {tuple}
+        assert (theirs.text, theirs.score) == (theirs.n_best[0] if theirs.n_best else ("", 0.0))
 
 
 @pytest.mark.slow

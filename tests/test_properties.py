@@ -1,6 +1,7 @@
 """What must hold for any text, any file of settings, any corpus and any model, tried on many that nobody thought of."""
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import itertools
@@ -21,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.file import load_config, to_yaml
-from nmt.config.inference import ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.batches import batch_loader, plan_epoch, source_of
 from nmt.data.cleaning import normalize
@@ -31,6 +32,7 @@ from nmt.data.mixture import pairs_of_epoch
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.beam import beam_search
+from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.translator import Translation
 from nmt.distributed import Ranks
@@ -374,9 +376,12 @@ def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
     with torch.no_grad():
         model.output.weight.mul_(3.0)
     source = source_of([ids for ids, _ in sentences], OWN_SPECIAL_IDS)
-    longest = torch.tensor([length for _, length in sentences])
+    constraints = dataclasses.replace(
+        Constraints.of(DecodingConfig(min_length=min_length), OWN_SPECIAL_IDS, [1] * len(sentences)),
+        max_lengths=torch.tensor([length for _, length in sentences]),
+    )
     with torch.no_grad():
-        found = beam_search(model, source, longest, 15, alpha, min_length)
+        found = beam_search(model, source, constraints, 15, alpha)
     for (ids, most), hypotheses in zip(sentences, found, strict=True):
         scores = {}
         for length in range(most + 1):

@@ -3,10 +3,10 @@
 Shapes: B batch, K beams, S source length, V vocabulary.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from nmt.config.inference import DecodingConfig, ModelConfig
 from nmt.data.batches import source_of
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
 from nmt.decoding.beam import beam_search
 from nmt.decoding.candidates import active_rows, best_candidates
-from nmt.decoding.constraints import allowed_log_probs, longest_outputs
+from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
@@ -58,10 +58,11 @@ class TableState:
 class TableModel(Seq2SeqModel[list[int], TableState]):
     """A model whose distributions are written down."""
 
-    def __init__(self, next_token: NextToken, vocab_size: int = V) -> None:
+    def __init__(self, next_token: NextToken, vocab_size: int = V, start_id: int = BOS_ID) -> None:
         super().__init__()
         self.next_token = next_token
         self.vocab_size = vocab_size
+        self.start_id = start_id
 
     def _logits(self, key: int, prefix: Prefix) -> Tensor:
         logits = torch.full((self.vocab_size,), -torch.inf)
@@ -70,11 +71,10 @@ class TableModel(Seq2SeqModel[list[int], TableState]):
         return logits
 
     def encode(self, source: Source) -> list[int]:
-        keys: list[int] = source.values[:, 0].tolist()
-        return keys
+        return source.values[:, 0].tolist()
 
     def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
-        rows = zip(source.values[:, 0].tolist(), tgt_in.tolist(), strict=True)
+        rows = zip(self.encode(source), tgt_in.tolist(), strict=True)
         return torch.stack(
             [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
         )  # (B, T, V)
@@ -88,7 +88,7 @@ class TableModel(Seq2SeqModel[list[int], TableState]):
     def step(self, tokens: Tensor, state: TableState) -> Tensor:
         assert tokens.shape == (len(state.prefixes), len(state.prefixes[0]))
         if state.steps == 0:
-            assert (tokens == BOS_ID).all()
+            assert (tokens == self.start_id).all()
         else:
             state.prefixes = [
                 [(*prefix, token) for prefix, token in zip(row, latest, strict=True)]
@@ -108,31 +108,48 @@ def source(sentences: Sequence[Sequence[int]]) -> Source:
     return source_of(sentences, OWN_SPECIAL_IDS)
 
 
+def constraints(
+    max_lengths: Sequence[int],
+    min_length: int,
+    no_repeat: int,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    special: SpecialIds = OWN_SPECIAL_IDS,
+) -> Constraints:
+    """With an output's length of any size, not one that follows from a source."""
+    decoding = DecodingConfig(min_length=min_length, no_repeat_ngram_size=no_repeat)
+    made = Constraints.of(decoding, special, [1] * len(max_lengths), prefixes)
+    return dataclasses.replace(made, max_lengths=torch.tensor(max_lengths))
+
+
 def beam(
-    model: Seq2SeqModel[Any, Any],
+    model: Seq2SeqModel,
     sentences: Sequence[Sequence[int]],
     max_lengths: Sequence[int],
     beam_size: int,
     length_penalty: float = 1.0,
     min_length: int = 1,
     no_repeat: int = 0,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    longest = torch.tensor(max_lengths)
+    limits = constraints(max_lengths, min_length, no_repeat, prefixes)
     with torch.no_grad():
-        return beam_search(model, source(sentences), longest, beam_size, length_penalty, min_length, no_repeat)
+        return beam_search(model, source(sentences), limits, beam_size, length_penalty)
 
 
 def greedy(
-    model: Seq2SeqModel[Any, Any],
+    model: Seq2SeqModel,
     sentences: Sequence[Sequence[int]],
     max_lengths: Sequence[int],
     length_penalty: float = 1.0,
     min_length: int = 1,
     no_repeat: int = 0,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[Hypothesis]:
-    longest = torch.tensor(max_lengths)
+    limits = constraints(max_lengths, min_length, no_repeat, prefixes)
     with torch.no_grad():
-        return greedy_search(model, source(sentences), longest, length_penalty, min_length, no_repeat)
+        found = greedy_search(model, source(sentences), limits, length_penalty)
+    assert all(len(hypotheses) == 1 for hypotheses in found)
+    return [best for (best,) in found]
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -262,6 +279,62 @@ def test_a_beam_wider_than_the_choices_finds_each_sentence_once() -> None:
     assert_same(found, [Hypothesis(ids, math.log(value), math.log(value)) for ids, value in expected.items()])
 
 
+def test_a_forced_prefix_costs_nothing_and_counts_in_the_length_by_hand() -> None:
+    """After b, which is forced: b .9, </s> .1; then </s> .8, a .2; after bba, a for ever.
+
+    Step 2: bb .9, b</s> .1: "b" is finished. Step 3: bb</s> .72, bba .18: both finished are enough.
+    A prefix as long as the longest output is all of it, and free.
+    """
+    expected = [
+        Hypothesis((B_, B_), math.log(0.72), math.log(0.72) / 2),
+        Hypothesis((B_,), math.log(0.1), math.log(0.1)),
+    ]
+    (found,) = beam(TableModel(by_hand), [[9]], [10], beam_size=2, prefixes=[(B_,)])
+    assert_same(found, expected)
+    assert found[0].token_log_probs == pytest.approx([0.0, math.log(0.9), math.log(0.8)])
+    assert found[1].token_log_probs == pytest.approx([0.0, math.log(0.1)])
+    (best,) = greedy(TableModel(by_hand), [[9]], [10], prefixes=[(B_,)])
+    assert_same([best], expected[:1])
+    assert best.token_log_probs == pytest.approx([0.0, math.log(0.9), math.log(0.8)])
+    whole = Hypothesis((B_, UNK_ID, B_), 0.0, 0.0)  # with what the search itself may not emit
+    (found,) = beam(TableModel(by_hand), [[9]], [3], beam_size=2, no_repeat=1, prefixes=[(B_, UNK_ID, B_, A_)])
+    assert_same(found, [whole])
+    assert_same(greedy(TableModel(by_hand), [[9]], [3], no_repeat=1, prefixes=[(B_, UNK_ID, B_, A_)]), [whole])
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        SpecialIds(pad=10, start=10, eos=0, unk=1),  # as Marian's models have them
+        SpecialIds(pad=1, start=2, eos=2, unk=3),  # a decoder that starts with </s>
+        SpecialIds(pad=7, start=0, eos=5, unk=9),
+    ],
+)
+@pytest.mark.parametrize("min_length", [0, 2])
+def test_special_ids_are_where_the_tokenizer_has_them(special: SpecialIds, min_length: int) -> None:
+    """The same distributions, under other ids: what was found, under other ids."""
+    ours = [EOS_ID, UNK_ID, 4, 5, 6]
+    theirs = dict(zip(ours, [special.eos, special.unk, 4, 6, 8], strict=True))
+    back = {other: one for one, other in theirs.items()}
+    table = random_table(3, [4, 5, 6])
+
+    def renamed(key: int, prefix: Prefix) -> Mapping[int, float]:
+        found = {theirs[token]: value for token, value in table(key, tuple(back[one] for one in prefix)).items()}
+        total = 1 + 0.3 * (special.start != special.eos) + 0.2  # what may not be emitted is likely
+        return {**{token: value / total for token, value in found.items()}, special.pad: 0.3 / total}
+
+    limits, other_limits = constraints([6], min_length, 2), constraints([6], min_length, 2, special=special)
+    model, other = TableModel(table), TableModel(renamed, start_id=special.start)
+    for found, expected in (
+        (beam_search(other, source([[9]]), other_limits, 3), beam_search(model, source([[9]]), limits, 3)),
+        (greedy_search(other, source([[9]]), other_limits), greedy_search(model, source([[9]]), limits)),
+    ):
+        assert_same(
+            [dataclasses.replace(one, tokens=tuple(back[token] for token in one.tokens)) for one in found[0]],
+            expected[0],
+        )
+
+
 # --- Against brute force ---------------------------------------------------------------------------------
 
 
@@ -348,14 +421,26 @@ def random_sentences(seed: int, count: int, longest: int = 9) -> list[list[int]]
     return [random.integers(4, V, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
 
 
+def random_prefix(random: np.random.Generator) -> Prefix:
+    """None, or up to six tokens, `<unk>` and repetitions among them; the end of a sentence is no part of one."""
+    return tuple(random.integers(UNK_ID, V, size=random.integers(0, 7)).tolist())
+
+
 def next_log_probs(
-    model: Seq2SeqModel[Any, Any], sentence: Sequence[int], prefixes: Sequence[Prefix], min_length: int, no_repeat: int
+    model: Seq2SeqModel,
+    sentence: Sequence[int],
+    prefixes: Sequence[Prefix],
+    min_length: int,
+    no_repeat: int,
+    forced: Prefix = (),
 ) -> list[dict[int, float]]:
     """Log-probabilities of what may follow each prefix (all equally long), by running the whole model again."""
-    src_ids, src_mask = source([sentence] * len(prefixes))
+    if len(prefixes[0]) < len(forced):
+        return [{forced[len(prefixes[0])]: 0.0}] * len(prefixes)
+    sources = source([sentence] * len(prefixes))
     tgt_in = torch.tensor([[BOS_ID, *prefix] for prefix in prefixes])
     with torch.no_grad():
-        rows: list[list[float]] = model(Source(src_ids, src_mask), tgt_in)[:, -1].double().softmax(dim=-1).tolist()
+        rows: list[list[float]] = model(sources, tgt_in)[:, -1].double().softmax(dim=-1).tolist()
     allowed = [
         allowed_probabilities(dict(enumerate(row)), prefix, min_length, no_repeat)
         for prefix, row in zip(prefixes, rows, strict=True)
@@ -366,7 +451,7 @@ def next_log_probs(
 def may_follow(token: int, prefix: Prefix, min_length: int, no_repeat: int) -> bool:
     if token == EOS_ID:
         return len(prefix) >= min_length
-    return token not in (PAD_ID, BOS_ID, UNK_ID) and not (no_repeat and repeats((*prefix, token), no_repeat))
+    return token not in (PAD_ID, BOS_ID, UNK_ID) and not (no_repeat and repeats_at_its_end((*prefix, token), no_repeat))
 
 
 def repeats(tokens: Prefix, size: int) -> bool:
@@ -375,14 +460,20 @@ def repeats(tokens: Prefix, size: int) -> bool:
     return len(set(ngrams)) < len(ngrams)
 
 
+def repeats_at_its_end(tokens: Prefix, size: int) -> bool:
+    """Whether its last `size` tokens stand there before; a forced prefix may hold other repetitions."""
+    return any(tokens[start : start + size] == tokens[-size:] for start in range(len(tokens) - size))
+
+
 def naive_beam(
-    model: Seq2SeqModel[Any, Any],
+    model: Seq2SeqModel,
     sentence: Sequence[int],
     longest: int,
     beam_size: int,
     alpha: float,
     min_length: int,
     no_repeat: int = 0,
+    forced: Prefix = (),
 ) -> list[Hypothesis]:
     """What the docstring of `beam_search` says, for one sentence, with lists."""
     prefixes: list[tuple[Prefix, float]] = [((), 0.0)]
@@ -392,7 +483,7 @@ def naive_beam(
         finished.append(Hypothesis(tokens, log_prob, log_prob / max(1, len(tokens)) ** alpha))
 
     for length in range(longest):
-        following = next_log_probs(model, sentence, [tokens for tokens, _ in prefixes], min_length, no_repeat)
+        following = next_log_probs(model, sentence, [tokens for tokens, _ in prefixes], min_length, no_repeat, forced)
         candidates = [
             (so_far + log_prob, tokens, token)
             for (tokens, so_far), log_probs in zip(prefixes, following, strict=True)
@@ -412,17 +503,18 @@ def naive_beam(
 
 
 def naive_greedy(
-    model: Seq2SeqModel[Any, Any],
+    model: Seq2SeqModel,
     sentence: Sequence[int],
     longest: int,
     alpha: float,
     min_length: int,
     no_repeat: int = 0,
+    forced: Prefix = (),
 ) -> Hypothesis:
     tokens: Prefix = ()
     total = 0.0
     while len(tokens) < longest:
-        (log_probs,) = next_log_probs(model, sentence, [tokens], min_length, no_repeat)
+        (log_probs,) = next_log_probs(model, sentence, [tokens], min_length, no_repeat, forced)
         best = max(log_probs, key=lambda token: log_probs[token])
         total += log_probs[best]
         if best == EOS_ID:
@@ -459,17 +551,26 @@ def test_beam_search_finds_what_a_search_with_loops_finds(
     alpha=st.floats(0, 2),
     min_length=st.integers(0, 4),
     no_repeat=st.sampled_from([0, 2, 3]),
+    forcing=st.booleans(),
 )
 def test_any_beam_search_finds_what_a_search_with_loops_finds(
-    seed: int, lengths: list[tuple[int, int]], beam_size: int, alpha: float, min_length: int, no_repeat: int
+    seed: int,
+    lengths: list[tuple[int, int]],
+    beam_size: int,
+    alpha: float,
+    min_length: int,
+    no_repeat: int,
+    forcing: bool,
 ) -> None:
     random = np.random.default_rng(seed)
     model, sentences = lively_model(seed), [random.integers(4, V, size=length).tolist() for length, _ in lengths]
     max_lengths = [longest for _, longest in lengths]
-    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length, no_repeat)
-    for sentence, longest, hypotheses in zip(sentences, max_lengths, found, strict=True):
-        expected = naive_beam(model, sentence, longest, beam_size, alpha, min_length, no_repeat)
+    prefixes = [random_prefix(random) if forcing else () for _ in lengths]
+    found = beam(model, sentences, max_lengths, beam_size, alpha, min_length, no_repeat, prefixes)
+    for sentence, longest, prefix, hypotheses in zip(sentences, max_lengths, prefixes, found, strict=True):
+        expected = naive_beam(model, sentence, longest, beam_size, alpha, min_length, no_repeat, prefix)
         assert_same(hypotheses, expected)
+        assert all(one.tokens[: len(prefix)] == prefix[:longest] for one in hypotheses)
 
 
 @settings(max_examples=60)
@@ -518,11 +619,13 @@ def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int,
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     if min_length == 3:
         max_lengths = [max(length, 3) for length in max_lengths]
-    expected = [
-        naive_greedy(model, sentence, longest, 0.8, min_length, no_repeat)
-        for sentence, longest in zip(sentences, max_lengths, strict=True)
-    ]
-    assert_same(greedy(model, sentences, max_lengths, 0.8, min_length, no_repeat), expected)
+    random = np.random.default_rng(seed)
+    for prefixes in [()] * 6, [random_prefix(random) for _ in sentences]:
+        expected = [
+            naive_greedy(model, sentence, longest, 0.8, min_length, no_repeat, prefix)
+            for sentence, longest, prefix in zip(sentences, max_lengths, prefixes, strict=True)
+        ]
+        assert_same(greedy(model, sentences, max_lengths, 0.8, min_length, no_repeat, prefixes), expected)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -623,7 +726,10 @@ def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(se
                 logits = model(source([sentence]), tgt_in)  # (1, T, V)
             logits[..., [PAD_ID, BOS_ID, UNK_ID]] = logits[:, 0, EOS_ID] = -torch.inf
             log_probs = logits.log_softmax(dim=-1)  # (1, T, V)
-            total = log_probs.gather(2, tgt_out[:, :, None]).sum().item()
+            of_each = log_probs.gather(2, tgt_out[:, :, None]).flatten().tolist()
+            total = sum(of_each)
+            assert hypothesis.token_log_probs == pytest.approx(of_each, abs=1e-4)
+            assert sum(hypothesis.token_log_probs) == pytest.approx(hypothesis.log_prob, abs=1e-9)
             assert hypothesis.log_prob == pytest.approx(total, abs=1e-4)
             assert hypothesis.score == pytest.approx(total / max(1, len(hypothesis.tokens)) ** alpha, abs=1e-4)
 
@@ -645,6 +751,8 @@ def test_a_hypothesis_holds_plain_numbers() -> None:
         assert type(hypothesis.tokens) is tuple
         assert {type(token) for token in hypothesis.tokens} == {int}
         assert type(hypothesis.log_prob) is type(hypothesis.score) is float
+        assert type(hypothesis.token_log_probs) is tuple
+        assert {type(log_prob) for log_prob in hypothesis.token_log_probs} == {float}
 
 
 # --- Constraints -----------------------------------------------------------------------------------------
@@ -653,10 +761,10 @@ def test_a_hypothesis_holds_plain_numbers() -> None:
 def test_longest_outputs_by_hand() -> None:
     """Ratio 1.5 and ten more, at most 50: 11.5, 14.5 and 25 are rounded down, 160 is cut."""
     config = DecodingConfig(max_length_ratio=1.5, max_length=50)
-    longest = longest_outputs(torch.tensor([1, 3, 10, 26, 27, 100]), config)
+    longest = Constraints.of(config, OWN_SPECIAL_IDS, [1, 3, 10, 26, 27, 100]).max_lengths
     assert longest.tolist() == [11, 14, 25, 49, 50, 50]
     assert longest.dtype == torch.int64
-    assert longest_outputs(torch.tensor([0, 4]), DecodingConfig()).tolist() == [10, 22]
+    assert Constraints.of(DecodingConfig(), OWN_SPECIAL_IDS, [0, 4]).max_lengths.tolist() == [10, 22]
 
 
 def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
@@ -664,8 +772,9 @@ def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
     never = -math.inf
 
     def row(prefix: Prefix, min_length: int, no_repeat: int) -> list[float]:
-        log_probs = allowed_log_probs(torch.full((1, 6), 7.0), torch.tensor([prefix]), min_length, no_repeat)
-        return [round(value, 4) for value in log_probs[0].tolist()]
+        limits = constraints([9], min_length, no_repeat)
+        log_probs = limits.allowed_log_probs(torch.full((1, 1, 6), 7.0), torch.tensor([[prefix]]))
+        return [round(value, 4) for value in log_probs[0, 0].tolist()]
 
     half, third = round(math.log(1 / 2), 4), round(math.log(1 / 3), 4)
     assert row((4,), min_length=2, no_repeat=0) == [never, never, never, never, half, half]
@@ -676,12 +785,15 @@ def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
 
 
 def test_what_is_not_a_number_is_not_hidden_by_what_is_forbidden() -> None:
-    logits = torch.full((2, 6), torch.nan)
-    assert allowed_log_probs(logits, torch.tensor([[4, 5]] * 2), 3, 0)[:, 4:].isnan().all()
+    logits = torch.full((2, 1, 6), torch.nan)
+    limits = constraints([9, 9], min_length=3, no_repeat=0)
+    assert limits.allowed_log_probs(logits, torch.tensor([[[4, 5]]] * 2))[..., 4:].isnan().all()
 
 
 def test_half_precision_logits_become_fp32_before_the_softmax() -> None:
-    logits = torch.randn(2, 6).bfloat16()
-    log_probs = allowed_log_probs(logits.clone(), torch.tensor([[4]] * 2), 0, 0)
+    logits = torch.randn(2, 1, 6).bfloat16()
+    log_probs = constraints([9, 9], 0, 0).allowed_log_probs(logits.clone(), torch.tensor([[[4]]] * 2))
     assert log_probs.dtype == torch.float32
-    torch.testing.assert_close(log_probs[:, [2, 4, 5]], logits[:, [2, 4, 5]].float().log_softmax(-1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        log_probs[..., [2, 4, 5]], logits[..., [2, 4, 5]].float().log_softmax(-1), rtol=0, atol=1e-6
+    )

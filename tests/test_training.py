@@ -31,7 +31,7 @@ from nmt.training.monitor import Monitor
 from nmt.training.preflight import prepare
 from nmt.training.start import train
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
-from nmt.training.trainer import Trainer
+from nmt.training.trainer import Trainer, evaluating
 
 
 def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
@@ -122,6 +122,14 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
     assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
 
 
+def test_a_model_is_trained_again_however_its_evaluation_ends() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5)).train()
+    with pytest.raises(KeyboardInterrupt), evaluating(model):
+        assert not any(module.training for module in model.modules())
+        raise KeyboardInterrupt
+    assert all(module.training for module in model.modules())
+
+
 def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_task: Path) -> None:
     trainer = new_trainer(load_config(copy_task), "run")
     corpus = trainer.prepared.validation_corpus
@@ -129,7 +137,7 @@ def test_the_validation_loss_is_the_plain_cross_entropy_of_the_whole_set(copy_ta
     logits = trainer.model.eval()(batch.source, batch.tgt_in)
     expected = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0).item()
     trainer.model.train()
-    assert trainer._validation_loss() == pytest.approx(expected, rel=1e-5)
+    assert trainer._scores()["loss"] == pytest.approx(expected, rel=1e-5)
     assert trainer.model.training
 
 

@@ -2,7 +2,9 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,13 @@ import torch
 from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.beam import beam_search
-from nmt.decoding.constraints import longest_outputs
+from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
-from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translator, batches_by_length
+from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
 from nmt.models.transformer import Transformer
 from nmt.source import Source
 
@@ -181,6 +183,14 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
     assert translation.split() == ["the", "dog", "the", "dog"]
 
 
+def test_a_translation_keeps_its_score_and_what_else_was_found() -> None:
+    """Of the reversing engine: the source backwards, -1, and as it is, -2. An empty line has neither."""
+    first, empty, last = make_translator(ReversingEngine()).stream([["w1 w2", "", "w3"]])
+    assert first == Translation("w2 w1", 2, "", -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
+    assert empty == Translation("", 0, "", 0.0, ())
+    assert last.n_best == (("w3", -1.0), ("w3", -2.0))
+
+
 def test_a_stream_holds_one_block_at_a_time_and_numbers_its_lines(caplog: pytest.LogCaptureFixture) -> None:
     taken = 0
 
@@ -265,7 +275,9 @@ def test_neither_batch_size_nor_order_changes_a_translation(engine_model: Transf
 
     def translate(lines: Sequence[str], batch_tokens: int) -> list[str]:
         decoding = DecodingConfig(beam_size=beam_size, batch_tokens=batch_tokens, max_length=20)
-        return Translator(tokenizers, TorchEngine(engine_model), decoding, max_src_length=50).translate(lines)
+        return Translator(tokenizers, TorchEngine(engine_model, tokenizers), decoding, max_src_length=50).translate(
+            lines
+        )
 
     one_by_one = translate(lines, 1)
     assert len(set(one_by_one)) > 30
@@ -283,15 +295,21 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
     src_ids = torch.tensor(
         [[5, 6, 7, 8, EOS_ID], [9, EOS_ID, PAD_ID, PAD_ID, PAD_ID], [10, 11, EOS_ID, PAD_ID, PAD_ID]]
     )
-    source = Source(src_ids, src_ids != PAD_ID)
-    max_lengths = torch.tensor([9, 9, 9])  # 12, 10 and 11 by their ratio
+    src_mask = src_ids != PAD_ID
+    constraints = Constraints(
+        special=OWN_SPECIAL_IDS,
+        forbidden=torch.tensor([PAD_ID, BOS_ID, UNK_ID]),
+        min_length=4,
+        no_repeat_ngram_size=0,
+        max_lengths=torch.tensor([9, 9, 9]),  # 12, 10 and 11 by their ratio
+        forced=torch.tensor([[-1, -1], [7, 8], [-1, -1]]),
+    )
     with torch.no_grad():
         if beam_size == 1:
-            best = greedy_search(engine_model, source, max_lengths, 0.3, 4)
-            expected = [[hypothesis] for hypothesis in best]
+            expected = greedy_search(engine_model, Source(src_ids, src_mask), constraints, 0.3)
         else:
-            expected = beam_search(engine_model, source, max_lengths, beam_size, 0.3, 4)
-    assert TorchEngine(engine_model).search(sources, decoding) == expected
+            expected = beam_search(engine_model, Source(src_ids, src_mask), constraints, beam_size, 0.3)
+    assert TorchEngine(engine_model, word_tokenizers()).search(sources, decoding, [[], [7, 8], []]) == expected
 
 
 def test_the_longest_output_follows_from_the_source_without_its_end(engine_model: Transformer) -> None:
@@ -300,34 +318,23 @@ def test_the_longest_output_follows_from_the_source_without_its_end(engine_model
         engine_model.output.weight[EOS_ID] = 0.0
         engine_model.decoder_norm.bias += 3.0  # so that a word can be made certain
         engine_model.output.weight[5] = 3.0
-    found = TorchEngine(engine_model).search([[7], [8] * 8], DecodingConfig(beam_size=2, max_length_ratio=1.0))
+    engine = TorchEngine(engine_model, word_tokenizers())
+    found = engine.search([[7], [8] * 8], DecodingConfig(beam_size=2, max_length_ratio=1.0))
     assert [len(hypotheses[0].tokens) for hypotheses in found] == [11, 18]
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("training", [True, False])
-def test_the_engine_leaves_the_model_in_the_mode_it_was_in(
-    engine_model: Transformer, training: bool, beam_size: int
-) -> None:
-    decoding = DecodingConfig(beam_size=beam_size, max_length=15)
-    expected = TorchEngine(engine_model.eval()).search([[5, 6, 7]], decoding)
-    engine_model.train(training)
-    assert TorchEngine(engine_model).search([[5, 6, 7]], decoding) == expected  # dropout slept meanwhile
-    assert {module.training for module in engine_model.modules()} == {training}
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_engine_leaves_the_model_in_its_mode_after_an_exception(engine_model: Transformer, training: bool) -> None:
-    engine_model.train(training)
-    with pytest.raises(IndexError):
-        TorchEngine(engine_model).search([[5, 999]], DecodingConfig(max_length=5))  # no such id
-    assert {module.training for module in engine_model.modules()} == {training}
+def test_a_model_that_is_being_trained_is_refused(engine_model: Transformer) -> None:
+    """Dropout would change what it says, and to change its mode would be felt by other threads."""
+    engine = TorchEngine(engine_model.train(), word_tokenizers())
+    with pytest.raises(AssertionError):
+        engine.search([[5, 6, 7]], DecodingConfig())
+    with pytest.raises(AssertionError):
+        engine.attention([[5, 6, 7]], [[5]])
 
 
 def test_a_model_can_be_trained_after_a_search(engine_model: Transformer) -> None:
-    engine_model.train()
-    TorchEngine(engine_model).search([[5, 6]], DecodingConfig(beam_size=2, max_length=6))
-    engine_model(source_of([[5, 6]], OWN_SPECIAL_IDS), torch.tensor([[1, 5, 6]])).square().mean().backward()
+    TorchEngine(engine_model, word_tokenizers()).search([[5, 6]], DecodingConfig(beam_size=2, max_length=6))
+    engine_model.train()(source_of([[5, 6]], OWN_SPECIAL_IDS), torch.tensor([[1, 5, 6]])).square().mean().backward()
     assert engine_model.output.weight.grad is not None
 
 
@@ -339,7 +346,61 @@ def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Trans
     line = "w3 w1 w4 w1 w5"
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
     with torch.no_grad():
-        source = Source(ids, torch.ones_like(ids, dtype=torch.bool))
-        ((best, *_),) = beam_search(engine_model, source, longest_outputs(torch.tensor([5]), decoding), 3)
-    translator = Translator(Tokenizers(tokenizer, tokenizer), TorchEngine(engine_model), decoding, max_src_length=50)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        ((best, *_),) = beam_search(engine_model, Source(ids, mask), Constraints.of(decoding, OWN_SPECIAL_IDS, [5]), 3)
+    tokenizers = Tokenizers(tokenizer, tokenizer)
+    translator = Translator(tokenizers, TorchEngine(engine_model, tokenizers), decoding, max_src_length=50)
     assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]
+
+
+# --- Threads ---------------------------------------------------------------------------------------------
+
+
+Call = tuple[Sequence[Sequence[int]], DecodingConfig, Sequence[Sequence[int]] | None]
+
+
+def different_calls(vocab_size: int) -> list[Call]:
+    """Searches of every kind, with settings of their own."""
+    random = np.random.default_rng(5)
+    calls: list[Call] = []
+    for beam_size, length_penalty, max_length, no_repeat in (
+        (1, 1.0, 20, 0), (4, 1.0, 20, 0), (2, 0.0, 7, 2), (1, 0.5, 12, 1), (5, 1.5, 15, 3), (3, 1.0, 20, 0),
+    ):  # fmt: skip
+        sources = [random.integers(4, vocab_size, size=random.integers(1, 15)).tolist() for _ in range(9)]
+        prefixes = [random.integers(4, vocab_size, size=random.integers(0, 5)).tolist() for _ in range(9)]
+        decoding = DecodingConfig(
+            beam_size=beam_size, length_penalty=length_penalty, max_length=max_length, no_repeat_ngram_size=no_repeat
+        )
+        calls += [(sources, decoding, prefixes), (sources, decoding, None)]
+    return calls
+
+
+def assert_threads_find_what_one_finds(search: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> None:
+    """All calls at once, several times, beside the same calls one after the other; whatever the number of threads."""
+    one_after_the_other = [search(*call) for call in calls]
+    barrier = threading.Barrier(len(calls))
+
+    def together(call: tuple[object, ...]) -> object:
+        barrier.wait()
+        return search(*call)
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for _ in range(3):
+            assert list(pool.map(together, calls)) == one_after_the_other
+
+
+def test_threads_may_search_with_one_engine_at_once(engine_model: Transformer) -> None:
+    engine = TorchEngine(engine_model, word_tokenizers(WORDS[:20]))
+    calls = different_calls(24)
+    assert_threads_find_what_one_finds(engine.search, calls)
+    assert not engine_model.training
+
+
+def test_threads_may_translate_with_one_translator_at_once(engine_model: Transformer) -> None:
+    tokenizers = word_tokenizers(WORDS[:20])
+    engine = TorchEngine(engine_model, tokenizers)
+    translator = Translator(tokenizers, engine, DecodingConfig(beam_size=3, max_length=12), max_src_length=20)
+    random = np.random.default_rng(2)
+    texts = [[" ".join(random.choice(WORDS[:20], size=length)) for length in random.integers(0, 9, size=12)]
+             for _ in range(8)]  # fmt: skip
+    assert_threads_find_what_one_finds(lambda text: list(translator.stream([text])), [(text,) for text in texts])

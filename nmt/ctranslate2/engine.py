@@ -1,21 +1,23 @@
 """Ids in, hypotheses out, with CTranslate2.
 
-Its search ends as ours does, when K hypotheses are finished, and what may not be emitted leaves the logits before the
-softmax in both. Three things about it are set right here. Its scores count `</s>` as one more token, so the K that it
-gives back are scored and ranked again (where more than K finished, it has left some out by its own ranking). A call has
-one longest output for all of its sources: see `search`. And where nothing may be emitted, not even `</s>`, all tokens
-are as probable to it: see `_hypotheses`.
+Its search ends as ours does, when K hypotheses are finished; what may not be emitted leaves the logits before the
+softmax in both, and the tokens of a forced prefix cost nothing in both. Three things about it are corrected here. Its
+scores count `</s>` as one more token, so the K that it gives back are scored and ranked again (where more than K
+finished, it has left some out by its own ranking). A call has one longest output for all of its sources: see `search`.
+And where nothing may be emitted, not even `</s>`, all tokens are as probable to it: see `_hypotheses`.
+
+One thing stays different: with several beams, `</s>` right after a forced prefix is found only if it is the most
+probable token there. PyTorch's search treats it as anywhere else.
 """
 
 import importlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vocabulary import BOS_ID, PAD_ID, UNK_ID
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.hypothesis import Hypothesis, forbidden_ids
 from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
@@ -23,7 +25,6 @@ from nmt.runs import RunFolder
 # On a CPU, measured on two cores (scripts/README.md): a small batch on each is twice as fast as a large one on all.
 MAX_WORKERS = 8
 CPU_BATCH_TOKENS = 512
-_NEVER = (PAD_ID, BOS_ID, UNK_ID)
 # What may not be emitted has the lowest logit of its type; that of float16 is the least low, -65,504.
 _IMPOSSIBLE = -60_000
 
@@ -39,47 +40,59 @@ def import_ctranslate2() -> Any:
 class CTranslate2Engine:
     """Searches with a model that `nmt export ctranslate2` wrote, whose vocabularies are the tokenizers' pieces."""
 
-    def __init__(self, translator: Any, src_pieces: Sequence[str], tgt_pieces: Sequence[str]) -> None:
+    def __init__(self, translator: Any, tokenizers: Tokenizers) -> None:
+        src, tgt = tokenizers.src, tokenizers.tgt
         self.name = f"ctranslate2, {translator.compute_type}"
         self.batches_at_once = 16 * translator.num_translators
         self._translator = translator
-        self._src_pieces = src_pieces
-        self._tgt_ids = {piece: index for index, piece in enumerate(tgt_pieces)}
-        self._never = [[tgt_pieces[index]] for index in _NEVER]
+        self._src_pieces = src.pieces(range(src.vocab_size))
+        self._tgt_pieces = tgt.pieces(range(tgt.vocab_size))
+        self._tgt_ids = {piece: index for index, piece in enumerate(self._tgt_pieces)}
+        self._forbidden = forbidden_ids(tgt.special)
 
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first.
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """As `Engine.search`, without `token_log_probs`.
 
-        How long an output may be hangs on its source. So sources are searched with the least limit of several: who
-        ends before it is done, and the others are searched once more, with the limit of their own.
+        How long an output may be depends on its source. So sources are searched with the least limit of several:
+        those that end before it are done, and the others are searched once more, with the limit of their own.
         """
+        prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
-        unfinished: dict[int, list[int]] = {}
-        for index, limit, hypotheses in self._translate(sources, [*_groups(sources, limits)][::-1], limits, decoding):
+        unfinished: dict[tuple[int, bool], list[int]] = {}
+        # Those with a prefix apart: an empty one among others would be one after which </s> must be the best.
+        apart = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
+        groups = [group for rows in apart for group in [*_groups(rows, sources, limits)][::-1]]
+        for index, limit, hypotheses in self._translate(sources, prefixes, groups, limits, decoding):
             if limits[index] > limit and _came_to_the_end(hypotheses, limit, decoding.beam_size):
-                unfinished.setdefault(limits[index], []).append(index)
+                unfinished.setdefault((limits[index], bool(prefixes[index])), []).append(index)
             else:
                 found[index] = hypotheses
-        for index, _, hypotheses in self._translate(sources, unfinished.values(), limits, decoding):
+        for index, _, hypotheses in self._translate(sources, prefixes, unfinished.values(), limits, decoding):
             found[index] = hypotheses
         return [found[index] for index in range(len(sources))]
 
     def _translate(
         self,
         sources: Sequence[Sequence[int]],
+        prefixes: Sequence[Sequence[int]],
         groups: Iterable[Sequence[int]],
         limits: Sequence[int],
         decoding: DecodingConfig,
     ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
         """(index, longest output, hypotheses) of the sources in all groups; a group's longest output is its first's."""
-        pieces = self._src_pieces
         most = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
         share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
         started = []
         for group in groups:  # all of them at once, so that no worker waits for another's last batch
             results = self._translator.translate_batch(
-                [[pieces[index] for index in sources[row]] for row in group],
+                [[self._src_pieces[index] for index in sources[row]] for row in group],
+                [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
                 beam_size=decoding.beam_size,
                 num_hypotheses=decoding.beam_size,
                 # With 0 it would stop at the first finished hypothesis that is the best one so far.
@@ -90,7 +103,7 @@ class CTranslate2Engine:
                 max_input_length=0,
                 max_batch_size=min(decoding.batch_tokens, most, share),
                 batch_type="tokens",
-                suppress_sequences=self._never,
+                suppress_sequences=[[self._tgt_pieces[index]] for index in self._forbidden],
                 return_scores=True,
                 asynchronous=True,
             )
@@ -98,10 +111,12 @@ class CTranslate2Engine:
         for group, results in started:
             limit = limits[group[0]]
             for index, result in zip(group, results, strict=True):
-                hypotheses = self._hypotheses(result.result(), limit, decoding)
+                hypotheses = self._hypotheses(result.result(), limit, decoding, len(prefixes[index]))
                 yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
-    def _hypotheses(self, result: Any, max_length: int, decoding: DecodingConfig) -> Iterator[Hypothesis]:
+    def _hypotheses(
+        self, result: Any, max_length: int, decoding: DecodingConfig, num_forced: int
+    ) -> Iterator[Hypothesis]:
         """What was found, but for what no allowed token led to; cut where the only way on was to end early."""
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = tuple(self._tgt_ids[piece] for piece in pieces)
@@ -109,16 +124,18 @@ class CTranslate2Engine:
             log_prob = score * its_length**decoding.length_penalty
             if log_prob < _IMPOSSIBLE:
                 continue
-            ids = ids[: _allowed_length(ids, decoding.no_repeat_ngram_size)]
-            yield Hypothesis(ids, log_prob, log_prob / max(1, len(ids)) ** decoding.length_penalty)
+            ids = ids[: _allowed_length(ids, self._forbidden, decoding.no_repeat_ngram_size, num_forced)]
+            yield Hypothesis.scored(ids, log_prob, decoding.length_penalty)
 
 
-def _allowed_length(ids: Sequence[int], no_repeat_ngram_size: int) -> int:
-    """How many of the ids come before the first that may not be emitted."""
+def _allowed_length(
+    ids: Sequence[int], forbidden: Collection[int], no_repeat_ngram_size: int, num_forced: int = 0
+) -> int:
+    """How many of the ids come before the first that may not be emitted and is not forced."""
     seen: set[tuple[int, ...]] = set()
     for end in range(1, len(ids) + 1):
         ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
-        if ids[end - 1] in _NEVER or (ngram and ngram in seen):
+        if end > num_forced and (ids[end - 1] in forbidden or (ngram and ngram in seen)):
             return end - 1
         seen.add(ngram)
     return len(ids)
@@ -133,9 +150,9 @@ def _came_to_the_end(hypotheses: Sequence[Hypothesis], max_length: int, beam_siz
     return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
 
-def _groups(sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of the sources, shortest first, cut so that the first one's limit will do for most outputs of a group."""
-    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+def _groups(rows: Sequence[int], sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
+    """The rows, shortest source first, cut so that the first one's limit will do for most outputs of a group."""
+    order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
     for end in range(1, len(order) + 1):
         limit = limits[order[start]]
@@ -164,5 +181,4 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
         )
     except (RuntimeError, ValueError) as error:
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
-    src, tgt = tokenizers.src, tokenizers.tgt
-    return CTranslate2Engine(translator, src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size)))
+    return CTranslate2Engine(translator, tokenizers)

@@ -34,7 +34,7 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
     count = 0
     for piece in pieces:
         if byte := _BYTE.fullmatch(piece):
-            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # else it goes on with a character of UTF-8
+            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # else it continues a character of UTF-8
         else:
             characters = len(piece.replace("▁", ""))
         numbers.append(list(range(count, count + characters)) or [max(0, count - 1)])

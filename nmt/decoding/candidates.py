@@ -1,13 +1,18 @@
-"""What a search chooses from: the best extensions of its prefixes, and the sentences that go on.
+"""What a search extends, what it chooses from, and what comes of it when it is finished.
 
 Shapes: B sentences in the batch, K prefixes of each, C candidates, V vocabulary.
 """
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from nmt.decoding.constraints import Constraints
+from nmt.decoding.hypothesis import Hypothesis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Candidates:
 def best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> Candidates:
     """The C = `count` best of (B, K) so far plus (B, K, V) of each next token; fewer where K * V is less.
 
-    The tokens of a prefix are taken as a table of R rows and N columns. The C best of all stand in the C columns whose
+    The tokens of a prefix are taken as a table of R rows and N columns. The C best of all are in the C columns whose
     best are best, so only these are sorted: on a CPU, `topk` over all K * V takes several times as long.
     """
     batch, beam_size, vocab_size = log_probs.shape
@@ -39,6 +44,69 @@ def best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> Candidates
     totals, places = inside.topk(min(count, inside.shape[1]), dim=1)  # (B, C)
     chosen, row = places // rows, places % rows  # (B, C)
     return Candidates(totals, beams.gather(1, chosen), row * num_columns + columns.gather(1, chosen))
+
+
+@dataclasses.dataclass
+class Prefixes:
+    """The unfinished hypotheses of each sentence in the batch: K of them, fewer at first."""
+
+    constraints: Constraints
+    """of the same B sentences"""
+    sentences: Tensor
+    """(B,) which sentence each row is"""
+    tokens: Tensor
+    """(B, K, length) without the start id"""
+    log_probs: Tensor
+    """(B, K, length + 1): of the first 0, 1, ... length tokens together; -inf where there is no hypothesis"""
+
+    @classmethod
+    def start(cls, constraints: Constraints) -> "Prefixes":
+        """One empty prefix of each sentence: K is 1."""
+        max_lengths = constraints.max_lengths
+        sentences = torch.arange(len(max_lengths), device=max_lengths.device)
+        none = sentences.new_empty(len(sentences), 1, 0)
+        return cls(constraints, sentences, none, torch.zeros(len(sentences), 1, 1, device=max_lengths.device))
+
+    def select(self, rows: Tensor) -> "Prefixes":
+        """Only these rows."""
+        return Prefixes(self.constraints.select(rows), self.sentences[rows], self.tokens[rows], self.log_probs[rows])
+
+    def best_candidates(self, logits: Tensor, count: int) -> Candidates:
+        """The best that may follow: (B, K, V) logits, which are overwritten, and C = `count`."""
+        log_probs = self.constraints.allowed_log_probs(logits, self.tokens)
+        return best_candidates(self.log_probs[:, :, -1], log_probs, count)
+
+    def ends(self, candidates: Candidates) -> Tensor:
+        """(B, C) bool: those with `</s>`, and all of a sentence at its longest output."""
+        longest = self.tokens.shape[2] + 1 >= self.constraints.max_lengths  # (B,)
+        return (candidates.tokens == self.constraints.special.eos) | longest[:, None]
+
+    def extend(self, origins: Tensor | None, tokens: Tensor, log_probs: Tensor) -> None:
+        """Each by one token, (B, K), with the log-probability of all: prefix `origins[b, k]`, or the k-th itself."""
+        before, log_probs_before = self.tokens, self.log_probs
+        if origins is not None:
+            before = before.gather(1, origins[:, :, None].expand(-1, -1, before.shape[2]))
+            log_probs_before = log_probs_before.gather(1, origins[:, :, None].expand(-1, -1, self.log_probs.shape[2]))
+        self.tokens = torch.cat([before, tokens[:, :, None]], dim=2)
+        self.log_probs = torch.cat([log_probs_before, log_probs[:, :, None]], dim=2)
+
+    def finish(
+        self, candidates: Candidates, finished: Tensor, length_penalty: float, found: Sequence[list[Hypothesis]]
+    ) -> bool:
+        """Add those of the candidates that are finished, (B, C) bool, to `found` by sentence; says if any is."""
+        rows, places = finished.nonzero(as_tuple=True)  # (F,), (F,)
+        if not len(rows):
+            return False
+        origins = candidates.origins[rows, places]  # (F,)
+        tokens = torch.cat([self.tokens[rows, origins], candidates.tokens[rows, places, None]], dim=1)
+        log_probs = torch.cat([self.log_probs[rows, origins], candidates.log_probs[rows, places, None]], dim=1)
+        for sentence, ids, totals in zip(
+            self.sentences[rows].tolist(), tokens.tolist(), log_probs.tolist(), strict=True
+        ):
+            output = tuple(ids[:-1] if ids[-1] == self.constraints.special.eos else ids)
+            of_each = tuple(total - before for before, total in itertools.pairwise(totals))
+            found[sentence].append(Hypothesis.scored(output, totals[-1], length_penalty, of_each))
+        return True
 
 
 def active_rows(stopped: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ ENGINES = ("auto", "torch", "ctranslate2")
 
 
 class Engine(Protocol):
-    """Whatever searches: ids in, hypotheses out."""
+    """Whatever searches: ids in, hypotheses out. Several threads may call it at once, each with its own settings."""
 
     @property
     def name(self) -> str:
@@ -29,8 +29,16 @@ class Engine(Protocol):
     def batches_at_once(self) -> int:
         """How many batches a search had best be given together, so that no core waits."""
 
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first."""
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`), best first.
+
+        With `prefixes`, those of a source begin with its prefix, which may be empty; see `Constraints.forced`.
+        """
 
 
 def load_engine(
@@ -128,7 +136,7 @@ def _fresh_exports(run: RunFolder) -> list[Export]:
             fresh.append(export)
         else:
             log.warning(
-                "%s is stale, and left alone: it was not made of the model that the run has now; make it anew: "
+                "%s is stale, and left alone: it was not made of the model that the run has now; make it again: "
                 "nmt export ctranslate2 --model %s --quantization %s",
                 export.folder.path,
                 run.path,

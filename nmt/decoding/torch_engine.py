@@ -11,9 +11,8 @@ from nmt.checkpoint import check_weights, load_weights
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.decoding.beam import beam_search
-from nmt.decoding.constraints import longest_outputs
+from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.device import choose_device, choose_dtype
@@ -23,45 +22,49 @@ from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel, TrainableModel
 from nmt.models.packed import pack_linear_maps
 from nmt.runs import RunFolder
+from nmt.source import Source
 
 
 class TorchEngine:
-    """Searches with a model on the device where its parameters are."""
+    """Searches with a model on the device where its parameters are. The model must be in evaluation mode."""
 
     name = "torch"
     batches_at_once = 1
 
-    def __init__(self, model: Seq2SeqModel[Any, Any]) -> None:
+    def __init__(self, model: Seq2SeqModel[Any, Any], tokenizers: Tokenizers) -> None:
         self._model = model
+        self._src_special = tokenizers.src.special
+        self._tgt_special = tokenizers.tgt.special
 
     @torch.inference_mode()
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first. The model is left in the mode it was in."""
-        device = next(self._model.parameters()).device
-        source = source_of(sources, OWN_SPECIAL_IDS).to(device)
-        max_lengths = longest_outputs(torch.tensor([len(ids) for ids in sources]), decoding).to(device)
-        settings = decoding.length_penalty, decoding.min_length, decoding.no_repeat_ngram_size
-        was_training = self._model.training
-        self._model.eval()
-        try:
-            if decoding.beam_size == 1:
-                found = greedy_search(self._model, source, max_lengths, *settings)
-                return [[hypothesis] for hypothesis in found]
-            return beam_search(self._model, source, max_lengths, decoding.beam_size, *settings)
-        finally:
-            self._model.train(was_training)
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """As `Engine.search`."""
+        source = self._source(sources)
+        src_lengths = [len(ids) for ids in sources]
+        constraints = Constraints.of(decoding, self._tgt_special, src_lengths, prefixes, source.mask.device)
+        if decoding.beam_size == 1:
+            return greedy_search(self._model, source, constraints, decoding.length_penalty)
+        return beam_search(self._model, source, constraints, decoding.beam_size, decoding.length_penalty)
 
     @torch.inference_mode()
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """How much each id of a target looked at each of its source, `</s>` left out: (T, S) for each pair."""
-        device = next(self._model.parameters()).device
-        source = source_of(sources, OWN_SPECIAL_IDS).to(device)
-        special = OWN_SPECIAL_IDS
-        tgt_in = pad(targets, special.pad, first=[special.start]).to(device)  # row t is what id t was chosen by
-        weights = self._model.attention(source, tgt_in).float().cpu().numpy()
+        source, special = self._source(sources), self._tgt_special
+        tgt_in = pad(targets, special.pad, first=[special.start])  # row t is what id t was chosen by
+        weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
         return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
+
+    def _source(self, sources: Sequence[Sequence[int]]) -> Source:
+        """A batch on the model's device, each source with its `</s>`."""
+        assert not self._model.training  # dropout would change every translation
+        return source_of(sources, self._src_special).to(next(self._model.parameters()).device)
 
 
 def load_torch_engine(
@@ -72,7 +75,7 @@ def load_torch_engine(
     dtype = choose_dtype(precision, chosen, "decoding.precision")
     with torch.random.fork_rng(devices=[]):  # weights are drawn before they are read, and others use the generator
         models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
-    return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval())
+    return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval(), tokenizers)
 
 
 def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, Any]:

@@ -14,6 +14,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.engines import Engine, load_engine
+from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.languages import base_language
 from nmt.runs import open_runs
@@ -37,10 +38,18 @@ class Translation:
     """Pieces of the text."""
     alignment: str = ""
     """Which words come from which, "0-0 2-1", where that was asked for."""
+    score: float = 0.0
+    """`Hypothesis.score` of the text; 0 for an empty line, which is not searched for."""
+    n_best: tuple[tuple[str, float], ...] = ()
+    """All that was found and its score, best first, so that the text itself is the first: at most
+    `decoding.beam_size`. None for an empty line. Two may be the same text in other pieces."""
 
 
 class Translator:
-    """Translates lines of text with an engine and the tokenizers that its model was trained with."""
+    """Translates lines of text with an engine and the tokenizers that its model was trained with.
+
+    Several threads may use one at once.
+    """
 
     def __init__(
         self,
@@ -82,6 +91,10 @@ class Translator:
         """Translations of any number of lines, in order, each as soon as it and all before it are done.
 
         Batches are made within a block, one of which is held at a time. Lines are numbered from `first`.
+
+        >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
+        >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
+        [('Ein Hund rennt.', -0.15), ('Ein Hund läuft.', -0.23), ('Ein Hund, der rennt.', -0.41)]
         """
         for block in blocks:
             yield from self._translate(list(enumerate(block, start=first)))
@@ -106,9 +119,13 @@ class Translator:
         outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = self._word_aligner.align(sources, outputs) if self._word_aligner else [""] * len(outputs)
         return [
-            Translation(self._decode(tokens), len(tokens), alignment)
-            for tokens, alignment in zip(outputs, alignments, strict=True)
+            self._translation(hypotheses, alignment) for hypotheses, alignment in zip(found, alignments, strict=True)
         ]
+
+    def _translation(self, hypotheses: Sequence[Hypothesis], alignment: str) -> Translation:
+        n_best = tuple((self._decode(one.tokens), one.score) for one in hypotheses)
+        (text, score), num_tokens = n_best[0], len(hypotheses[0].tokens)
+        return Translation(text, num_tokens, alignment, score, n_best)
 
     def _decode(self, tokens: Sequence[int]) -> str:
         text = self._tokenizers.tgt.decode(tokens)

@@ -22,7 +22,7 @@ from nmt.training.monitor import Monitor
 from nmt.training.preflight import Problems, check_disk, prepare
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
 from nmt.training.sharing import choose_processes, shared
-from nmt.training.trainer import Trainer
+from nmt.training.trainer import Trainer, evaluating
 
 
 def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> None:
@@ -114,7 +114,8 @@ def _try_validation(trainer: Trainer) -> None:
         [prepared.validation.src[line] for line in lines],
         [[of_all[line] for line in lines] for of_all in prepared.validation.references],
     )
-    evaluate(trainer.translator(max_length=10), few, prepared.metrics)
+    with evaluating(trainer.model):
+        evaluate(trainer.translator(max_length=10), few, prepared.metrics)
 
 
 def _try_checkpoint(trainer: Trainer) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.atomic import write_json
 from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
@@ -35,6 +35,16 @@ from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preflight import Prepared, describe, warmup_warning
 from nmt.training.resuming import restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model without dropout, and back in training mode however the block ends."""
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 class Trainer:
@@ -312,33 +322,33 @@ class Trainer:
 
     def _scores(self) -> dict[str, float]:
         """Loss and translation of the validation set, with the model as it is."""
-        result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
-        return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
+        with evaluating(self.model):
+            result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
+            return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
-        """What validations translate with; with `max_length`, so many pieces at most."""
+        """What validations translate with, while `evaluating`; with `max_length`, that many pieces at most."""
         config = self.config
         search = {"beam_size": config.evaluation.validation_beam_size}
         if max_length is not None:
             search["max_length"] = max_length
         decoding = config.decoding.model_copy(update=search)
-        data, engine = config.data, TorchEngine(self.model)
-        return Translator(self.prepared.tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
+        data, tokenizers = config.data, self.prepared.tokenizers
+        engine = TorchEngine(self.model, tokenizers)
+        return Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
-        """Cross-entropy a token, without smoothing, in nats."""
+        """Cross-entropy a token, without smoothing, in nats; while `evaluating`."""
         corpus, device = self.prepared.validation_corpus, self.prepared.device
         plan = plan_epoch(
             corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
         )
         total = torch.zeros((), device=device)
         num_tokens = 0
-        self.model.eval()
         for batch in batches_with_restarts(corpus, self.ranks.share(plan), device, self.monitor.say):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
-        self.model.train()
         of_all, num_of_all = self.ranks.sum([total.item(), num_tokens])
         return of_all / num_of_all
 
