@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.atomic import leftovers, rename, write_bytes, write_text
-from nmt.config.file import load_config
-from nmt.config.training import Config
+from nmt.config.file import holds_training_config, load_config, load_inference_config
+from nmt.config.inference import InferenceConfig
+from nmt.config.training import Config, EvaluationConfig
 from nmt.errors import ConfigError, RunError
 from nmt.locks import locked
 
@@ -43,14 +44,38 @@ class RunFolder:
         """Whether this is an export: a folder that holds a model in another engine's form instead of the run's own."""
         return self.export_file.is_file()
 
-    def config(self) -> Config:
-        """The run's configuration, every default written out when it was made; `RunError` if it can't be read."""
-        try:
+    def inference_config(self) -> InferenceConfig:
+        """What translating reads: languages, tokenizer, model, decoding; `RunError` if it can't be read."""
+        with self._readable_config():
+            return load_inference_config(self.config_file)
+
+    def has_training_config(self) -> bool:
+        """Whether there is what training reads, too: an export has none."""
+        with self._readable_config():
+            return holds_training_config(self.config_file)
+
+    def config(self, remedy: str = "name a run that was trained here") -> Config:
+        """The whole configuration, every default written out when the run was made.
+
+        Raises `RunError` if it can't be read, or with `remedy` if it holds only what translating reads.
+        """
+        if not self.has_training_config():
+            raise RunError(f"{self.path}: holds no training configuration (it was exported or imported); {remedy}")
+        with self._readable_config():
             return load_config(self.config_file)
+
+    def evaluation_config(self) -> EvaluationConfig:
+        """How translations are scored; the defaults where there is no training configuration."""
+        return self.config().evaluation if self.has_training_config() else EvaluationConfig()
+
+    @contextlib.contextmanager
+    def _readable_config(self) -> Iterator[None]:
+        try:
+            yield
         except ConfigError as error:
             raise RunError(
                 f"{error}\n{self.path}: this run was made by another version of nmt, or its config.yaml was changed; "
-                f"use that version, or set right what is named above"
+                f"use that version, or correct what is named above"
             ) from None
 
     def remember_as_latest(self) -> None:

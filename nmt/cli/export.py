@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
-from nmt.errors import ConfigError
 from nmt.runs import open_run
 
 if TYPE_CHECKING:  # a command imports what it needs
@@ -31,8 +30,6 @@ def export_ctranslate2(
 
     The export's folder can be copied anywhere, and translates there without PyTorch.
     """
-    if bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     from nmt.ctranslate2.export import export_ctranslate2 as export
 
     _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)

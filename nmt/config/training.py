@@ -86,13 +86,16 @@ class DataConfig(TextConfig):
     @classmethod
     def _languages_of_files(cls, raw: Any) -> Any:
         """Where a language is not given, the suffix of the first training file names it."""
-        if not isinstance(raw, dict) or not (corpora := _as_list(raw.get("train"))):
+        if not isinstance(raw, dict):
             return raw
-        languages = {}
+        corpora, languages = _as_list(raw.get("train")), {}
+        first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
         for side in ("src", "tgt"):
-            first = corpora[0]
+            if raw.get(f"{side}_lang"):
+                continue
             path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
-            if raw.get(f"{side}_lang") or not isinstance(path, str | Path):
+            if not isinstance(path, str | Path):
+                languages[f"{side}_lang"] = "und"  # the file is reported as missing; that is enough
                 continue
             languages[f"{side}_lang"] = language_suffix(Path(path))
             if not languages[f"{side}_lang"]:

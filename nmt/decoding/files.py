@@ -9,24 +9,17 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
 from nmt.data.corpus import Readable, count_lines, line_blocks, opened
-from nmt.decoding.translator import Translation
+from nmt.decoding.parallel import LineTranslator
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
-
-
-class LineTranslator(Protocol):
-    """A `Translator`, or several of them on as many devices."""
-
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
-        """As `Translator.stream`."""
 
 
 @dataclasses.dataclass(frozen=True)

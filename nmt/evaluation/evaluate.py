@@ -11,12 +11,12 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import write_json, write_text
 from nmt.config.inference import DecodingConfig
-from nmt.config.training import Metric
+from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
-from nmt.evaluation.metrics import Score, score
+from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.languages import check_language
 from nmt.runs import RunFolder
 
@@ -101,6 +101,29 @@ def evaluate_runs(
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
         write_json(path.with_suffix(".json"), {**description, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
+
+
+def choose_test_sets(
+    run: RunFolder, src: Path | None, references: Sequence[Path] | None
+) -> dict[str, tuple[Path, Sequence[Path]]]:
+    """The files that are given, both or neither, or the run's test sets: `name: (sources, references)`.
+
+    Raises `ConfigError` if there are none, `RunError` if the model holds no training configuration to name them.
+    """
+    if src and references:
+        return {src.name: (src, references)}
+    test = run.config("give --src and --ref").data.test
+    if not test:
+        raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
+    return {name: (files.src, [files.tgt]) for name, files in test.items()}
+
+
+def choose_metrics(
+    settings: EvaluationConfig, known_language: str, tgt_lang: str | None, tokenizer: BleuTokenizer | None
+) -> dict[Metric, SacreMetric]:
+    """The metrics of `settings`; a given `tgt_lang` replaces the known language, and `tokenizer` that of BLEU."""
+    language = reference_language(tgt_lang, known_language)
+    return make_metrics(settings.metrics, language, tokenizer or settings.bleu_tokenizer)
 
 
 def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
