@@ -265,7 +265,7 @@ def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[
     """
     field = schema.model_fields.get(location[0]) if location else None
     if field is None or len(location) < 2 or len(_variants(field.annotation)) < 2:
-        return [location[0], *location[2:]], location[1]
+        return location, ""
     return [location[0], *location[2:]], location[1]
 
 
