@@ -256,9 +256,9 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("nmt.training.start.evaluate", "translating fails"),
-        ("nmt.training.start.save_checkpoint", "saving fails"),
-        ("nmt.training.start.try_worst_batch", "the worst batch fails"),
+        ("nmt.training.preflight.evaluate", "translating fails"),
+        ("nmt.training.preflight.save_checkpoint", "saving fails"),
+        ("nmt.training.preflight.try_worst_batch", "the worst batch fails"),
     ],
 )
 def test_what_a_training_will_do_later_fails_before_its_first_step(
@@ -309,7 +309,7 @@ def test_test_text_in_the_training_text_is_warned_of(copy_task: Path, capsys: py
         with copy_task.with_name(f"train.{side}").open("a") as file:
             file.write("".join(f"{line}\n" for line in test[:7]))
     (warning,) = warnings(copy_task, capsys, *QUIET)
-    assert "test: 7 of 50 pairs (14.0%) stand in the training text, too" in warning
+    assert "test: 7 of 50 pairs (14.0%) also occur in the training text" in warning
 
 
 def test_long_sentences_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError
 from nmt.runs import RunFolder, run_named
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 from nmt.training.resuming import starting_step, with_recorded_settings
 from nmt.training.start import train
 from nmt.training.stopping import reached

@@ -25,6 +25,7 @@ from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
+from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
@@ -32,7 +33,7 @@ from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
-from nmt.training.preflight import Prepared, describe, warmup_warning
+from nmt.training.preparation import Prepared
 from nmt.training.resuming import restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
