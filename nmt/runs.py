@@ -37,7 +37,7 @@ class RunFolder:
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
-        """Whether a training has begun here."""
+        """Whether a training has started here, or a model was put here."""
         return self.config_file.is_file()
 
     def is_export(self) -> bool:
@@ -93,10 +93,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def marked_as_training(self) -> Iterator[str]:
-        """Leave word in the folder of who trains here, for the length of the block; only under the lock.
+        """Write into the folder which process trains here, for the length of the block; only under the lock.
 
-        Gives who else began such a block and vanished in it, killed or with the whole machine; '' if nobody did. The
-        folder is made if need be, and removed if nothing comes of it.
+        Gives the process that started such a block and ended inside it, killed or with the whole machine; '' if none
+        did. The folder is made if needed, and removed if it stays empty.
         """
         vanished = self._who_trains()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -111,16 +111,16 @@ class RunFolder:
                 self.path.rmdir()
 
     def _who_trains(self) -> str:
-        """What the last `signed` block wrote that has not ended, or ''."""
+        """What `marked_as_training` wrote, if that block has not ended, or ''."""
         try:
             return self.training_file.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def remove_leftovers(self) -> None:
-        """Clear away what a kill left half written, and fetch back what it left aside; only under the lock.
+        """Remove what a kill left half written, and restore what it had set aside; only under the lock.
 
-        Whatever else there is stays, hidden or not: the folder is the user's.
+        All other files stay, hidden or not: the folder is the user's.
         """
         for folder in (self.path, self.checkpoints):
             for leftover, name in list(leftovers(folder)):

@@ -80,7 +80,7 @@ def evaluate(
 
 
 def _print(name: str, evaluation: "Evaluation", as_json: bool) -> None:
-    """What came of scoring one test set."""
+    """Print the scores of one test set."""
     if as_json:
         scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
         print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,

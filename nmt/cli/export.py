@@ -26,7 +26,7 @@ def export_ctranslate2(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's model for CTranslate2 into its folder, and prove that it translates there as it does here.
+    """Write a run's model for CTranslate2 into its folder, and check that it translates there as it does here.
 
     The export's folder can be copied anywhere, and translates there without PyTorch.
     """
@@ -36,7 +36,7 @@ def export_ctranslate2(
 
 
 def _print(result: "ExportedRun", as_json: bool) -> None:
-    """How an export compared."""
+    """Print how an export compared."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

@@ -29,12 +29,10 @@ def translate(
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--continue", help="Go on with an --output that was broken off, or begin it.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--continue", help="Resume an unfinished --output, or start it.")] = False,
     alignments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write here which words come from which, as 0-0 2-1: source-target."),
+        typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target."),
     ] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
@@ -62,7 +60,7 @@ def translate(
 
     files = Files(input_file, output_file, alignments)
     if resume and files.are_finished():
-        print(f"nmt: {output_file} is finished: it is there, and no part of it", file=sys.stderr)
+        print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
     decoding = search_settings(runs[0].inference_config().decoding, beam_size, length_penalty, precision)
@@ -85,7 +83,7 @@ def _translated(translator: "LineTranslator", line: str) -> str:
 
 
 def _utf8(text: str) -> str:
-    """The text itself; `DataError` if the shell was given bytes that are none."""
+    """The text itself; `DataError` if the shell passed bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -94,7 +92,7 @@ def _utf8(text: str) -> str:
 
 
 def _interactive(translator: "LineTranslator") -> None:
-    """A line typed, a line answered, until end of file."""
+    """Translate each line as it is typed, until end of file."""
     print("one sentence a line; end with Ctrl-D", file=sys.stderr)
     while True:
         try:

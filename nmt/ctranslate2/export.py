@@ -1,4 +1,4 @@
-"""A run's model in CTranslate2's form, and the proof that it translates as before.
+"""A run's model in CTranslate2's form, and the check that it translates as before.
 
     RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
 

@@ -1,4 +1,4 @@
-"""From a configuration to a model: begin or go on, try everything once, then train."""
+"""From a configuration to a model: start or resume, try everything once, then train."""
 
 import contextlib
 
@@ -25,15 +25,15 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     """Train a model into `run`, together with the other `ranks`, of which the first alone writes.
 
     `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
-    if there is one). With `dry_run`, all is tried and nothing trained. Raises `NmtError`s: for what is wrong before
-    the start, `TrainingError` for what makes going on impossible, `InterruptedTrainingError` after a signal, with
+    if there is one). With `dry_run`, everything is tried and nothing trained. Raises `NmtError`s: for mistakes before
+    the start, `TrainingError` if the training cannot continue, `InterruptedTrainingError` after a signal, with
     everything saved.
     """
     if config.training.processes not in ("auto", ranks.size):
         raise ConfigError(
-            f"training.processes is {config.training.processes}, and {ranks.size} train; `nmt train` starts them"
+            f"training.processes is {config.training.processes}, but there are {ranks.size}; let `nmt train` start them"
         )
-    resolve_processes(config, ranks.size)  # raises while there is no run yet
+    resolve_processes(config, ranks.size)  # raises before anything is written
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
     with plain_messages(run), contextlib.ExitStack() as stack:
         vanished = ""
@@ -44,8 +44,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             vanished = stack.enter_context(run.marked_as_training())
         if vanished:
             monitor.say(
-                f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
-                f"memory ran out, or the machine went down"
+                f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, or "
+                f"the machine went down"
             )
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
         if step is not None:
@@ -68,20 +68,20 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
     own_the_process()
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
-            raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")
+            raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
         prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
         if ranks.is_main and not step:
             for line in warnings(config, prepared):
                 monitor.say(f"warning: {line}")
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
-        raise RunError("the machines do not see the same training corpus; train in a folder that they share")
+        raise RunError("the machines have different training corpora; train in a folder that they share")
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
     if step:
         trainer.resume(run.checkpoints / str(step))
     rehearse(trainer)
     trainer.announce()
     if dry_run:
-        monitor.say("dry run: all of this works; nothing was trained")
+        monitor.say("dry run: everything works; nothing was trained")
         return
     if ranks.is_main:
         write_text(run.config_file, to_yaml(trainer.config))
