@@ -38,7 +38,7 @@ for instant in range(10_000):
 
         def end_here(frame, event, argument):
             global lines
-            if not frame.f_code.co_filename.endswith(("runs.py", "shutil.py", "<string>")):
+            if not frame.f_code.co_filename.endswith(("atomic.py", "shutil.py", "<string>")):
                 return None
             if event == "line":
                 if lines == instant:
@@ -139,7 +139,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     path = tmp_path / "file.txt"
     path.write_text("old")
     died = python(
-        "import os\nfrom pathlib import Path\nfrom nmt.runs import replacing\n"
+        "import os\nfrom pathlib import Path\nfrom nmt.atomic import replacing\n"
         f"with replacing(Path({str(path)!r})) as temporary:\n"
         "    temporary.write_text('half of')\n"
         "    os._exit(7)\n"
@@ -189,7 +189,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_folder(tmp_path: Path)
     path.mkdir()
     (path / "old").write_text("old")
     died = python(
-        "import os\nfrom pathlib import Path\nfrom nmt.runs import replacing\n"
+        "import os\nfrom pathlib import Path\nfrom nmt.atomic import replacing\n"
         f"with replacing(Path({str(path)!r})) as temporary:\n"
         "    temporary.mkdir()\n"
         "    (temporary / 'new').write_text('half of')\n"

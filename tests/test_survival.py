@@ -153,7 +153,7 @@ def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
         other.wait()
     capsys.readouterr()
     trained(copy_task, "run")
-    assert f"before this one (process {other.pid} on " in capsys.readouterr().err
+    assert f"the last training here (process {other.pid} on " in capsys.readouterr().err
     trained(copy_task, "run", "training.max_steps=18")
     assert "before this one" not in capsys.readouterr().err
     assert not run.training_file.exists()
@@ -305,7 +305,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
     folder = tmp_path / "cache" / "key"
     (tmp_path / "cache" / ".key.a1b2c3d4.nmt-part").mkdir(parents=True)  # of one that was killed
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom nmt.runs import building\n"
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.atomic import building\n"
         "with building(Path(sys.argv[1])) as temporary:\n"
         "    print('waited' if temporary is None else 'made', flush=True)\n"
         "    if temporary is not None:\n"

@@ -122,7 +122,7 @@ class DataConfig(TextConfig):
 
 
 class AugmentationConfig(Section):
-    """What is done to training pairs, drawn again each time they are seen; validation and translation are unaffected."""
+    """What is done to training pairs, drawn again each time they are seen; never in validation or translation."""
 
     subword_sampling: Rate = 0.0
     """Words are cut into pieces at random: with `tokenizer.type: bpe`, each merge is left out with this probability
@@ -240,8 +240,8 @@ class TrainingConfig(Section):
     """Validations score an exponential moving average of the weights over the updates, and the best of these averages
     is the run's model; 0.999 looks back over about 1,000 updates. The weights themselves are trained as without it."""
     average_last: Annotated[int, Field(ge=2)] | None = None
-    """Or: validations score the mean of the weights at this many validations, the last one included; at first of as many
-    as there are."""
+    """Or: validations score the mean of the weights at this many validations, the last one included; at first of as
+    many as there are."""
 
     @property
     def micro_batch_tokens(self) -> int:
