@@ -1,7 +1,7 @@
 """Writing files and folders so that a kill at any instant leaves the old one or the new one, never half of one.
 
-What is written goes to a temporary name beside its place, is flushed to the disk, then renamed. A disk is changed by
-`write_bytes`, `append`, `flush_one` and `rename` alone; the tests have each call of each of them fail.
+Everything is written to a temporary name beside its place, flushed to the disk, then renamed. Only `write_bytes`,
+`append`, `flush_one` and `rename` change a disk; the tests make each call of each of them fail.
 """
 
 import contextlib
@@ -17,24 +17,24 @@ from typing import Any
 from nmt.errors import RunError
 from nmt.locks import locked
 
-# What is half written is in a folder beside its place that is called `.NAME.` + eight characters + this.
+# Unfinished files are in a folder beside their place, named `.NAME.` + eight characters + this.
 _TEMPORARY = ".nmt-part"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that nobody else knows yet, in a folder that `replacing` gave."""
+    """Write a file that nobody else uses yet, in a folder that `replacing` gave."""
     with path.open("wb") as file:
         file.write(data)
 
 
 def append(path: Path, line: str) -> None:
-    """Add a line to a file; of a write that fails, a part may stay."""
+    """Add a line to a file; if the write fails, a part of the line may stay."""
     with path.open("ab") as file:
         file.write(f"{line}\n".encode())
 
 
 def flush_one(path: Path) -> None:
-    """See to it that a file's content, or a folder's list of names, is on the disk."""
+    """Flush a file's content, or a folder's list of names, to the disk."""
     if os.name != "nt":  # Windows opens no folders and flushes on close
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -44,13 +44,13 @@ def flush_one(path: Path) -> None:
 
 
 def rename(path: Path, to: Path) -> None:
-    """Give a file or a folder another name; a file that has that name is replaced, at once."""
+    """Rename a file or a folder; a file of that name is replaced atomically."""
     path.replace(to)
 
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Give an empty folder beside `path` for the length of the block; of a kill's, `remove_leftovers` gets rid."""
+    """Give an empty folder beside `path` for the length of the block; after a kill, `remove_leftovers` removes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
     try:
@@ -64,7 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well.
 
     Replacing a folder takes two renames; a kill between them leaves the old one in the folder `beside`, as `old`, from
-    where `remove_leftovers` fetches it. Nothing replaces a checkpoint: each has a name of its own.
+    where `remove_leftovers` restores it. Nothing replaces a checkpoint: each has a name of its own.
     """
     with beside(path) as holder:
         temporary, old = holder / path.name, holder / "old"
@@ -81,7 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The folders `beside` what was being written in `folder` when a process was killed, and the names of that."""
+    """The folders that `beside` made in `folder` and a killed process left, each with the name it was writing."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
         if match and path.is_dir() and not path.is_symlink():
@@ -92,7 +92,7 @@ def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
 def building(folder: Path) -> Iterator[Path | None]:
     """As `replacing`, for a folder that several processes may want at once: the first makes it, the others wait.
 
-    Gives None where it is there by then. What one that was killed left of it is cleared away.
+    Gives None if it exists by then. What a killed process left of it is removed.
     """
     with locked(folder, wait=True):
         if folder.is_dir():
@@ -126,7 +126,7 @@ def read_json(path: Path) -> Any:
 
 
 def flush(path: Path) -> None:
-    """See to it that a file, or a folder with all in it, is on the disk."""
+    """Flush a file, or a folder with everything in it, to the disk."""
     for inner in path.rglob("*") if path.is_dir() else ():
         flush_one(inner)
     flush_one(path)

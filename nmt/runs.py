@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.atomic import leftovers, rename, write_bytes, write_text
-from nmt.config.file import load_config
-from nmt.config.training import Config
+from nmt.config.file import holds_training_config, load_config, load_inference_config
+from nmt.config.inference import InferenceConfig
+from nmt.config.training import Config, EvaluationConfig
 from nmt.errors import ConfigError, RunError
 from nmt.locks import locked
 
@@ -36,21 +37,45 @@ class RunFolder:
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
-        """Whether a training has begun here."""
+        """Whether a training has started here, or a model was put here."""
         return self.config_file.is_file()
 
     def is_export(self) -> bool:
         """Whether this is an export: a folder that holds a model in another engine's form instead of the run's own."""
         return self.export_file.is_file()
 
-    def config(self) -> Config:
-        """The run's configuration, every default written out when it was made; `RunError` if it can't be read."""
-        try:
+    def inference_config(self) -> InferenceConfig:
+        """What translating reads: languages, tokenizer, model, decoding; `RunError` if it can't be read."""
+        with self._readable_config():
+            return load_inference_config(self.config_file)
+
+    def has_training_config(self) -> bool:
+        """Whether there is what training reads, too: an export has none."""
+        with self._readable_config():
+            return holds_training_config(self.config_file)
+
+    def config(self, remedy: str = "name a run that was trained here") -> Config:
+        """The whole configuration, every default written out when the run was made.
+
+        Raises `RunError` if it can't be read, or with `remedy` if it holds only what translating reads.
+        """
+        if not self.has_training_config():
+            raise RunError(f"{self.path}: holds no training configuration (it was exported or imported); {remedy}")
+        with self._readable_config():
             return load_config(self.config_file)
+
+    def evaluation_config(self) -> EvaluationConfig:
+        """How translations are scored; the defaults where there is no training configuration."""
+        return self.config().evaluation if self.has_training_config() else EvaluationConfig()
+
+    @contextlib.contextmanager
+    def _readable_config(self) -> Iterator[None]:
+        try:
+            yield
         except ConfigError as error:
             raise RunError(
                 f"{error}\n{self.path}: this run was made by another version of nmt, or its config.yaml was changed; "
-                f"use that version, or set right what is named above"
+                f"use that version, or correct what is named above"
             ) from None
 
     def remember_as_latest(self) -> None:
@@ -68,10 +93,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def marked_as_training(self) -> Iterator[str]:
-        """Leave word in the folder of who trains here, for the length of the block; only under the lock.
+        """Write into the folder which process trains here, for the length of the block; only under the lock.
 
-        Gives who else began such a block and vanished in it, killed or with the whole machine; '' if nobody did. The
-        folder is made if need be, and removed if nothing comes of it.
+        Gives the process that started such a block and ended inside it, killed or with the whole machine; '' if none
+        did. The folder is made if needed, and removed if it stays empty.
         """
         vanished = self._who_trains()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -86,16 +111,16 @@ class RunFolder:
                 self.path.rmdir()
 
     def _who_trains(self) -> str:
-        """What the last `signed` block wrote that has not ended, or ''."""
+        """What `marked_as_training` wrote, if that block has not ended, or ''."""
         try:
             return self.training_file.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def remove_leftovers(self) -> None:
-        """Clear away what a kill left half written, and fetch back what it left aside; only under the lock.
+        """Remove what a kill left half written, and restore what it had set aside; only under the lock.
 
-        Whatever else there is stays, hidden or not: the folder is the user's.
+        All other files stay, hidden or not: the folder is the user's.
         """
         for folder in (self.path, self.checkpoints):
             for leftover, name in list(leftovers(folder)):

@@ -53,7 +53,7 @@ from nmt.distributed import Ranks, is_launched, joined
 from nmt.runs import RunFolder
 from nmt.training.launching import launch
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 from nmt.training.resuming import resolve_processes
 from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer

@@ -35,7 +35,7 @@ from nmt.models.attention import MultiHeadAttention
 from nmt.models.transformer import Transformer
 from nmt.runs import run_named
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 from nmt.training.trainer import Trainer
 
 REPOSITORY = Path(__file__).resolve().parent.parent

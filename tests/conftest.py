@@ -115,6 +115,8 @@ training:
   threads: 1
 decoding: {beam_size: 3, max_length: 30}
 """
+# As in a run's own config.yaml, which names the languages.
+RUN_CONFIG = COPY_TASK.replace("tokenizer:", "  src_lang: en\n  tgt_lang: de\ntokenizer:")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from nmt.errors import ConfigError, InterruptedTrainingError, RunError, Training
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, run_named
 from nmt.training.averaging import MovingAverage, exchanged
-from nmt.training.start import rehearse
+from nmt.training.preflight import rehearse
 from nmt.training.trainer import Trainer
 
 EMA, LAST = "training.ema_decay=0.9", "training.average_last=3"

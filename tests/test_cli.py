@@ -369,7 +369,7 @@ def test_an_average_is_never_replaced_in_silence(with_checkpoints: Path, cli: Cl
         (["average", "--last", "7", "--name", "x"], r"runs/copy: there are 6 checkpoints, not 7; .*keep_checkpoints"),
         (["average", "--last", "1", "--name", "x"], "--last"),
         (["average", "--model", "copy-average"], "runs/copy-average: there are 0 checkpoints"),
-        (["train", "copy.yaml", "--name", "copy-average"], "holds a model and no training to go on with.* --fresh"),
+        (["train", "copy.yaml", "--name", "copy-average"], "holds a model and no training to resume.* --fresh"),
     ]:
         code, out, err = cli(*arguments)
         assert (code, out) == (2, ""), err

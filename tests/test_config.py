@@ -7,14 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from nmt.config import inference, training
-from nmt.config.file import load_config, to_yaml
-from nmt.config.inference import Section
+from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
+from nmt.config.inference import InferenceConfig, Section
 from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
@@ -123,7 +124,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None
     ],
 )
 def test_a_key_that_stands_twice_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
-    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} stands here twice"
+    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} is here twice"
 
 
 @pytest.mark.parametrize(
@@ -439,7 +440,7 @@ def test_broken_yaml_in_set_is_said_to_come_from_there(load: Load) -> None:
 def test_a_key_that_stands_twice_in_set_is_refused(load: Load) -> None:
     message = message_of(load, DATA + TRAINING, "data.train={src: a.en, src: b.en}")
     assert message.startswith("--set data.train")
-    assert "'src' stands here twice" in message
+    assert "'src' is here twice" in message
 
 
 # ------------------------------------------------------------------------------------------ the objects
@@ -619,3 +620,117 @@ def test_a_weight_belongs_to_training_corpora_and_not_beside_a_temperature(load:
 def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> None:
     config = load(DATA + TRAINING, "data.temperature=5", "data.drop_duplicates=true")
     assert load(to_yaml(config)) == config
+
+
+# ---------------------------------------------------------------------------------- what translating reads
+
+
+LANGUAGES = "data: {src_lang: en, tgt_lang: de, max_length: 40}\n"
+SHARED = ("tokenizer", "model", "decoding")
+
+
+def test_translating_reads_a_whole_runs_file_and_one_without_training_alike(tmp_path: Path) -> None:
+    run, alone = tmp_path / "run.yaml", tmp_path / "alone.yaml"
+    run.write_text(DATA + TRAINING + "model: {d_ff: 8}\ndecoding: {beam_size: 2}\n")
+    config = load_config(run)
+    run.write_text(to_yaml(config))
+    inference = load_inference_config(run)
+    assert type(inference) is InferenceConfig
+    assert inference.data.model_dump() == {"src_lang": "en", "tgt_lang": "de", "max_length": 128}
+    assert all(getattr(inference, section) == getattr(config, section) for section in SHARED)
+    alone.write_text(to_yaml(inference))
+    assert load_inference_config(alone) == inference
+    written = yaml.safe_load(alone.read_text())
+    assert list(written) == ["data", *SHARED]
+    assert written["data"] == inference.data.model_dump()
+
+
+def test_what_only_training_reads_is_not_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        LANGUAGES.replace("data: {", "data: {train: 3, drop_duplicates: x, ")
+        + "training: {of: another version}\naugmentation: 3\nevaluation: {metrics: [comet]}\nmodel: {d_ff: 8}\n"
+    )
+    assert load_inference_config(path).model.d_ff == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LANGUAGES + "modle: {}\n", "2: unknown key modle; did you mean model?"),
+        (LANGUAGES + "model:\n  dmodel: 3\n", "3: unknown key model.dmodel; did you mean model.d_model?"),
+        ("data:\n  src_lang: en\n  tgt_lang: de\n  trian: x\n", "4: unknown key data.trian; known here: "
+         "src_lang, tgt_lang, max_length"),
+        ("data: {src_lang: en}\n", "1: data.tgt_lang is missing"),
+        (LANGUAGES + "decoding: {beam_size: 0}\n", "2: decoding.beam_size is 0; it should be greater than or equal "
+         "to 1"),
+        (LANGUAGES + "model: {max_positions: 41}\n", "1: decoding.max_length (256) must be less than "
+         "model.max_positions (41)"),
+        ("- 3\n", " not a configuration; it should hold the sections data, tokenizer, model, decoding"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_what_translating_reads_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_inference_config(path)
+    assert str(caught.value) == f"{path}:{message}"
+
+
+# -------------------------------------------------------------------------------- a section of several kinds
+
+
+class Circle(Section):
+    shape: Literal["circle"] = "circle"
+    radius: int = 1
+
+
+class Square(Section):
+    shape: Literal["square"] = "square"
+    side: int = 1
+    tilted: bool = False
+
+
+class Drawing(Section):
+    model: Annotated[Circle | Square, Field(discriminator="shape")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model:\n  shape: square\n  sides: 3\n", "3: unknown key model.sides; did you mean model.side?"),
+        ("model:\n  shape: square\n  radius: 3\n", "3: unknown key model.radius; known here: shape, side, tilted"),
+        ("model:\n  shape: circle\n  radius: x\n",
+         "3: model.radius is 'x'; it should be a valid integer, unable to parse string as an integer"),
+        ("model:\n  shape: ring\n  radius: 3\n",
+         "2: model.shape is 'ring'; it should be one of 'circle', 'square'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "drawing.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, Drawing)
+    assert str(caught.value) == f"{path}:{message}"
+    with pytest.raises(ConfigError) as caught:
+        path.write_text("model: {shape: square}")
+        read_config(path, Drawing, ["model.sides=3"])
+    assert str(caught.value) == "--set model.sides: unknown key model.sides; did you mean model.side?"
+
+
+# ------------------------------------------------------------------------------------- runs that exist already
+
+
+def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
+    """As written before inference and training configuration were apart; the sections were in another order."""
+    path = REPOSITORY / "tests" / "config_of_version_0.1.yaml"
+    written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
+    assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]
+    for section, keys in written.items():
+        read = config.model_dump(mode="json")[section]
+        assert {key: read[key] for key in keys} == keys
+        if section in InferenceConfig.model_fields:
+            read = inference.model_dump(mode="json")[section]
+            assert {key: keys.get(key, value) for key, value in read.items()} == read

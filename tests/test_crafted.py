@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 import torch
-from conftest import COPY_TASK
+from conftest import COPY_TASK, RUN_CONFIG
 from safetensors.torch import save_file
 
 import nmt
@@ -69,7 +69,7 @@ def run() -> Path:
     """A run that translates, with words and random weights."""
     path = Path("run")
     (path / "tokenizer").mkdir(parents=True)
-    (path / "config.yaml").write_text(COPY_TASK)
+    (path / "config.yaml").write_text(RUN_CONFIG)
     (path / "tokenizer/joint.words").write_text("".join(f"{word}\n" for word in WORDS))
     (path / "tokenizer/tokenizer.json").write_text('{"src": "joint.words", "tgt": "joint.words", "made_from": ""}')
     model = build_model(load_config(path / "config.yaml").model, len(WORDS), len(WORDS))
@@ -151,7 +151,7 @@ def test_no_memory_is_taken_for_what_does_not_belong_together(run: Path) -> None
     for folder, header in zip(runs, headers, strict=False):
         write_weights(folder, header)
     for folder, change in zip(runs[2:], changes, strict=False):
-        (folder / "config.yaml").write_text(COPY_TASK.replace(*change))
+        (folder / "config.yaml").write_text(RUN_CONFIG.replace(*change))
     *refused, (_, sound) = elsewhere(LOAD, runs)
     assert sound == "loaded"
     for folder, (rise, message) in zip(runs, refused, strict=False):

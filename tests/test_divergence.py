@@ -222,7 +222,7 @@ def snapshot() -> dict[Path, bytes]:
 def test_a_dry_run_tries_everything_and_trains_nothing(copy_task: Path, cli: Cli) -> None:
     code, out, err = cli("train", "copy.yaml", "--dry-run")
     assert (code, out) == (0, "")
-    assert "dry run: all of this works; nothing was trained" in err
+    assert "dry run: everything works; nothing was trained" in err
     assert "model       21,952 parameters" in err
     assert sorted(path.name for path in Path("runs/copy").iterdir()) == ["tokenizer"]
     assert cli("train", "copy.yaml")[0] == 0
@@ -256,9 +256,9 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("nmt.training.start.evaluate", "translating fails"),
-        ("nmt.training.start.save_checkpoint", "saving fails"),
-        ("nmt.training.start.try_worst_batch", "the worst batch fails"),
+        ("nmt.training.preflight.evaluate", "translating fails"),
+        ("nmt.training.preflight.save_checkpoint", "saving fails"),
+        ("nmt.training.preflight.try_worst_batch", "the worst batch fails"),
     ],
 )
 def test_what_a_training_will_do_later_fails_before_its_first_step(
@@ -309,7 +309,7 @@ def test_test_text_in_the_training_text_is_warned_of(copy_task: Path, capsys: py
         with copy_task.with_name(f"train.{side}").open("a") as file:
             file.write("".join(f"{line}\n" for line in test[:7]))
     (warning,) = warnings(copy_task, capsys, *QUIET)
-    assert "test: 7 of 50 pairs (14.0%) stand in the training text, too" in warning
+    assert "test: 7 of 50 pairs (14.0%) also occur in the training text" in warning
 
 
 def test_long_sentences_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,7 +331,7 @@ def test_text_that_the_vocabulary_was_not_made_for_is_warned_of(
     reversed_targets(copy_task)
     copy_task.with_name("test.en").write_text("你好世界\n" * 50)
     found = warnings(copy_task, capsys, "tokenizer.type=bpe", "tokenizer.vocab_size=280", QUIET[0])
-    assert "test: 92.3% of the src pieces are bytes of characters that the vocabulary does not hold" in found[0]
+    assert "test: 92.3% of the src pieces are bytes of characters that the vocabulary does not contain" in found[0]
 
 
 def test_a_learning_rate_that_never_gets_warm_is_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
 from nmt.evaluation.metrics import HIGHER_IS_BETTER, make_metrics, score
 from nmt.runs import run_named
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 
 WriteLines = Callable[[str, list[str]], Path]
 ALL: tuple[Metric, ...] = ("bleu", "chrf", "ter")

@@ -20,7 +20,8 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import COPY_TASK, Cli
+import yaml
+from conftest import RUN_CONFIG, Cli
 from safetensors.torch import load_file
 from test_translator import assert_threads_find_what_one_finds, different_calls
 
@@ -271,7 +272,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     lines = [" ".join(random.choice(list("0123456789"), size=random.integers(1, 9))) for _ in range(LINES)]
     for name in ("val.en", "val.de"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    config = COPY_TASK.replace(" val.", f" {tmp_path}/val.").replace("max_length: 30", "min_length: 0, max_length: 9")
+    config = RUN_CONFIG.replace(" val.", f" {tmp_path}/val.").replace("max_length: 30", "min_length: 0, max_length: 9")
     folder = RunFolder(tmp_path / "runs" / "copy")
     folder.path.mkdir(parents=True)
     folder.config_file.write_text(config.replace("model: {", "model: {tie_embeddings: none, "), encoding="utf-8")
@@ -305,6 +306,51 @@ def test_an_export_is_a_folder_with_all_that_it_needs(run: RunFolder) -> None:
     assert description["model"]["sha256"] == hashlib.sha256(run.model_file.read_bytes()).hexdigest()
     assert description["quantization"] == "float32"
     assert len(description["comparisons"]) == 2
+
+
+def test_an_export_holds_what_translating_reads_and_needs_no_corpora(run: RunFolder, tmp_path: Path, cli: Cli) -> None:
+    """The export is moved to where there is nothing else, and its run and all text are removed."""
+    lines = ["3 1 4 1 5", "9 2"]
+    ours = load(run.path, engine="torch").translate(lines)
+    export_ctranslate2(run, "float32", device="cpu")
+    whole = run.config()
+    folder = (run.exports / "ctranslate2-float32").rename(tmp_path / "moved")
+    shutil.rmtree(run.path)
+    for path in tmp_path.glob("val.*"):
+        path.unlink()
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert list(config) == ["data", "tokenizer", "model", "decoding"]
+    assert config["data"] == {"src_lang": "en", "tgt_lang": "de", "max_length": 20}
+    read = RunFolder(folder).inference_config()
+    assert (read.tokenizer, read.model, read.decoding) == (whole.tokenizer, whole.model, whole.decoding)
+    program = f"import nmt; print('\\n'.join(nmt.load({str(folder)!r}).translate({lines!r})))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
+    assert result.stdout.splitlines() == ours
+    src, ref = tmp_path / "in.en", tmp_path / "in.de"
+    src.write_text("".join(f"{line}\n" for line in lines))
+    ref.write_text("".join(f"{line}\n" for line in ours))
+    code, out, _ = cli("eval", "--model", str(folder), "--src", str(src), "--ref", str(ref), "--json")
+    scores = json.loads(out)["scores"]
+    assert (code, list(scores), scores["chrf"]["value"]) == (0, ["bleu", "chrf", "ter"], 100)
+    for command, remedy in ((("eval",), "give --src and --ref"), (("average",), "name a run that was trained here")):
+        code, out, err = cli(*command, "--model", str(folder))
+        message = f"nmt: {folder}: holds no training configuration (it was exported or imported); {remedy}\n"
+        assert (code, out, err) == (2, "", message)
+
+
+def test_an_export_made_before_exports_left_out_the_training_configuration_is_read(run: RunFolder, cli: Cli) -> None:
+    """It held the run's whole config.yaml, and its test sets were scored."""
+    export_ctranslate2(run, "float32", device="cpu")
+    folder = RunFolder(run.exports / "ctranslate2-float32")
+    lines = ["3 1 4 1 5", "9 2"]
+    expected = load(folder.path).translate(lines)
+    shutil.copyfile(run.config_file, folder.config_file)
+    for name in ("en", "de"):
+        (run.path.parents[1] / f"test.{name}").write_text("1 2 3\n")
+    folder.config_file.write_text(folder.config_file.read_text().replace(" test.", f" {run.path.parents[1]}/test."))
+    assert load(folder.path).translate(lines) == expected
+    code, out, _ = cli("eval", "--model", str(folder.path), "--json")
+    assert (code, json.loads(out)["test_set"]) == (0, "test")
 
 
 def test_an_export_translates_as_its_run_does(run: RunFolder) -> None:

@@ -231,13 +231,13 @@ def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsy
         outputs.write("one")
         raise KeyboardInterrupt
     with pytest.raises(
-        RunError, match=r"out\.txt\.part holds .* go on with --continue, or remove .*out\.txt\.part\.json"
+        RunError, match=r"out\.txt\.part holds .* resume it with --continue, or remove .*out\.txt\.part\.json"
     ):
         OutputFiles([path], MADE_FROM, resume=False)
-    with pytest.raises(RunError, match="was begun with another search"):
+    with pytest.raises(RunError, match="was started with another search"):
         OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, resume=True)
     (tmp_path / "out.txt.part.json").write_text("[]")
-    with pytest.raises(RunError, match="was begun with another model"):
+    with pytest.raises(RunError, match="was started with another model"):
         OutputFiles([path], MADE_FROM, resume=True)
     assert (tmp_path / "out.txt.part").read_text() == "one\n"
     (tmp_path / "out.txt.part.json").unlink()
@@ -289,7 +289,7 @@ def test_an_input_that_changed_where_it_had_been_read_is_refused(
     left = stop_after(files, 100)
     write_input(files.input, lines)
     with pytest.raises(
-        RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was begun; restore it, or remove .*json"
+        RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was started; restore it, or remove .*json"
     ):
         translate_files(Shouting(), files, MADE_FROM, resume=True)
     assert left_of(files) == left
@@ -372,7 +372,7 @@ def test_the_engine_belongs_to_what_a_translation_was_begun_with(
     for device in (["--device", "cpu"], ["--devices", "cpu,cpu"]):
         code, _, err = cli("translate", *arguments, *device)
         assert code == 2
-        assert "was begun with another engine (ctranslate2, int8 before, torch now); go on with" in err
+        assert "was started with another engine (ctranslate2, int8 before, torch now); resume with" in err
     assert (tmp_path / "out.txt.part").read_text() == "1 2 3\n"
 
 
@@ -432,11 +432,11 @@ def test_a_stopped_translation_goes_on(in_solved: Path, tmp_path: Path, cli: Cli
     process.send_signal(number)
     _, stderr = process.communicate()
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
-    assert number == signal.SIGKILL or b"out.txt.part; the same command with --continue goes on" in stderr
+    assert number == signal.SIGKILL or b"out.txt.part; the same command with --continue resumes it" in stderr
     assert b"Traceback" not in stderr
     assert output.read_text() == "as it was\n"
     code, _, err = cli(*command[3:])
-    assert (code, "go on with --continue" in err) == (2, True)
+    assert (code, "resume it with --continue" in err) == (2, True)
     code, _, err = cli(*command[3:], "--continue")
     assert code == 0, err
     assert output.read_bytes() == straight
@@ -539,7 +539,7 @@ def test_a_device_that_dies_is_one_message(in_solved: Path, tmp_path: Path) -> N
     _, stderr = process.communicate()
     assert process.returncode == 3, stderr
     assert "was ended by SIGKILL" in stderr
-    assert "the same command with --continue goes on" in stderr
+    assert "the same command with --continue resumes it" in stderr
     assert not any(Path("/proc", child).exists() for child in children)
 
 

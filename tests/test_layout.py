@@ -26,8 +26,8 @@ _IN_ORDER = """
     evaluation.metrics evaluation.evaluate evaluation.averaged_run
     ctranslate2.export
     training.loss training.optimization training.stopping training.interruption training.divergence training.monitor
-    training.memory training.averaging training.sharing training.resuming training.preflight
-    training.feeding training.trainer training.launching training.start
+    training.memory training.averaging training.sharing training.resuming training.preparation
+    training.announcement training.feeding training.trainer training.preflight training.launching training.start
     __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()

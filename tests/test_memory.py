@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import nmt.training.start
+import nmt.training.preflight
 from nmt.config.file import load_config
 from nmt.config.inference import ModelConfig
 from nmt.config.training import AugmentationConfig, Config, TrainingConfig
@@ -211,7 +211,7 @@ AUTO = ("training.batch_tokens=auto", "training.update_tokens=600", "training.ma
 def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(nmt.training.start, "fit_batch_tokens", lambda *arguments: 250)
+    monkeypatch.setattr(nmt.training.preflight, "fit_batch_tokens", lambda *arguments: 250)
     found: Config = trained(copy_task, *AUTO).config()
     assert (found.training.batch_tokens, found.training.batches_per_update) == (200, 3)
     assert "memory " in capsys.readouterr().err
@@ -219,14 +219,14 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     def not_again(*arguments: object) -> int:
         raise AssertionError("a resumed run was fitted anew")
 
-    monkeypatch.setattr(nmt.training.start, "fit_batch_tokens", not_again)
+    monkeypatch.setattr(nmt.training.preflight, "fit_batch_tokens", not_again)
     assert trained(copy_task, *AUTO, "training.max_steps=6").config().training.batch_tokens == 200
     with pytest.raises(RunError, match=r"  training\.batch_tokens: 200, not auto"):
         trained(copy_task, *AUTO, "training.update_tokens=700", "training.max_steps=8")
 
 
 def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.training.start, "free_memory", lambda device: 300_000)
+    monkeypatch.setattr(nmt.training.preflight, "free_memory", lambda device: 300_000)
     with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
         trained(copy_task)
     assert not (Path("runs/run") / "metrics.jsonl").exists()

@@ -31,7 +31,7 @@ from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError
 from nmt.runs import RunFolder, run_named
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 from nmt.training.resuming import starting_step, with_recorded_settings
 from nmt.training.start import train
 from nmt.training.stopping import reached
@@ -153,7 +153,7 @@ def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
         other.wait()
     capsys.readouterr()
     trained(copy_task, "run")
-    assert f"before this one (process {other.pid} on " in capsys.readouterr().err
+    assert f"the last training here (process {other.pid} on " in capsys.readouterr().err
     trained(copy_task, "run", "training.max_steps=18")
     assert "before this one" not in capsys.readouterr().err
     assert not run.training_file.exists()
@@ -459,7 +459,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     trained(copy_task, "run", *settings, "training.max_steps=18")
     err = capsys.readouterr().err
     assert f"runs/run/checkpoints/12/{name}: " in err
-    assert "going on from the checkpoint before it, and this one is runs/run/checkpoints/12.damaged now" in err
+    assert "resuming from the checkpoint before it; this one is now runs/run/checkpoints/12.damaged" in err
     assert "resuming at step 6" in err
     assert_same_run(run, trained(copy_task, "straight", *settings, "training.max_steps=18"))
 
@@ -595,7 +595,7 @@ def test_all_that_changed_is_shown_what_may_is_done_and_what_may_not_is_refused_
     assert "changed: training.max_steps: 12 -> 18\n" in err
     assert "changed: decoding.beam_size: 3 -> 2\n" in err
     trained(copy_task, "run", "training.max_steps=18")
-    assert "to go on: the same command with --set training.max_steps=36; to start over: with --fresh" in (
+    assert "to train further: the same command with --set training.max_steps=36; to start over: with --fresh" in (
         capsys.readouterr().err
     )
 
@@ -647,7 +647,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     assert rates(stopped) == rates(straight)
 
-    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 12"):  # the file that the run was begun with
+    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 12"):  # the file that the run was started with
         trained(copy_task, "stopped", *settings)
     trained(copy_task, "stopped", *restart)
     assert "--set training.max_steps=128 --set training.restart_schedule=true;" in capsys.readouterr().err

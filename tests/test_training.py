@@ -28,7 +28,7 @@ from nmt.evaluation.metrics import HIGHER_IS_BETTER
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import prepare
+from nmt.training.preparation import prepare
 from nmt.training.start import train
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 from nmt.training.trainer import Trainer, evaluating

@@ -25,14 +25,14 @@ def average(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a run of the mean of a run's checkpoints, and score both on the validation set."""
+    """Average a run's last or best checkpoints into a new run, and score both on the validation set."""
     from nmt.evaluation.averaged_run import average_run
 
     _print(average_run(open_run(model), last, best, name, device or "auto"), as_json)
 
 
 def _print(result: "AveragedRun", as_json: bool) -> None:
-    """A run and its average, side by side."""
+    """Print the scores of a run and its average, side by side."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

@@ -17,7 +17,7 @@ from nmt.cli.options import (
     PrecisionOption,
     search_settings,
 )
-from nmt.config.training import BleuTokenizer
+from nmt.config.training import BleuTokenizer, EvaluationConfig
 from nmt.errors import ConfigError
 from nmt.languages import language_suffix
 from nmt.runs import open_runs
@@ -48,37 +48,30 @@ def evaluate(
 
     With several models, each --model RUN, their probabilities are averaged; the test sets are the first one's.
     """
-    from nmt.evaluation.evaluate import evaluate_file, evaluate_runs, reference_language
-    from nmt.evaluation.metrics import make_metrics
-
+    searching = {
+        "--beam-size": beam_size,
+        "--length-penalty": length_penalty,
+        "--precision": precision,
+        "--device": device,
+        "--engine": engine,
+    }
     if hyp is not None:
         if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
-        searching = {
-            "--beam-size": beam_size,
-            "--length-penalty": length_penalty,
-            "--precision": precision,
-            "--device": device,
-            "--engine": engine,
-        }
         if given := [option for option, value in searching.items() if value is not None]:
             raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
-        language = reference_language(tgt_lang, language_suffix(ref[0]))
-        metrics = make_metrics(("bleu", "chrf", "ter"), language, bleu_tokenizer or "auto")
+    elif bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
+    from nmt.evaluation.evaluate import choose_metrics, choose_test_sets, evaluate_file, evaluate_runs
+
+    if hyp is not None and ref:
+        metrics = choose_metrics(EvaluationConfig(), language_suffix(ref[0]), tgt_lang, bleu_tokenizer)
         _print(hyp.name, evaluate_file(hyp, ref, metrics), as_json)
         return
-    if bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
     runs = open_runs(models)
-    config = runs[0].config()
-    if src and ref:
-        test_sets = {src.name: (src, ref)}
-    else:
-        test_sets = {name: (files.src, [files.tgt]) for name, files in config.data.test.items()}
-    if not test_sets:
-        raise ConfigError(f"{runs[0].config_file}: data.test names no test set; add one, or give --src and --ref")
-    language = reference_language(tgt_lang, config.data.tgt_lang)
-    metrics = make_metrics(config.evaluation.metrics, language, bleu_tokenizer or config.evaluation.bleu_tokenizer)
+    test_sets = choose_test_sets(runs[0], src, ref)
+    config = runs[0].inference_config()
+    metrics = choose_metrics(runs[0].evaluation_config(), config.data.tgt_lang, tgt_lang, bleu_tokenizer)
     decoding = search_settings(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(
         runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
@@ -87,7 +80,7 @@ def evaluate(
 
 
 def _print(name: str, evaluation: "Evaluation", as_json: bool) -> None:
-    """What came of scoring one test set."""
+    """Print the scores of one test set."""
     if as_json:
         scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
         print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
-from nmt.errors import ConfigError
 from nmt.runs import open_run
 
 if TYPE_CHECKING:  # a command imports what it needs
@@ -27,19 +26,17 @@ def export_ctranslate2(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's model for CTranslate2 into its folder, and prove that it translates there as it does here.
+    """Write a run's model for CTranslate2 into its folder, and check that it translates there as it does here.
 
     The export's folder can be copied anywhere, and translates there without PyTorch.
     """
-    if bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     from nmt.ctranslate2.export import export_ctranslate2 as export
 
     _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
 
 
 def _print(result: "ExportedRun", as_json: bool) -> None:
-    """How an export compared."""
+    """Print how an export compared."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

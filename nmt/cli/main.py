@@ -31,7 +31,7 @@ _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, er
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more: typer, which sees to broken pipes too, would call it an error."""
+    """Nobody reads standard output any more; typer, which handles broken pipes too, would call it an error."""
 
 
 class _Commands(TyperGroup):

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they become."""
+"""The options that several commands share, and what is made of them."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -16,11 +16,11 @@ def train(
     config: ConfigOption = None,
     overrides: SetOption = None,
     name: NameOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run; it must exist.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try all of it, and stop before the first step.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try everything, and stop before the first step.")] = False,
 ) -> None:
-    """Train a model, or go on with a training that was stopped."""
+    """Train a model, or resume a training that was stopped."""
     with joined() as ranks:
         if resume and fresh:
             raise ConfigError("--resume and --fresh exclude each other")
@@ -33,9 +33,9 @@ def train(
 
         if is_launched():
             if settings.training.processes != "auto":
-                raise ConfigError("training.processes: torchrun says how many there are; leave it out")
+                raise ConfigError("training.processes: under torchrun, it decides how many there are; leave it out")
         elif (count := num_processes(settings, run, fresh)) > 1:
-            own = ["--set", "training.processes=auto"]  # each is one of them, and starts no others
+            own = ["--set", "training.processes=auto"]  # so that none of them starts others
             command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *own)
             raise typer.Exit(launch(count, command, settings.training.threads))
         run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)

@@ -2,11 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import nmt
 from nmt.cli.options import (
     BeamOption,
     DeviceOption,
@@ -19,6 +18,9 @@ from nmt.cli.options import (
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
+if TYPE_CHECKING:  # a command imports what it needs
+    from nmt.decoding.parallel import LineTranslator
+
 
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="What to translate; default: standard input.")] = None,
@@ -27,12 +29,10 @@ def translate(
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--continue", help="Go on with an --output that was broken off, or begin it.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--continue", help="Resume an unfinished --output, or start it.")] = False,
     alignments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write here which words come from which, as 0-0 2-1: source-target."),
+        typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target."),
     ] = None,
     beam_size: BeamOption = None,
     length_penalty: PenaltyOption = None,
@@ -47,8 +47,6 @@ def translate(
 
     With several models, each --model RUN, their probabilities are averaged.
     """
-    from nmt.decoding.files import Files, made_from, translate_files
-
     if text and (input_file or output_file or alignments):
         raise ConfigError("give a text, or files (--input, --output, --alignments), not both")
     if resume and not (input_file and output_file):
@@ -57,42 +55,35 @@ def translate(
         raise ConfigError("--device names one device, --devices several; give one of the two")
     if devices is not None and (text or (not input_file and sys.stdin.isatty())):
         raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
+    from nmt.decoding.files import Files, made_from, translate_files
+    from nmt.decoding.parallel import line_translator
+
     files = Files(input_file, output_file, alignments)
     if resume and files.are_finished():
-        print(f"nmt: {output_file} is finished: it is there, and no part of it", file=sys.stderr)
+        print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
-    decoding = search_settings(runs[0].config().decoding, beam_size, length_penalty, precision)
-    paths = [str(run.path) for run in runs]
-    aligned, engine = alignments is not None, engine or "auto"
-    if devices is not None:
-        from nmt.decoding.parallel import ParallelTranslator
-
-        with ParallelTranslator(paths, devices.split(","), decoding, aligned, engine, precision) as workers:
-            totals = translate_files(workers, files, made_from(files, runs, decoding, workers.engine_name), resume)
-    else:
-        translator = nmt.load(
-            paths,
-            device=device or "auto",
-            decoding=decoding,
-            engine=engine,
-            alignments=aligned,
-            precision=precision,
-            own_process=True,
-        )
+    decoding = search_settings(runs[0].inference_config().decoding, beam_size, length_penalty, precision)
+    paths, aligned = [str(run.path) for run in runs], alignments is not None
+    with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision) as translator:
         if text:
-            sys.stdout.buffer.write(f"{translator.translate([_utf8(' '.join(text))])[0]}\n".encode())
-            return
-        if not (input_file or output_file or alignments) and sys.stdin.isatty():
+            sys.stdout.buffer.write(f"{_translated(translator, _utf8(' '.join(text)))}\n".encode())
+        elif not (input_file or output_file or alignments) and sys.stdin.isatty():
             _interactive(translator)
-            return
-        totals = translate_files(translator, files, made_from(files, runs, decoding, translator.engine_name), resume)
-    if input_file:
-        print(totals, file=sys.stderr)
+        else:
+            sources = made_from(files, runs, decoding, translator.engine_name)
+            totals = translate_files(translator, files, sources, resume)
+            if input_file:
+                print(totals, file=sys.stderr)
+
+
+def _translated(translator: "LineTranslator", line: str) -> str:
+    (translation,) = translator.stream([[line]])
+    return translation.text
 
 
 def _utf8(text: str) -> str:
-    """The text itself; `DataError` if the shell was given bytes that are none."""
+    """The text itself; `DataError` if the shell passed bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -100,8 +91,8 @@ def _utf8(text: str) -> str:
     return text
 
 
-def _interactive(translator: nmt.Translator) -> None:
-    """A line typed, a line answered, until end of file."""
+def _interactive(translator: "LineTranslator") -> None:
+    """Translate each line as it is typed, until end of file."""
     print("one sentence a line; end with Ctrl-D", file=sys.stderr)
     while True:
         try:
@@ -112,4 +103,4 @@ def _interactive(translator: nmt.Translator) -> None:
         except UnicodeDecodeError:
             print("nmt: not UTF-8", file=sys.stderr)
             continue
-        print(translator.translate([line])[0])
+        print(_translated(translator, line))

@@ -20,7 +20,7 @@ def vocab(
     name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build the vocabulary of a run, and say how well it covers the validation set."""
+    """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run(file, config, overrides, name)
     from nmt.data.statistics import vocabulary_report
 
@@ -29,7 +29,7 @@ def vocab(
 
 
 def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:
-    """How a vocabulary fits the validation set."""
+    """Print how well a vocabulary fits the validation set."""
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
         return

@@ -1,4 +1,4 @@
-"""Reading a run's YAML into a `Config`, with errors that say where and what instead.
+"""Reading a YAML file into a `Config` or an `InferenceConfig`, with errors that say where and what instead.
 
 An unknown or repeated key, or a value that does not fit, is an error that names its path, its line and
 what would be right. Paths in a file are relative to that file. `--set section.key=value` replaces single
@@ -8,23 +8,55 @@ values, written as in YAML.
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from nmt.config.training import Config, CorpusFiles, TrainingFiles
+from nmt.config.inference import InferenceConfig, TextConfig
+from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
 from nmt.errors import ConfigError
 
+Schema = TypeVar("Schema", bound=BaseModel)
 
-def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a YAML file into a `Config`.
+
+def read_config(path: Path, schema: type[Schema], overrides: Iterable[str] = ()) -> Schema:
+    """Read a file into a `schema`.
 
     `overrides` are `section.key=value` texts; their values are YAML.
     Raises `ConfigError` for anything that cannot be read or does not fit.
     """
+    root, raw = _parse(path, schema)
+    overridden = [_override(raw, text) for text in overrides]
+    return _validate(raw, schema, root, path, overridden)
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Read the configuration of a whole run, as `read_config` does."""
+    return read_config(path, Config, overrides)
+
+
+def load_inference_config(path: Path) -> InferenceConfig:
+    """Read what translating needs, from a file that holds nothing else or from a whole run's.
+
+    Sections and keys that only training reads are skipped. Raises `ConfigError` as `load_config` does.
+    """
+    root, raw = _parse(path, InferenceConfig)
+    raw = _without(raw, Config, InferenceConfig)
+    if isinstance(data := raw.get("data"), dict):
+        raw["data"] = _without(data, DataConfig, TextConfig)
+    return _validate(raw, InferenceConfig, root, path)
+
+
+def holds_training_config(path: Path) -> bool:
+    """Whether a file has the sections that training adds."""
+    return "training" in _parse(path, InferenceConfig)[1]
+
+
+def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[str, Any]]:
+    """A file's YAML as nodes, which know their lines, and as values."""
     try:
         data = path.read_bytes()
         text = data.decode("utf-8")
@@ -39,12 +71,28 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
     root = _compose(text, str(path))
     raw = _construct(root, str(path)) if root is not None else None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: not a configuration; it should hold the sections {_listed(Config.model_fields)}")
-    overridden = [_override(raw, text) for text in overrides]
+        raise ConfigError(f"{path}: not a configuration; it should hold the sections {_listed(schema.model_fields)}")
+    return root, raw
+
+
+def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseModel]) -> dict[str, Any]:
+    """`raw` without the keys that `larger` has and `smaller` does not."""
+    skipped = larger.model_fields.keys() - smaller.model_fields.keys()
+    return {key: value for key, value in raw.items() if key not in skipped}
+
+
+def _validate(
+    raw: dict[str, Any],
+    schema: type[Schema],
+    root: yaml.Node | None,
+    path: Path,
+    overridden: Sequence[tuple[str, ...]] = (),
+) -> Schema:
+    """The values of a file as a `schema`; `ConfigError`, a line for each problem, if they do not fit."""
     try:
-        return Config.model_validate(raw, context={"folder": path.parent.resolve()})
+        return schema.model_validate(raw, context={"folder": path.parent.resolve()})
     except ValidationError as error:
-        raise ConfigError(_explain(error, root, overridden, path)) from None
+        raise ConfigError(_explain(error, schema, root, overridden, path)) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -83,8 +131,8 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
-def to_yaml(config: Config) -> str:
-    """The configuration with every default written out, as a file that `load_config` reads back the same."""
+def to_yaml(config: InferenceConfig) -> str:
+    """The configuration with every default written out, as a file that is read back the same."""
     text: str = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
@@ -98,7 +146,7 @@ def _compose(text: str, where: str) -> yaml.Node | None:
     except yaml.YAMLError as error:
         raise _not_yaml(error, where) from None
     except RecursionError:
-        raise ConfigError(f"{where}: its lists or mappings stand too deep in each other") from None
+        raise ConfigError(f"{where}: its lists or mappings are nested too deeply") from None
     return root
 
 
@@ -109,7 +157,7 @@ def _not_yaml(error: yaml.YAMLError, where: str) -> ConfigError:
 
 
 def _construct(root: yaml.Node, where: str) -> Any:
-    """The node's value; a key that stands twice is an error, since YAML would keep the last in silence.
+    """The node's value; a repeated key is an error, since YAML would silently keep the last.
 
     So is `<<`, which copies mappings into others: ten lines of it make a billion keys.
     """
@@ -126,9 +174,9 @@ def _construct(root: yaml.Node, where: str) -> Any:
                 if not isinstance(key, yaml.ScalarNode):
                     raise ConfigError(f"{line}: a key is one word, not a list or a mapping")
                 if key.tag == "tag:yaml.org,2002:merge":
-                    raise ConfigError(f"{line}: the key << is not known here; write out what it stands for")
+                    raise ConfigError(f"{line}: the key << is not supported; write out the keys that it would copy")
                 if key.value in seen:
-                    raise ConfigError(f"{line}: the key {key.value!r} stands here twice")
+                    raise ConfigError(f"{line}: the key {key.value!r} is here twice")
                 seen.add(key.value)
                 stack.append(value)
         elif isinstance(node, yaml.SequenceNode):
@@ -161,7 +209,13 @@ def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
     return parts
 
 
-def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tuple[str, ...]], path: Path) -> str:
+def _explain(
+    error: ValidationError,
+    schema: type[BaseModel],
+    root: yaml.Node | None,
+    overridden: Sequence[tuple[str, ...]],
+    path: Path,
+) -> str:
     """One line an error: where it is in the file, the key's path, and what would be right."""
     lines = []
     problems = error.errors()
@@ -171,7 +225,10 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
             other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
         ):
             continue
-        location, line = _find(root, tuple(str(part) for part in problem["loc"]))
+        keys, variant = _split_location(schema, [str(part) for part in problem["loc"]])
+        if problem["type"] == "union_tag_invalid":
+            keys.append(problem["ctx"]["discriminator"].strip("'"))
+        location, line = _find(root, keys)
         key = ".".join(location)
         if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
                for parts in overridden):  # fmt: skip
@@ -179,9 +236,12 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
         else:
             where = f"{path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key {key}{_suggestion(location)}")
+            lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, variant)}")
         elif problem["type"] == "missing":
             lines.append(f"{where}: {key} is missing")
+        elif problem["type"] == "union_tag_invalid":
+            context = problem["ctx"]
+            lines.append(f"{where}: {key} is {_short(context['tag'])}; it should be one of {context['expected_tags']}")
         elif problem["type"] == "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
@@ -191,7 +251,25 @@ def _explain(error: ValidationError, root: yaml.Node | None, overridden: list[tu
     return "\n".join(lines)
 
 
-def _find(root: yaml.Node | None, location: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+def _variants(section: Any) -> list[type[BaseModel]]:
+    """The classes of a section: one, or several that a key of it tells apart."""
+    if isinstance(section, type) and issubclass(section, BaseModel):
+        return [section]
+    return [variant for part in get_args(section) for variant in _variants(part)]
+
+
+def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
+    """A pydantic location as the keys that a file has, and the variant of the section ('': it has one alone).
+
+    Where a section has several variants, pydantic puts the name of one behind the section's: model, transformer, d_ff.
+    """
+    field = schema.model_fields.get(location[0]) if location else None
+    if field is None or len(location) < 2 or len(_variants(field.annotation)) < 2:
+        return location, ""
+    return [location[0], *location[2:]], location[1]
+
+
+def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """A key's path as the file writes it, and its line.
 
     The line is that of the nearest section above it if the key is missing, and 0 if there is none. A list's index is
@@ -214,15 +292,10 @@ def _find(root: yaml.Node | None, location: tuple[str, ...]) -> tuple[tuple[str,
     return tuple(path), line
 
 
-def _suggestion(location: tuple[str, ...]) -> str:
+def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str) -> str:
     """`; did you mean ...?`, from the same section's keys first, then from the other sections'."""
     *above, key = location
-    sections = {name: field.annotation for name, field in Config.model_fields.items()}
-    keys_of = {
-        name: list(section.model_fields)
-        for name, section in sections.items()
-        if isinstance(section, type) and issubclass(section, BaseModel)
-    }
+    keys_of = {name: _keys(field.annotation, variant) for name, field in schema.model_fields.items()}
     if not above:
         here = list(keys_of)
     elif len(above) == 1:
@@ -236,6 +309,13 @@ def _suggestion(location: tuple[str, ...]) -> str:
     if close:
         return f"; did you mean {'.'.join([*above, close[0]])}?"
     return f"; known here: {_listed(here)}"
+
+
+def _keys(section: Any, variant: str) -> list[str]:
+    """The keys of a section; of the variant that has this name in a `Literal`, where there are several."""
+    variants = _variants(section)
+    named = [one for one in variants if any(get_args(of.annotation) == (variant,) for of in one.model_fields.values())]
+    return [key for one in named or variants for key in one.model_fields]
 
 
 # Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.

@@ -79,8 +79,8 @@ class TokenizerConfig(Section):
     """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
     a reference that keeps it will count as errors."""
     max_train_pairs: PositiveInt = 1_000_000
-    """A larger training corpus is represented by this many of its pairs, drawn evenly, when the vocabulary is built:
-    SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
+    """The vocabulary is built from at most this many training pairs, drawn evenly: SentencePiece holds them in memory.
+    The same corpus gives the same vocabulary."""
 
 
 class TransformerConfig(Section):

@@ -50,8 +50,8 @@ class TrainingFiles(CorpusFiles):
     """One of the corpora to train on."""
 
     weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    """How often each of its pairs occurs in an epoch. Of a fraction, as many pairs as it makes are drawn anew
-    in every epoch: 2.5 is every pair twice, and half of them once more."""
+    """How often each of its pairs occurs in an epoch. A fraction of them is drawn again in every
+    epoch: 2.5 is every pair twice, and half of them once more."""
 
 
 def _as_list(value: Any) -> Any:
@@ -88,14 +88,14 @@ class DataConfig(TextConfig):
         """Where a language is not given, the suffix of the first training file names it."""
         if not isinstance(raw, dict):
             return raw
-        first, *_ = _as_list(raw.get("train")) or [None]
-        languages = {}
+        corpora, languages = _as_list(raw.get("train")), {}
+        first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
         for side in ("src", "tgt"):
             if raw.get(f"{side}_lang"):
                 continue
             path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
             if not isinstance(path, str | Path):
-                languages[f"{side}_lang"] = "und"  # data.train is refused; one error is enough
+                languages[f"{side}_lang"] = "und"  # the file is reported as missing; that is enough
                 continue
             languages[f"{side}_lang"] = language_suffix(Path(path))
             if not languages[f"{side}_lang"]:
@@ -122,7 +122,7 @@ class DataConfig(TextConfig):
 
 
 class AugmentationConfig(Section):
-    """What is done to training pairs, anew each time they are seen; validation and translation see none of it."""
+    """What is done to training pairs, drawn again each time they are seen; never in validation or translation."""
 
     subword_sampling: Rate = 0.0
     """Words are cut into pieces at random: with `tokenizer.type: bpe`, each merge is left out with this probability
@@ -131,11 +131,11 @@ class AugmentationConfig(Section):
     src_word_dropout: Rate = 0.0
     """Each source piece is hidden behind `<unk>` with this probability (Sennrich et al. 2016)."""
     tgt_word_dropout: Rate = 0.0
-    """The same of what the decoder reads; what it should say stays."""
+    """The same for the decoder's input; its targets stay as they are."""
     lower_case: Rate = 0.0
-    """Share of the sources that are put in lowercase, as `data.src_lang` has it (Turkish I is ı; a script without case
-    stays), like what follows for inputs as people type them; what they should be translated into stays. For capitals
-    there is `decoding.lower_capitals`."""
+    """Share of the sources that are put in lowercase by the rules of `data.src_lang` (Turkish I is ı; a script without
+    case stays); for inputs as people type them, like the next key. Targets stay as they are. For capitals there is
+    `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
     """Share of the sources that lose their punctuation marks and symbols (Unicode's categories P and S), but for those
     inside words."""
@@ -144,7 +144,7 @@ class AugmentationConfig(Section):
 
     @property
     def changes_text(self) -> bool:
-        """Whether sentences are cut into pieces anew."""
+        """Whether sentences are tokenized again in each epoch."""
         return any((self.subword_sampling, self.lower_case, self.drop_punctuation))
 
     @property
@@ -169,7 +169,7 @@ class TrainingConfig(Section):
     max_epochs: PositiveInt | None = None
     """Stop after this many passes over the corpus."""
     max_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Stop after this many minutes of training, those before a resume counted in."""
+    """Stop after this many minutes of training, including those before a resume."""
     batch_tokens: PositiveInt | Literal["auto"] = 4096
     """Size of a micro-batch: the larger of its padded source and padded target positions. `auto` finds the largest
     that fits the device, and writes it and `batches_per_update` into the run's config.yaml."""
@@ -187,12 +187,12 @@ class TrainingConfig(Section):
     min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Where `cosine` and `linear` end."""
     restart_schedule: bool = False
-    """A run that is resumed with another max_steps runs warm-up and decay once more, over the updates from there to
+    """A run that is resumed with another max_steps repeats warm-up and decay over the updates from there to
     max_steps. Without it, `cosine` and `linear` refuse that: the rate of every update so far depends on max_steps."""
     schedule_start: Annotated[int, Field(ge=0)] = 0
-    """The update after which the schedule was started again. Written by nmt; a resumed run keeps it."""
+    """The update after which the schedule was restarted. Written by nmt; a resumed run keeps it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's, on matrices alone: biases and normalisations are left as they are."""
+    """AdamW's, on matrices alone: not on biases and normalisations."""
     adam_betas: tuple[Rate, Rate] = (0.9, 0.98)
     """AdamW's two decay rates."""
     label_smoothing: Rate = 0.1
@@ -205,8 +205,8 @@ class TrainingConfig(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Of the matrix products; `auto` is bf16 on a GPU that has it, else fp32."""
     compile: bool = False
-    """Have torch.compile fuse what stands between the matrix products, for batches of any shape at once. For GPUs: on
-    a CPU it takes minutes and gains nothing."""
+    """Have torch.compile fuse the operations between the matrix products, for batches of any shape. For GPUs: on a CPU
+    it takes minutes and gains nothing."""
     processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
     """Processes that `nmt train` starts, which share each update. `auto` is one for each GPU, or on a CPU one for each
     core, if that leaves each of them 1,000 positions of a micro-batch; otherwise one. Under torchrun, `auto` alone."""
@@ -224,34 +224,34 @@ class TrainingConfig(Section):
     validate_every: PositiveInt = 500
     """Updates between validations; each one is followed by a checkpoint."""
     save_every_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Save a checkpoint, too, whenever so many minutes have passed since the last one: for machines that may be taken
-    away at any time; `null`: at validations alone."""
+    """Also save a checkpoint whenever this many minutes have passed since the last one, for machines that may be taken
+    away at any time; `null`: only at validations."""
     log_every: PositiveInt = 50
     """Updates between two lines of the log."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
-    """What of a validation decides which model is the best, and stops the training early."""
+    """The validation metric that decides which model is the best, and when training stops early."""
     patience: PositiveInt | None = None
     """Stop after this many validations in a row without a better `best_metric`; `null`: never."""
     max_skipped_updates: PositiveInt = 20
-    """An update whose gradient is not finite is skipped; after so many in a row the training ends, and says why."""
+    """An update whose gradient is not finite is skipped; after this many in a row the training ends, and says why."""
     keep_checkpoints: PositiveInt = 2
     """How many of the last checkpoints stay on disk, beside the best and those that `average_last` needs."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Validations score an exponential moving average of the weights over the updates, and the best of these averages
     is the run's model; 0.999 looks back over about 1,000 updates. The weights themselves are trained as without it."""
     average_last: Annotated[int, Field(ge=2)] | None = None
-    """Or: validations score the mean of the weights at this validation and at those before it, so many in all; of all
-    that there are at first."""
+    """Or: validations score the mean of the weights at this many validations, the last one included; at first of as
+    many as there are."""
 
     @property
     def micro_batch_tokens(self) -> int:
-        """`batch_tokens` where it is known to be a number: in a run whose training has begun."""
+        """`batch_tokens` where it is known to be a number: in a run whose training has started."""
         assert isinstance(self.batch_tokens, int), "resolved before the first plan"
         return self.batch_tokens
 
     @property
     def parts(self) -> int:
-        """`batch_parts` in a number: 1 until processes are there to share a micro-batch."""
+        """`batch_parts` as a number: 1 until processes share a micro-batch."""
         return 1 if self.batch_parts == "auto" else self.batch_parts
 
     @property

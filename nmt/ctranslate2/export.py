@@ -1,4 +1,4 @@
-"""A run's model in CTranslate2's form, and the proof that it translates as before.
+"""A run's model in CTranslate2's form, and the check that it translates as before.
 
     RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
 
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from nmt.atomic import replacing, write_json
-from nmt.config.inference import ModelConfig
+from nmt.atomic import replacing, write_json, write_text
+from nmt.config.file import to_yaml
+from nmt.config.inference import InferenceConfig, ModelConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS, ModelFile
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
@@ -75,9 +76,9 @@ def export_ctranslate2(
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
     if run.is_export():
         raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    test_set = _test_set(run, src, ref)
     import_ctranslate2()
-    config = run.config()
-    test_set = _test_set(src or config.data.validation.src, ref or config.data.validation.tgt)
+    config = run.inference_config()
     choose_device(device)  # before anything is written
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
@@ -86,12 +87,12 @@ def export_ctranslate2(
     folder = run.exports / f"ctranslate2-{quantization}"
     with replacing(folder) as temporary:
         temporary.mkdir()
-        shutil.copyfile(run.config_file, temporary / "config.yaml")
+        write_text(temporary / "config.yaml", to_yaml(config))
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
         write_model(model, config.model, tokenizers, quantization, temporary)
         description = {"quantization": quantization, "model": dataclasses.asdict(model_file)}
         write_json(temporary / "export.json", description)
-        comparisons = _compare(run, RunFolder(temporary), test_set, device)
+        comparisons = _compare(run, RunFolder(temporary), config, test_set, device)
         bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
         if bad:
             remedy = "" if quantization == "float32" else "; float32 changes no weight"
@@ -103,7 +104,13 @@ def export_ctranslate2(
     return result
 
 
-def _test_set(src: Path, ref: Path) -> TestSet:
+def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
+    """What `src` and `ref` hold, or the run's validation set."""
+    if bool(src) != bool(ref):
+        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
+    if src is None or ref is None:
+        validation = run.config("give --src and --ref").data.validation
+        src, ref = validation.src, validation.tgt
     try:
         return read_test_set(src, [ref])
     except DataError as error:
@@ -112,10 +119,11 @@ def _test_set(src: Path, ref: Path) -> TestSet:
         ) from None
 
 
-def _compare(run: RunFolder, export: RunFolder, test_set: TestSet, device: str) -> list[Comparison]:
+def _compare(
+    run: RunFolder, export: RunFolder, config: InferenceConfig, test_set: TestSet, device: str
+) -> list[Comparison]:
     """Greedy search, and the run's beam or a usual one; in fp32, which is the export's measure."""
-    config = run.config()
-    metrics = make_metrics(("bleu",), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+    metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
     comparisons = []
     for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
         decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})

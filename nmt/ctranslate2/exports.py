@@ -1,7 +1,7 @@
 """Models that were exported from a run, and whether they still are that run's model.
 
-An export is a folder that translates alone: the model in another engine's form, and from the run its tokenizer/ and
-config.yaml. Its export.json says what it was made of and how it compared.
+An export is a folder that translates alone: the model in another engine's form, the run's tokenizer/, and a config.yaml
+that holds what translating reads. Its export.json says what it was made from and how it compared.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class ModelFile:
         return cls(_sha256(path), status.st_size, status.st_mtime_ns)
 
     def is_still(self, path: Path) -> bool:
-        """Whether `path` holds the same. It is read only if its size is the same and its time is not, as in a copy."""
+        """Whether `path` holds the same; read only if its size is the same and its time is not, as in a copy."""
         status = path.stat()
         if status.st_size != self.size:
             return False
@@ -56,7 +56,7 @@ class Export:
     folder: RunFolder
     quantization: str
     model: ModelFile
-    """What it was made of."""
+    """What it was made from."""
 
 
 def _sha256(path: Path) -> str:

@@ -81,7 +81,7 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     count_pairs([*data.train, data.validation])
     if not run.exists():
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer)
-    elif run.config().tokenizer == config.tokenizer:
+    elif run.inference_config().tokenizer == config.tokenizer:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
         raise RunError(f"{run.path}: this run is trained with another vocabulary; build this one under another --name")

@@ -1,4 +1,4 @@
-"""From a file or a pipe to files or a pipe: in order, in constant memory, and gone on with where it was broken off."""
+"""Translating a file or a pipe to files or a pipe: in order, in constant memory, resumed after an interruption."""
 
 import contextlib
 import dataclasses
@@ -9,29 +9,22 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
 from nmt.data.corpus import Readable, count_lines, line_blocks, opened
-from nmt.decoding.translator import Translation
+from nmt.decoding.parallel import LineTranslator
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
 
 
-class LineTranslator(Protocol):
-    """A `Translator`, or several of them on as many devices."""
-
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
-        """As `Translator.stream`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """What is read and what is written; None stands for standard input and output."""
+    """What is read and what is written; None is standard input or output."""
 
     input: Path | None
     output: Path | None
@@ -39,7 +32,7 @@ class Files:
     """None: no alignments."""
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` if a file has two parts to play, or an output can be none."""
+        """Raises `ConfigError` if one file is named twice, or an output cannot be a file."""
         paths = [path for path in (self.input, self.output, self.alignments) if path]
         if len({os.path.realpath(path) for path in paths}) < len(paths):
             raise ConfigError("--input, --output and --alignments must be different files")
@@ -84,7 +77,7 @@ class Totals:
 def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool) -> Totals:
     """Translate line by line; each comes out as soon as it and all before it are done.
 
-    With `resume`, output files that were broken off are kept and gone on with; see `OutputFiles` for what it raises.
+    With `resume`, unfinished output files are continued; see `OutputFiles` for what it raises.
     """
     totals = Totals()
     start = time.perf_counter()
@@ -107,7 +100,7 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
 
 
 def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str) -> dict[str, Any]:
-    """What decides the output of a translation, for `OutputFiles`: the name of each thing, and its value as JSON."""
+    """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
     models = [[_written(path), path.stat().st_mtime] for path in model_files]
     alignments = _written(files.alignments)
@@ -121,20 +114,20 @@ def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig,
 
 
 def _written(path: Path | None) -> str:
-    """The path for a file of JSON: a name may hold bytes that are no text."""
+    """The path as JSON can hold it: a name may have bytes that are not text."""
     return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
 
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """The first bytes of a text; where it is compressed, of what comes out."""
+    """The first bytes of a text, after decompression."""
 
     size: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path, size: int) -> "Beginning":
-        """That of a file; it is shorter than `size` where the file is. `DataError` if it cannot be read."""
+        """The beginning of a file, shorter than `size` if the file is. `DataError` if it cannot be read."""
         with opened(path) as file:
             beginning = _Hashed(file)
             while beginning.size < size and beginning.read1(min(1 << 20, size - beginning.size)):
@@ -200,11 +193,11 @@ class OutputFiles:
     """Files that get a line each for every line of an input, and their names once all are there.
 
     Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from, and how
-    much of the input has been read, with its hash. With `resume`, what a translation that was broken off has left there
-    is kept: `done` lines, those that are whole in all of the files. A name that ends in .gz is written through gzip.
+    much of the input has been read, with its hash. With `resume`, the lines of an unfinished translation are kept:
+    `done` of them, as many as are complete in all files. A name that ends in .gz is written through gzip.
 
     Raises `RunError` if there are such parts and `resume` is not set, or they were made from something else: another
-    input, or one that changed where it had been read. What comes after that may change and grow.
+    input, or one that has changed where it had been read. What comes after that may change and grow.
     """
 
     def __init__(
@@ -229,7 +222,7 @@ class OutputFiles:
         remedy = f"remove {self._made_from_file} to start over"
         if not resume:
             raise RunError(
-                f"{part} holds what a translation that was broken off had done: go on with --continue, or {remedy}"
+                f"{part} holds the lines of an unfinished translation: resume it with --continue, or {remedy}"
             )
         before = read_json(self._made_from_file)
         before = before if isinstance(before, dict) else {}
@@ -237,7 +230,7 @@ class OutputFiles:
             if (old := before.get(key)) != value:
                 which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
                 raise RunError(
-                    f"{part} was begun with another {key}{which}; go on with what it was begun with, or {remedy}"
+                    f"{part} was started with another {key}{which}; resume with what it was started with, or {remedy}"
                 )
         if input_file is None:
             return None
@@ -248,7 +241,7 @@ class OutputFiles:
             raise RunError(f"{self._made_from_file}: does not say what had been read; {remedy}") from None
         if now != read:
             what = "is shorter than what had been read of it" if now.size < read.size else "has changed"
-            raise RunError(f"{input_file} {what} since {part} was begun; restore it, or {remedy}")
+            raise RunError(f"{input_file} {what} since {part} was started; restore it, or {remedy}")
         return read
 
     def note_read(self, read: Beginning) -> None:
@@ -276,10 +269,10 @@ class OutputFiles:
                 self._made_from_file.unlink()
             return
         for file in self._files:
-            with contextlib.suppress(OSError):  # what is being told already
+            with contextlib.suppress(OSError):  # the error that is being raised says it
                 file.close()
         if self.done:
-            message = f"{self.done:,} lines are in {self._parts[0]}; the same command with --continue goes on"
+            message = f"{self.done:,} lines are in {self._parts[0]}; the same command with --continue resumes it"
             print(f"nmt: {message}", file=sys.stderr)
         else:
             for path in (*self._parts, self._made_from_file):
@@ -304,14 +297,14 @@ def _opened_part(path: Path, mode: str) -> BinaryIO:
 
 
 def _complete_lines(part: Path) -> Iterator[bytes]:
-    """The lines of a file that may have been broken off anywhere, but for one that is."""
+    """The complete lines of a file that may end anywhere."""
     if part.exists():
         with _opened_part(part, "rb") as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
             yield from (line for line in file if line.endswith(b"\n"))
 
 
 def _reopened(part: Path, keep: int) -> BinaryIO:
-    """The file, open for writing behind its first `keep` lines; until these are safe the old one stays."""
+    """The file, opened to write after its first `keep` lines; the old one stays until these are written."""
     new = part.with_name(f"{part.name}.new")
     file = _opened_part(new, "wb")
     file.writelines(itertools.islice(_complete_lines(part), keep))

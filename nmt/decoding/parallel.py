@@ -1,14 +1,53 @@
 """One text translated by several devices at once, in order: a process for each, which gets a block at a time."""
 
+import contextlib
 import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from typing import Protocol
 
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.translator import Translation, load
 from nmt.processes import Workers, available_cores
+
+
+class LineTranslator(Protocol):
+    """A `Translator`, or several of them on as many devices."""
+
+    @property
+    def engine_name(self) -> str:
+        """As `Translator.engine_name`."""
+
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+        """As `Translator.stream`."""
+
+
+@contextlib.contextmanager
+def line_translator(
+    models: Sequence[str],
+    decoding: DecodingConfig,
+    device: str | None = None,
+    devices: str | None = None,
+    alignments: bool = False,
+    engine: str = "auto",
+    precision: str | None = None,
+) -> Iterator[LineTranslator]:
+    """The models' translator for the length of the block: on a device, or on several, `cuda:0,cuda:1`."""
+    if devices is not None:
+        with ParallelTranslator(models, devices.split(","), decoding, alignments, engine, precision) as translator:
+            yield translator
+    else:
+        yield load(
+            models,
+            device=device or "auto",
+            decoding=decoding,
+            engine=engine,
+            alignments=alignments,
+            precision=precision,
+            own_process=True,
+        )
 
 
 class ParallelTranslator:

@@ -80,7 +80,7 @@ def load_torch_engine(
 
 def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, Any]:
     """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers don't belong together."""
-    config, sizes = run.config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    config, sizes = run.inference_config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     try:
         shapes = parameter_shapes(config, *sizes)
     except ValueError as error:

@@ -194,7 +194,7 @@ def load(
     differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
-    configs = [run.config() for run in runs]
+    configs = [run.inference_config() for run in runs]
     decoding = decoding or configs[0].decoding
     for run, config in zip(runs, configs, strict=True):
         if decoding.max_length >= config.model.max_positions:

@@ -1,4 +1,4 @@
-"""The mean of a run's checkpoints as a run of its own, scored beside the one that it comes from."""
+"""The mean of a run's checkpoints as a new run, scored beside the original."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from nmt.runs import RunFolder, run_named
 
 @dataclasses.dataclass(frozen=True)
 class AveragedRun:
-    """What was averaged, and what came of it; average.json in the new run holds the same."""
+    """What was averaged, and the scores; average.json in the new run holds the same."""
 
     run: str
     """The folder of the run."""
@@ -40,7 +40,7 @@ def average_run(
     there are fewer, or the new run exists; nothing is written then.
     """
     target = run_named(f"{run.name}-average" if name is None else name)
-    with target.locked():  # a training that began here meanwhile would be replaced
+    with target.locked():  # a training that started here meanwhile would be replaced
         if os.path.lexists(target.path):
             raise RunError(f"{target.path} exists already; give the average another --name")
         return _write_average(run, _steps(run, last, best), target, device)
@@ -87,7 +87,7 @@ def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
 
 
 def _validations(run: RunFolder, metric: str) -> dict[int, float]:
-    """The metric of each validation, by step, from metrics.jsonl; those that are not numbers are left out."""
+    """The metric of each validation, by step, from metrics.jsonl, without NaN."""
     if not run.metrics_file.is_file():
         return {}
     values = {}
@@ -96,6 +96,6 @@ def _validations(run: RunFolder, metric: str) -> dict[int, float]:
             record = json.loads(line)
             if record["kind"] == "validation" and not math.isnan(record[metric]):
                 values[int(record["step"])] = float(record[metric])
-        except (ValueError, TypeError, KeyError):  # cut in half by a kill
+        except (ValueError, TypeError, KeyError):  # a line that a kill cut in half
             continue
     return values

@@ -1,4 +1,4 @@
-"""Translate test sets and score them; validation during training takes the same path."""
+"""Translate test sets and score them; validations during training use the same code."""
 
 import dataclasses
 import hashlib
@@ -11,12 +11,12 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import write_json, write_text
 from nmt.config.inference import DecodingConfig
-from nmt.config.training import Metric
+from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
-from nmt.evaluation.metrics import Score, score
+from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.languages import check_language
 from nmt.runs import RunFolder
 
@@ -33,7 +33,7 @@ class TestSet:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What came of translating and scoring a test set."""
+    """The translations of a test set and their scores."""
 
     hypotheses: list[str]
     scores: dict[Metric, Score]
@@ -61,7 +61,7 @@ def _read_reference(path: Path, other: Path, count: int) -> list[str]:
 def evaluate(
     translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric], ranks: Ranks = ALONE
 ) -> Evaluation:
-    """Translate the sources, of several processes each its share, and score the result."""
+    """Translate the sources, each process its share, and score the result."""
     start = time.perf_counter()
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
-    """Score translations that exist."""
+    """Score the translations in a file."""
     test_set = read_test_set(hypotheses, references)
     return Evaluation(test_set.src, score(metrics, test_set.src, test_set.references))
 
@@ -103,8 +103,31 @@ def evaluate_runs(
         yield name, dataclasses.replace(result, file=path)
 
 
+def choose_test_sets(
+    run: RunFolder, src: Path | None, references: Sequence[Path] | None
+) -> dict[str, tuple[Path, Sequence[Path]]]:
+    """The files that are given, both or neither, or the run's test sets: `name: (sources, references)`.
+
+    Raises `ConfigError` if there are none, `RunError` if the model holds no training configuration to name them.
+    """
+    if src and references:
+        return {src.name: (src, references)}
+    test = run.config("give --src and --ref").data.test
+    if not test:
+        raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
+    return {name: (files.src, [files.tgt]) for name, files in test.items()}
+
+
+def choose_metrics(
+    settings: EvaluationConfig, known_language: str, tgt_lang: str | None, tokenizer: BleuTokenizer | None
+) -> dict[Metric, SacreMetric]:
+    """The metrics of `settings`; a given `tgt_lang` replaces the known language, and `tokenizer` that of BLEU."""
+    language = reference_language(tgt_lang, known_language)
+    return make_metrics(settings.metrics, language, tokenizer or settings.bleu_tokenizer)
+
+
 def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
-    """What tells the files of an ensemble from those of its first model: `.ensemble-B+C` for A, B and C."""
+    """The suffix of an ensemble's files, which lie beside its first model's: `.ensemble-B+C` for A, B and C."""
     others = "+".join(re.sub(r"[^\w.-]", "_", run.name) for run in runs[1:])
     if len(others.encode()) > 100:  # a file's name has at most 255 bytes
         others = hashlib.sha256(others.encode()).hexdigest()[:16]
@@ -112,9 +135,9 @@ def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
 
 
 def reference_language(given: str | None, otherwise: str) -> str:
-    """The language that scores are made for: as given, or what is known without.
+    """The language that translations are scored for: the given one, or else the known one.
 
-    Raises `ConfigError` if neither tells, or the one given is not a language code.
+    Raises `ConfigError` if neither is known, or the given one is not a language code.
     """
     if not (given or otherwise):
         raise ConfigError("the language of the references is not known; add --tgt-lang, for example --tgt-lang de")

@@ -16,7 +16,7 @@ from nmt.data.dataset import EncodedCorpus
 from nmt.data.mixture import pairs_of_epoch
 from nmt.distributed import Ranks
 from nmt.errors import WorkerError
-from nmt.training.preflight import Prepared
+from nmt.training.preparation import Prepared
 
 MAX_DEATHS = 3  # of processes that prepare batches, in a row
 

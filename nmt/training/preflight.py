@@ -1,31 +1,25 @@
-"""All that can be known before the first step: files, vocabulary, metrics, disk, and what is probably not meant so."""
+"""The checks before the first step: suspicious data, disk space, and a rehearsal of everything that may fail later."""
 
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import torch
-from sacrebleu.metrics.base import Metric as SacreMetric
+import numpy as np
 
-from nmt.config.training import Config, Metric, TrainingConfig
-from nmt.data.batches import Plan, num_workers, share_of_real_positions, start_worker_server
-from nmt.data.corpus import count_pairs
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.mixture import describe_mixture
+from nmt.atomic import beside
+from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.config.training import Config, TrainingConfig
+from nmt.data.augmentation import reach
 from nmt.data.statistics import side_report, survey
-from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
-from nmt.device import choose_device, choose_dtype
-from nmt.distributed import ALONE, Ranks
-from nmt.errors import NmtError, TrainingError
-from nmt.evaluation.evaluate import TestSet, read_test_set
-from nmt.evaluation.metrics import bleu_tokenizer, make_metrics
-from nmt.models.interface import TrainableModel
+from nmt.errors import TrainingError
+from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder
-from nmt.training.stopping import total_steps
+from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
+from nmt.training.preparation import Prepared, Problems
+from nmt.training.trainer import Trainer, evaluating
 
-# What is more than chance, as shares: of the pieces, of the pairs.
+# Larger shares than these are no accident: of the pieces, of the pairs.
 MAX_UNKNOWN = 0.001
 MAX_BYTES = 0.01
 MAX_COPIED = 0.03
@@ -34,97 +28,15 @@ MAX_TOO_LONG = 0.01
 COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """All that a training needs, read and found sound."""
-
-    tokenizers: Tokenizers
-    corpus: EncodedCorpus
-    validation: TestSet
-    """As text, for translating."""
-    validation_corpus: EncodedCorpus
-    """As ids, for the loss."""
-    metrics: dict[Metric, SacreMetric]
-    device: torch.device
-    dtype: torch.dtype
-
-
-class Problems:
-    """What is wrong, collected so that all of it is told at once."""
-
-    def __init__(self) -> None:
-        self._found: list[NmtError] = []
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """An `NmtError` ends the block, and what comes after it goes on."""
-        try:
-            yield
-        except NmtError as error:
-            self._found.append(error)
-
-    def raise_all(self) -> None:
-        """One error for all, with the exit code of the first, if there was any."""
-        if self._found:
-            messages = dict.fromkeys(str(error) for error in self._found)
-            raise type(self._found[0])("\n".join(messages))
-
-
-def prepare(
-    config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None], ranks: Ranks = ALONE
-) -> Prepared:
-    """Read and check everything; build vocabulary and encoded corpus where they are missing.
-
-    A run that is resumed keeps the vocabulary it has. Raises `NmtError`s for whatever cannot work, all at once.
-    """
-    data = config.data
-    problems = Problems()
-    test_sets = {}
-    with problems.collected():
-        device = ranks.device(choose_device(config.training.device))
-        dtype = choose_dtype(config.training.precision, device)
-    with problems.collected():
-        names: set[Metric] = {"bleu", "chrf"}
-        if config.training.best_metric != "loss":
-            names.add(config.training.best_metric)
-        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
-    with problems.collected():
-        make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
-    with problems.collected():
-        validation = read_test_set(data.validation.src, [data.validation.tgt])
-    for name, files in data.test.items():
-        with problems.collected():
-            test_sets[name] = read_test_set(files.src, [files.tgt])
-    for files in () if resuming else data.train:
-        with problems.collected():
-            count_pairs([files])
-    problems.raise_all()
-
-    if num_workers(device, config.augmentation.is_on):
-        start_worker_server()
-    if resuming:
-        tokenizers = load_tokenizers(run.tokenizer)
-    else:
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say)
-    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
-    validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
-    if not resuming and ranks.is_main:
-        for line in _warnings(config, tokenizers, corpus, {"validation": validation, **test_sets}):
-            say(f"warning: {line}")
-    return Prepared(tokenizers, corpus, validation, validation_corpus, metrics, device, dtype)
-
-
-def _warnings(
-    config: Config, tokenizers: Tokenizers, corpus: EncodedCorpus, test_sets: dict[str, TestSet]
-) -> Iterator[str]:
-    """What is probably not meant so, and would be found out after days."""
-    data, counts = config.data, corpus.counts
+def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
+    """What is probably a mistake, and would otherwise be noticed after days."""
+    data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
     if counts.too_long > MAX_TOO_LONG * counts.read:
         yield (
             f"{counts.too_long:,} of {counts.read:,} training pairs ({counts.too_long / counts.read:.1%}) are longer "
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
         )
-    for name, test_set in test_sets.items():
+    for name, test_set in {"validation": prepared.validation, **prepared.test_sets}.items():
         src = side_report(test_set.src, tokenizers.src, data.src_lang, data.max_length)
         tgt = side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)
         if src.too_long:
@@ -138,7 +50,7 @@ def _warnings(
             if report.byte_share > MAX_BYTES:
                 yield (
                     f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
-                    f"does not hold; is the text in the language that it was made from ({report.language})?"
+                    f"does not contain; is the text in the language that it was made from ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
     found = survey(data.train, held_out)
@@ -150,8 +62,8 @@ def _warnings(
     for name, overlap in found.overlaps.items():
         if overlap.seen > MAX_SEEN * overlap.pairs:
             yield (
-                f"{name}: {overlap.seen:,} of {overlap.pairs:,} pairs ({overlap.seen / overlap.pairs:.1%}) stand in "
-                f"the training text, too, so its scores will be too good; leave them out of the one or the other"
+                f"{name}: {overlap.seen:,} of {overlap.pairs:,} pairs ({overlap.seen / overlap.pairs:.1%}) also "
+                f"occur in the training text, so its scores will be too good; remove them from one of the two"
             )
 
 
@@ -176,51 +88,62 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
         )
 
 
-def describe(
-    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
-) -> list[str]:
-    """What will be done, in lines for people; `plan` is the current epoch's, `memory` what was found about it."""
-    data, settings, corpus = config.data, config.training, prepared.corpus
-    src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
-    sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
-    counts = model.parameter_counts()
-    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
-    limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
-    until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
-    mixture = describe_mixture(corpus.sizes, data)
-    return [
-        f"run         {run.path}",
-        f"data        {data.src_lang} -> {data.tgt_lang}: training {corpus.counts}, "
-        f"validation {len(prepared.validation.src):,} pairs",
-        *([f"mixture     {mixture}"] if mixture else []),
-        f"vocabulary  {config.tokenizer.type}, {sizes}",
-        f"model       {sum(counts.values()):,} parameters ({parts})",
-        f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
-        *([f"memory      {memory}"] if memory else []),
-        f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
-        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
-        + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
-        f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
-        f"{data.tgt_lang}",
-        *([f"average     {average}"] if (average := _average(settings)) else []),
-        f"until       {until}",
-        *warmup_warning(settings, total_steps(settings, len(plan))),
-    ]
+def rehearse(trainer: Trainer) -> None:
+    """Try everything that may fail later, so that it fails now; all failures are reported at once."""
+    problems = Problems()
+    with problems.collected():
+        _settle_memory(trainer)
+    if trainer.ranks.is_main:
+        with problems.collected():
+            check_disk(trainer.folder, sum(trainer.model.parameter_counts().values()), trainer.config.training)
+        with problems.collected():
+            _try_validation(trainer)
+        with problems.collected():
+            _try_checkpoint(trainer)
+    problems.raise_all()
 
 
-def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
-    """A line if a training of so many updates, None if that is not known, ends before its warm-up does."""
-    if steps is None or steps > settings.warmup_steps:
-        return []
-    return [
-        f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
-        f"{steps:,.0f} steps in all; lower it"
-    ]
+def _try_validation(trainer: Trainer) -> None:
+    """Translate the first pieces of the longest sentences, and score them."""
+    prepared = trainer.prepared
+    longest = np.argsort(prepared.validation_corpus.src.lengths)[-8:]
+    lines = [number - 1 for number in prepared.validation_corpus.line_numbers(longest)[0]]
+    few = TestSet(
+        [prepared.validation.src[line] for line in lines],
+        [[of_all[line] for line in lines] for of_all in prepared.validation.references],
+    )
+    with evaluating(trainer.model):
+        evaluate(trainer.translator(max_length=10), few, prepared.metrics)
 
 
-def _average(settings: TrainingConfig) -> str:
-    """Which average of the weights is scored and kept, or ''."""
-    if settings.ema_decay is not None:
-        return f"exponential, decay {settings.ema_decay:g}"
-    return f"of the last {settings.average_last} validations" if settings.average_last is not None else ""
+def _try_checkpoint(trainer: Trainer) -> None:
+    """Save one and read it back."""
+    parts = (trainer.model, trainer.optimizer, trainer.scaler)
+    with beside(trainer.folder.checkpoints / "trial") as holder:
+        save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
+        load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
+    with contextlib.suppress(OSError):
+        trainer.folder.checkpoints.rmdir()  # if it is the first
+
+
+def _settle_memory(trainer: Trainer) -> None:
+    """Try the worst batch, so that memory never runs out later; with `batch_tokens: auto`, find its size first."""
+    config, prepared = trainer.config, trainer.prepared
+    batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
+    free = free_memory(prepared.device)
+    if free is not None and prepared.device.type == "cpu":
+        free //= trainer.ranks.local_size
+    trainer.model.train()
+    if config.training.update_tokens is not None:
+        fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
+        largest = min(trainer.ranks.gather([fits]))
+        settings = resolve_auto_batch(config.training, largest, trainer.ranks.size)
+        config = config.model_copy(update={"training": settings})
+        trainer.configure(config)
+    settings = config.training
+    account = try_worst_batch(
+        trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
+    )
+    if trainer.averaging.state is not None:
+        account = dataclasses.replace(account, average=account.parameters)
+    trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

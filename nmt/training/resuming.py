@@ -1,4 +1,4 @@
-"""Where a training begins: anew, or at the newest checkpoint that is whole; and what may be different by then."""
+"""Where a training starts: at step 0 or at the newest complete checkpoint; and which settings may change by then."""
 
 import contextlib
 import os
@@ -18,30 +18,29 @@ from nmt.training.memory import recorded_batch_size
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached
 
-# What a resumed run may change: nothing that the weights so far, or the moving average of them, hang on.
+# What a resumed run may change: nothing that affects the weights so far, or their moving average.
 FREE_TO_CHANGE = {
-    "data": {"train", "validation", "test"},  # where the text lies; that it is the same text is checked apart
+    "data": {"train", "validation", "test"},  # the paths; that the text is the same is checked by its hash
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
         "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
         "batch_parts", "restart_schedule",
     },
     "decoding": {"*"},
-    "evaluation": {"metrics", "validation_beam_size"},  # of two tokenizers, no BLEU is the better one
+    "evaluation": {"metrics", "validation_beam_size"},  # not the tokenizer: BLEU under two of them cannot be compared
 }  # fmt: skip
 
-
-# What sums are made in another order by: the weights differ in their last bits then.
+# What changes the order of sums, and so the last bits of the weights.
 AFFECTS_ROUNDING = ("training.processes", "training.batch_parts", "training.threads", "training.device")
 
 
 def starting_step(
     config: Config, run: RunFolder, mode: str, say: Callable[[str], None], num_processes: int = 1
 ) -> int | None:
-    """The step of the checkpoint to go on from, 0 for a new run, None for one that is finished.
+    """The step of the checkpoint to resume from, 0 for a new run, None for one that is finished.
 
-    A checkpoint that is damaged is named and renamed, and the one before it taken. Raises `RunError` if the run
-    cannot go on with `config`, or there is none to go on with and `mode` is `resume`.
+    A damaged checkpoint is reported and renamed, and the one before it is used. Raises `RunError` if the run cannot be
+    resumed with `config`, or if `mode` is `resume` and there is nothing to resume.
     """
     steps = checkpoint_steps(run.checkpoints)
     if mode == "resume" and not steps:
@@ -49,7 +48,7 @@ def starting_step(
     if not steps:
         if run.model_file.exists() and not run.metrics_file.exists():  # an average, or a copy
             raise RunError(
-                f"{run.path}: holds a model and no training to go on with, and a new one would replace the model; "
+                f"{run.path}: holds a model and no training to resume, and a new training would replace the model; "
                 f"{restart_hint(run)}"
             )
         if start := config.training.schedule_start:
@@ -63,15 +62,15 @@ def starting_step(
     changed = check_same(old, resolve_processes(with_recorded_settings(config, run), num_processes), run)
     if old.training.ends_at_max_steps and not config.training.restart_schedule:
         _check_max_steps(old.training, config.training, run)
-    progress = _newest_whole(run, steps, say)
+    progress = _newest_complete(run, steps, say)
     if _is_restarted(old.training, config.training):
         changed.append(_restart(config.training, progress.step, run))
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
         say(
-            f"{run.path}: this run is finished ({limit.reason}); to go on: the same command with {limit.to_continue}; "
-            f"to start over: with --fresh, which sets this run aside"
+            f"{run.path}: this run is finished ({limit.reason}); to train further: the same command with "
+            f"{limit.to_continue}; to start over: with --fresh, which sets this run aside"
         )
         return None
     for line in changed:
@@ -82,8 +81,8 @@ def starting_step(
     return progress.step
 
 
-def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> Progress:
-    """That of the newest checkpoint that holds what was written."""
+def _newest_complete(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> Progress:
+    """The progress of the newest checkpoint that is not damaged."""
     damages = []
     for step in reversed(steps):
         try:
@@ -92,26 +91,26 @@ def _newest_whole(run: RunFolder, steps: list[int], say: Callable[[str], None]) 
             damages.append(str(error))
             continue
         for damaged, damage in zip(reversed(steps), damages, strict=False):
-            aside = _free(run.checkpoints / f"{damaged}.damaged")
-            say(f"{damage}; going on from the checkpoint before it, and this one is {aside} now")
+            aside = _unused_path(run.checkpoints / f"{damaged}.damaged")
+            say(f"{damage}; resuming from the checkpoint before it; this one is now {aside}")
             rename(run.checkpoints / str(damaged), aside)
         return progress
-    raise RunError("\n".join([f"{run.path}: no checkpoint can be gone on from; {restart_hint(run)}", *damages]))
+    raise RunError("\n".join([f"{run.path}: no checkpoint can be resumed; {restart_hint(run)}", *damages]))
 
 
-def _free(path: Path) -> Path:
-    """The path, or with the first number behind it that makes it one that is not there: `12.damaged2`."""
+def _unused_path(path: Path) -> Path:
+    """The path, or if it exists the first with a number added that does not: `12.damaged2`."""
     number = 1
-    while os.path.lexists(free := path if number == 1 else path.with_name(f"{path.name}{number}")):
+    while os.path.lexists(unused := path if number == 1 else path.with_name(f"{path.name}{number}")):
         number += 1
-    return free
+    return unused
 
 
 def with_recorded_settings(config: Config, run: RunFolder, step: int | None = None) -> Config:
-    """`config` with what the run's own config.yaml has recorded.
+    """`config` with the settings that the run's own config.yaml has recorded.
 
-    That is what `training.batch_tokens` and `batch_parts` were found to be when the run was begun, and where its
-    schedule was restarted: at `step`, from which it is resumed, if `config` restarts it, and never later than that.
+    These are the values found for `training.batch_tokens` and `batch_parts` when the run was started, and the step at
+    which its schedule was restarted: `step`, where it is resumed, if `config` restarts it, and never a later one.
     """
     old, settings = run.config().training, config.training
     start = settings.schedule_start or old.schedule_start
@@ -133,13 +132,13 @@ def _check_max_steps(old: TrainingConfig, new: TrainingConfig, run: RunFolder) -
     if old.max_steps != new.max_steps:
         raise RunError(
             f"{run.path}: training.max_steps: {old.max_steps}, not {new.max_steps}: under training.schedule: "
-            f"{old.schedule} the learning rate of every update so far depends on it; set it back, or add --set "
+            f"{old.schedule} the learning rate of every update so far depends on it; restore it, or add --set "
             f"training.restart_schedule=true: warm-up and decay then run again, from here to training.max_steps"
         )
 
 
 def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
-    """What a schedule that is restarted at `step` does; `RunError` if it has no time to."""
+    """What a schedule restarted at `step` does, in a line; `RunError` if too few updates are left for it."""
     assert settings.max_steps is not None, "checked by TrainingConfig"
     added = max(0, settings.max_steps - step)
     if added <= settings.warmup_steps:
@@ -154,24 +153,21 @@ def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
 
 
 def resolve_processes(config: Config, num_processes: int) -> Config:
-    """`config` with the processes, their shares and their threads in numbers, for so many processes.
+    """`config` with its `processes`, `batch_parts` and `threads` as numbers, for `num_processes` processes.
 
     `ConfigError` if an update is too small for them.
     """
     settings = shared(config.training, num_processes)
     with contextlib.suppress(ConfigError):  # a device that is not there is reported by `prepare`
         if choose_device(settings.device).type == "cpu":
-            # torch's choice does not know of a container's quota.
+            # torch's default ignores a container's quota
             threads = settings.threads or min(torch.get_num_threads(), cores_to_use())
             settings = settings.model_copy(update={"threads": threads})
     return config.model_copy(update={"training": settings})
 
 
 def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
-    """What is different from when a run was begun, a line each.
-
-    `RunError` if it is to go on with settings that its weights so far were not made with.
-    """
+    """The settings that have changed since a run was started, a line each; `RunError` if they affect its weights."""
     changed, refused = [], []
     for key, of_old, of_new in _differences(old, new):
         section, _, field = key.partition(".")
@@ -182,14 +178,14 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
             refused.append(f"{key}: {of_old}, not {of_new}")
     if refused:
         raise RunError(
-            "\n  ".join([f"{run.path}: this run was begun with other settings, which its weights hang on:", *refused])
-            + f"\nset them back, or {restart_hint(run)}"
+            "\n  ".join([f"{run.path}: this run was started with other settings, which affect its weights:", *refused])
+            + f"\nrestore them, or {restart_hint(run)}"
         )
     return changed
 
 
 def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
-    """Key, old and new value of all that differs."""
+    """Key, old and new value of each setting that differs."""
     asked = new.model_dump(mode="json")
     for section, fields in old.model_dump(mode="json").items():
         for field, old_value in fields.items():
@@ -202,11 +198,11 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
 
 
 def restart_hint(run: RunFolder) -> str:
-    """The two ways to train with other settings, or on other text, without losing a run."""
+    """The two ways to train with other settings or on other text without losing a run."""
     number = 2
     while run.path.with_name(f"{run.name}-{number}").exists():
         number += 1
     return (
-        f"train beside this run: the same command with --name {run.name}-{number}; or start over: with --fresh, which "
+        f"train a second run: the same command with --name {run.name}-{number}; or start over: with --fresh, which "
         f"sets this run aside and deletes nothing"
     )

@@ -1,43 +1,39 @@
-"""From a configuration to a model: begin or go on, try everything once, then train."""
+"""From a configuration to a model: start or resume, try everything once, then train."""
 
 import contextlib
-import dataclasses
 
-import numpy as np
 import torch
 
-from nmt.atomic import beside, write_text
-from nmt.checkpoint import checkpoint_steps, load_checkpoint, save_checkpoint
+from nmt.atomic import write_text
+from nmt.checkpoint import checkpoint_steps
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
-from nmt.data.augmentation import reach
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
-from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder
 from nmt.training.interruption import plain_messages
-from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.monitor import Monitor
-from nmt.training.preflight import Problems, check_disk, prepare
+from nmt.training.preflight import rehearse, warnings
+from nmt.training.preparation import prepare
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
 from nmt.training.sharing import choose_processes, shared
-from nmt.training.trainer import Trainer, evaluating
+from nmt.training.trainer import Trainer
 
 
 def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> None:
     """Train a model into `run`, together with the other `ranks`, of which the first alone writes.
 
     `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
-    if there is one). With `dry_run`, all is tried and nothing trained. Raises `NmtError`s: for what is wrong before
-    the start, `TrainingError` for what makes going on impossible, `InterruptedTrainingError` after a signal, with
+    if there is one). With `dry_run`, everything is tried and nothing trained. Raises `NmtError`s: for mistakes before
+    the start, `TrainingError` if the training cannot continue, `InterruptedTrainingError` after a signal, with
     everything saved.
     """
     if config.training.processes not in ("auto", ranks.size):
         raise ConfigError(
-            f"training.processes is {config.training.processes}, and {ranks.size} train; `nmt train` starts them"
+            f"training.processes is {config.training.processes}, but there are {ranks.size}; let `nmt train` start them"
         )
-    resolve_processes(config, ranks.size)  # raises while there is no run yet
+    resolve_processes(config, ranks.size)  # raises before anything is written
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
     with plain_messages(run), contextlib.ExitStack() as stack:
         vanished = ""
@@ -48,8 +44,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             vanished = stack.enter_context(run.marked_as_training())
         if vanished:
             monitor.say(
-                f"{run.path}: the training before this one ({vanished}) ended without a word: it was killed, "
-                f"memory ran out, or the machine went down"
+                f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, or "
+                f"the machine went down"
             )
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
         if step is not None:
@@ -72,80 +68,22 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
     own_the_process()
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
-            raise RunError(f"{run.tokenizer} is not seen by all machines; train in a folder that they share")
+            raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
         prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
+        if ranks.is_main and not step:
+            for line in warnings(config, prepared):
+                monitor.say(f"warning: {line}")
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
-        raise RunError("the machines do not see the same training corpus; train in a folder that they share")
+        raise RunError("the machines have different training corpora; train in a folder that they share")
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
     if step:
         trainer.resume(run.checkpoints / str(step))
     rehearse(trainer)
     trainer.announce()
     if dry_run:
-        monitor.say("dry run: all of this works; nothing was trained")
+        monitor.say("dry run: everything works; nothing was trained")
         return
     if ranks.is_main:
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
     trainer.run()
-
-
-def rehearse(trainer: Trainer) -> None:
-    """Try all that a training will do and that may fail, so that it fails now; what fails is told at once."""
-    problems = Problems()
-    with problems.collected():
-        _settle_memory(trainer)
-    if trainer.ranks.is_main:
-        with problems.collected():
-            check_disk(trainer.folder, sum(trainer.model.parameter_counts().values()), trainer.config.training)
-        with problems.collected():
-            _try_validation(trainer)
-        with problems.collected():
-            _try_checkpoint(trainer)
-    problems.raise_all()
-
-
-def _try_validation(trainer: Trainer) -> None:
-    """Translate the longest sentences a few pieces far, and score that."""
-    prepared = trainer.prepared
-    longest = np.argsort(prepared.validation_corpus.src.lengths)[-8:]
-    lines = [number - 1 for number in prepared.validation_corpus.line_numbers(longest)[0]]
-    few = TestSet(
-        [prepared.validation.src[line] for line in lines],
-        [[of_all[line] for line in lines] for of_all in prepared.validation.references],
-    )
-    with evaluating(trainer.model):
-        evaluate(trainer.translator(max_length=10), few, prepared.metrics)
-
-
-def _try_checkpoint(trainer: Trainer) -> None:
-    """Save one and read it back."""
-    parts = (trainer.model, trainer.optimizer, trainer.scaler)
-    with beside(trainer.folder.checkpoints / "trial") as holder:
-        save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
-        load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
-    with contextlib.suppress(OSError):
-        trainer.folder.checkpoints.rmdir()  # if it is the first
-
-
-def _settle_memory(trainer: Trainer) -> None:
-    """Try the worst batch, so that memory never runs out later; first find its size, if that is left to us."""
-    config, prepared = trainer.config, trainer.prepared
-    batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
-    free = free_memory(prepared.device)
-    if free is not None and prepared.device.type == "cpu":
-        free //= trainer.ranks.local_size
-    trainer.model.train()
-    if config.training.update_tokens is not None:
-        fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
-        largest = min(trainer.ranks.gather([fits]))
-        settings = resolve_auto_batch(config.training, largest, trainer.ranks.size)
-        config = config.model_copy(update={"training": settings})
-        trainer.configure(config)
-    settings = config.training
-    account = try_worst_batch(
-        trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
-    )
-    if trainer.averaging.state is not None:
-        account = dataclasses.replace(account, average=account.parameters)
-    trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

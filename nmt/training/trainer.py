@@ -1,4 +1,4 @@
-"""The training loop: update, validate, save, stop; and going back to where a checkpoint was saved."""
+"""The training loop: update, validate, save, stop; and loading a checkpoint to resume from."""
 
 import contextlib
 import signal
@@ -25,6 +25,7 @@ from nmt.evaluation.metrics import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
+from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
@@ -32,7 +33,7 @@ from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace, duration
 from nmt.training.optimization import learning_rate, make_optimizer, update
-from nmt.training.preflight import Prepared, describe, warmup_warning
+from nmt.training.preparation import Prepared
 from nmt.training.resuming import restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
@@ -48,7 +49,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Trainer:
-    """One training: the model, how far it is, and the loop that takes it further."""
+    """One training: the model, its progress, and the loop."""
 
     def __init__(
         self,
@@ -84,22 +85,22 @@ class Trainer:
         self.saved_at = 0.0  # in seconds of training
         self.signals = Signals()
         self.stopped_by = 0  # the number of the one that ends this training
-        self.memory = ""  # what it takes, for people
+        self.memory = ""  # how much the worst batch takes, for people
         self._began = time.perf_counter()
 
     def configure(self, config: Config) -> None:
-        """Take batches as `config` has them."""
+        """Use the settings of `config`, whose batches may differ from those before."""
         self.config = config
         self.feed = Feed(config, self.prepared, self.ranks, self.monitor.say)
 
     def resume(self, checkpoint: Path) -> None:
-        """Go back to where a checkpoint was saved."""
+        """Load a checkpoint, to resume from it."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaging.state)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
-                f"{self.folder.path}: the training corpus or its tokenizer has changed since this run began, or it was "
-                f"begun with an earlier version of nmt, so its batches cannot be repeated; restore the one or the "
-                f"other, or {restart_hint(self.folder)}"
+                f"{self.folder.path}: the training corpus or its tokenizer has changed since this run was started, or "
+                f"an earlier version of nmt started it, so its batches cannot be repeated; restore the corpus, or that "
+                f"version, or {restart_hint(self.folder)}"
             )
         self.progress = progress
         self.saved = (progress.step, progress.validated_step)
@@ -138,7 +139,7 @@ class Trainer:
                     name = signal.Signals(self.stopped_by).name
                     raise InterruptedTrainingError(
                         f"stopped by {name} at step {self.progress.step:,}; saved in {self.folder.path}, "
-                        f"and the same command goes on from there",
+                        f"and the same command resumes from there",
                         self.stopped_by,
                     )
         finally:
@@ -150,7 +151,7 @@ class Trainer:
         )
 
     def _updates(self) -> Iterator[tuple[Share, int]]:
-        """This process's share of one update after another, from where the plan stands, until a limit or a signal.
+        """This process's share of one update after another, from the next one of the plan, until a limit or a signal.
 
         With it comes the number of real target tokens of the whole update.
         """
@@ -169,7 +170,7 @@ class Trainer:
                 yield share, num_tokens
 
     def _agree(self, num_tokens: int) -> tuple[int, bool]:
-        """Before each update, the one word between the hosts: the update's tokens, a signal to any, rank 0's clock.
+        """Before each update, the one message between the hosts: its tokens, a signal to any of them, rank 0's clock.
 
         So all stop at the same step, whoever was signalled and however their clocks run. No device waits for it.
         Returns the tokens of all, and whether a checkpoint is to be saved.
@@ -185,9 +186,9 @@ class Trainer:
     def _update(self, share: Share, num_tokens: int) -> None:
         """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
         settings, ranks, device = self.config.training, self.ranks, self.prepared.device
-        # The gradients of the processes are averaged, and their sum is wanted.
+        # The gradients of the processes are averaged, but we need their sum.
         weight = 0.0 if share.is_extra else ranks.size / num_tokens
-        # What the loss's own gradients are held with: near what `_forward_backward` multiplies them by, and never 0.
+        # What the loss multiplies its own gradients by: close to the factor of `_forward_backward`, and never 0.
         scale = self.scaler.scale(torch.ones((), device=device)) / num_tokens if self.scaler.is_enabled() else None
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
@@ -224,12 +225,12 @@ class Trainer:
             raise TrainingError(
                 f"out of memory in step {self.progress.step + 1:,}, with {rows:,} pairs of {src_length:,} and "
                 f"{tgt_length:,} pieces ({listed(self.divergence.lines([pairs]))}); lower training.batch_tokens "
-                f"({self.config.training.batch_tokens}) or data.max_length, and go on from the last checkpoint"
+                f"({self.config.training.batch_tokens}) or data.max_length, and resume from the last checkpoint"
             ) from None
         return sums
 
     def _report(self, num_tokens: int) -> None:
-        """At the logging interval, read what the device has summed up."""
+        """At the logging interval, read the sums from the device."""
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
         if line := self.pace.add(num_tokens):
@@ -269,13 +270,13 @@ class Trainer:
             self.monitor.skipped(skipped, is_usual=self.scaler.is_enabled())
 
     def _stop_diverged(self, reason: str) -> NoReturn:
-        """Write down what a person needs to find the cause, and end; the last checkpoint stays the last."""
+        """Write what is needed to find the cause, and end; the last checkpoint stays."""
         if self.ranks.is_main:
             write_json(self.folder.diagnosis_file, self.divergence.diagnosis(reason, self.model))
         settings = self.config.training
         raise TrainingError(
             f"{reason}, at step {self.progress.step:,}; {self.folder.diagnosis_file} holds the figures, the lines and "
-            f"the weights, and the last checkpoint stands. If the training has diverged, lower training.learning_rate "
+            f"the weights, and the last checkpoint is kept. If the training has diverged, lower training.learning_rate "
             f"({settings.learning_rate:g}) or raise training.warmup_steps ({settings.warmup_steps}), and "
             f"{restart_hint(self.folder)}"
         )
@@ -286,9 +287,9 @@ class Trainer:
             self._validate()
 
     def _validate(self) -> None:
-        """Score the weights, or their average; then save, and as the best model too if it is.
+        """Score the weights, or their average; save a checkpoint, and the model if it is the best so far.
 
-        Alone, a signal ends the scoring, which is done when the run goes on; several processes end it together.
+        In one process, a signal ends the scoring, and the resumed run repeats it; several processes finish it.
         """
         start = time.perf_counter()
         settings = self.config.training
@@ -300,9 +301,9 @@ class Trainer:
                 return
             except WorkerError:
                 raise
-            except TrainingError as error:  # probabilities that are none
+            except TrainingError as error:  # NaN probabilities
                 self._stop_diverged(str(error))
-            value = self.ranks.from_main(lambda: values[settings.best_metric])  # that all decide the same
+            value = self.ranks.from_main(lambda: values[settings.best_metric])  # so that all decide alike
             is_best = is_better(settings.best_metric, value, self.progress.best_value)
             if is_best and self.ranks.is_main:
                 save_weights(self.model, self.folder.model_file)
@@ -327,7 +328,7 @@ class Trainer:
             return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
-        """What validations translate with, while `evaluating`; with `max_length`, that many pieces at most."""
+        """The translator of validations, while `evaluating`; `max_length` limits the pieces of a translation."""
         config = self.config
         search = {"beam_size": config.evaluation.validation_beam_size}
         if max_length is not None:
@@ -353,7 +354,7 @@ class Trainer:
         return of_all / num_of_all
 
     def _save(self) -> None:
-        """Write a checkpoint, unless this step has one that says the same, and drop those no longer wanted."""
+        """Write a checkpoint, unless this step has the same one, and remove those no longer needed."""
         progress = self.progress
         now = (progress.step, progress.validated_step)
         if self.saved == now:
@@ -374,5 +375,5 @@ class Trainer:
 
 
 def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """What dropout hangs on: not on the process, nor on what was drawn before, so a checkpoint needs no generator."""
+    """A seed that depends on neither the process nor earlier draws, so that a checkpoint needs no generator."""
     return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])

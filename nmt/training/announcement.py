@@ -1,0 +1,64 @@
+"""What a training says about itself before its first step."""
+
+from typing import Any
+
+import torch
+
+from nmt.config.training import Config, TrainingConfig
+from nmt.data.batches import Plan, share_of_real_positions
+from nmt.data.mixture import describe_mixture
+from nmt.evaluation.metrics import bleu_tokenizer
+from nmt.models.interface import TrainableModel
+from nmt.runs import RunFolder
+from nmt.training.preparation import Prepared
+from nmt.training.stopping import total_steps
+
+
+def describe(
+    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
+) -> list[str]:
+    """The training in lines for people; `plan` is the current epoch's, `memory` what the worst batch takes."""
+    data, settings, corpus = config.data, config.training, prepared.corpus
+    src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
+    sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
+    counts = model.parameter_counts()
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
+    limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
+    until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
+    mixture = describe_mixture(corpus.sizes, data)
+    return [
+        f"run         {run.path}",
+        f"data        {data.src_lang} -> {data.tgt_lang}: training {corpus.counts}, "
+        f"validation {len(prepared.validation.src):,} pairs",
+        *([f"mixture     {mixture}"] if mixture else []),
+        f"vocabulary  {config.tokenizer.type}, {sizes}",
+        f"model       {sum(counts.values()):,} parameters ({parts})",
+        f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
+        *([f"memory      {memory}"] if memory else []),
+        f"batches     {len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
+        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real"
+        + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
+        f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
+        f"{data.tgt_lang}",
+        *([f"average     {average}"] if (average := _average(settings)) else []),
+        f"until       {until}",
+        *warmup_warning(settings, total_steps(settings, len(plan))),
+    ]
+
+
+def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
+    """A line if a training of `steps` updates, None if that is not known, ends before its warm-up does."""
+    if steps is None or steps > settings.warmup_steps:
+        return []
+    return [
+        f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
+        f"{steps:,.0f} steps in all; lower it"
+    ]
+
+
+def _average(settings: TrainingConfig) -> str:
+    """Which average of the weights is scored and kept, or ''."""
+    if settings.ema_decay is not None:
+        return f"exponential, decay {settings.ema_decay:g}"
+    return f"of the last {settings.average_last} validations" if settings.average_last is not None else ""

@@ -1,0 +1,99 @@
+"""What a training reads before its first step: files, vocabulary, encoded corpus, metrics, device."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import torch
+from sacrebleu.metrics.base import Metric as SacreMetric
+
+from nmt.config.training import Config, Metric
+from nmt.data.batches import num_workers, start_worker_server
+from nmt.data.corpus import count_pairs
+from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.device import choose_device, choose_dtype
+from nmt.distributed import ALONE, Ranks
+from nmt.errors import NmtError
+from nmt.evaluation.evaluate import TestSet, read_test_set
+from nmt.evaluation.metrics import make_metrics
+from nmt.runs import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """All that a training reads, found to be usable."""
+
+    tokenizers: Tokenizers
+    corpus: EncodedCorpus
+    validation: TestSet
+    """As text, for translating."""
+    validation_corpus: EncodedCorpus
+    """As ids, for the loss."""
+    test_sets: dict[str, TestSet]
+    """By name; only `nmt eval` translates them."""
+    metrics: dict[Metric, SacreMetric]
+    device: torch.device
+    dtype: torch.dtype
+
+
+class Problems:
+    """Errors, collected so that all of them are reported at once."""
+
+    def __init__(self) -> None:
+        self._found: list[NmtError] = []
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """An `NmtError` ends the block alone, and is kept."""
+        try:
+            yield
+        except NmtError as error:
+            self._found.append(error)
+
+    def raise_all(self) -> None:
+        """Raise one error for all, with the exit code of the first, if there are any."""
+        if self._found:
+            messages = dict.fromkeys(str(error) for error in self._found)
+            raise type(self._found[0])("\n".join(messages))
+
+
+def prepare(
+    config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None], ranks: Ranks = ALONE
+) -> Prepared:
+    """Read all files and the device; build vocabulary and encoded corpus where they are missing.
+
+    A resumed run keeps its vocabulary. Raises one `NmtError` for all that cannot work.
+    """
+    data = config.data
+    problems = Problems()
+    test_sets = {}
+    with problems.collected():
+        device = ranks.device(choose_device(config.training.device))
+        dtype = choose_dtype(config.training.precision, device)
+    with problems.collected():
+        names: set[Metric] = {"bleu", "chrf"}
+        if config.training.best_metric != "loss":
+            names.add(config.training.best_metric)
+        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
+    with problems.collected():
+        make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
+    with problems.collected():
+        validation = read_test_set(data.validation.src, [data.validation.tgt])
+    for name, files in data.test.items():
+        with problems.collected():
+            test_sets[name] = read_test_set(files.src, [files.tgt])
+    for files in () if resuming else data.train:
+        with problems.collected():
+            count_pairs([files])
+    problems.raise_all()
+
+    if num_workers(device, config.augmentation.is_on):
+        start_worker_server()
+    if resuming:
+        tokenizers = load_tokenizers(run.tokenizer)
+    else:
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say)
+    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
+    validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
+    return Prepared(tokenizers, corpus, validation, validation_corpus, test_sets, metrics, device, dtype)
