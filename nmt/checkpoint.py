@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nmt.atomic import read_json, replacing, write_bytes
 from nmt.errors import RunError
 
-FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be gone on from
+FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
 
 
@@ -54,7 +54,7 @@ class Progress:
     lowest_loss: float | None = None
     """Of the intervals so far."""
     skipped_in_row: int = 0
-    """The last so many updates were skipped."""
+    """How many updates before this one were skipped, without a break."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -126,7 +126,7 @@ def save_checkpoint(
 
 
 def replace_progress(folder: Path, progress: Progress, scaler: torch.amp.GradScaler) -> None:
-    """Say anew how far a training is that has saved the same weights at the same step to `folder`."""
+    """Write again how far a training is that has saved the same weights at the same step to `folder`."""
     with replacing(folder / "progress.json") as temporary:
         write_bytes(temporary, _described(progress, scaler, _description(folder).files))
 
@@ -320,7 +320,7 @@ def _stated_sum(file: Any) -> str | None:
 def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """`RunError` if the file does not hold weights of these shapes; its header alone is read.
 
-    So a configuration and a file that do not belong together are told before memory is taken for either.
+    So a configuration and a file that do not belong together are detected before memory is taken for either.
     """
     with _open(path) as file:
         found = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}

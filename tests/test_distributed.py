@@ -340,8 +340,11 @@ import multiprocessing.forkserver, os, signal, time
 from types import SimpleNamespace
 import numpy as np, torch
 import nmt.data.batches as batches
+from nmt.data.vocabulary import OWN_SPECIAL_IDS
 
 class Side:
+    special = OWN_SPECIAL_IDS
+
     def gather(self, pairs):
         return np.array([4]), np.array([1])
 

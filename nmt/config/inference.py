@@ -79,7 +79,7 @@ class TokenizerConfig(Section):
     """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
     a reference that keeps it will count as errors."""
     max_train_pairs: PositiveInt = 1_000_000
-    """A larger training corpus is represented by so many of its pairs, drawn evenly, when the vocabulary is built:
+    """A larger training corpus is represented by this many of its pairs, drawn evenly, when the vocabulary is built:
     SentencePiece holds what it learns from in memory. The same corpus gives the same vocabulary."""
 
 
@@ -103,7 +103,7 @@ class TransformerConfig(Section):
     activation: Literal["relu", "gelu", "swiglu"] = "relu"
     """Of the feed-forward networks; `swiglu` (Shazeer 2020) has a third matrix."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How a place in the sentence is told."""
+    """How the model knows the place of a piece in its sentence."""
     max_positions: Positions = 512
     """Longest sequence the model can hold, in pieces."""
     dropout: Rate = 0.1
@@ -127,7 +127,7 @@ class TransformerConfig(Section):
         return self
 
 
-# A second kind joins as `Annotated[TransformerConfig | RnnConfig, Field(discriminator="architecture")]`.
+# A second joins as `Annotated[A | B, Field(discriminator="architecture"), BeforeValidator(transformer_by_default)]`.
 ModelConfig = TransformerConfig
 
 

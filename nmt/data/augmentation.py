@@ -1,6 +1,6 @@
-"""What is done to training pairs on their way into a batch, anew each time: subword sampling, word dropout, noise.
+"""What changes training pairs on their way into a batch, each time differently: subword sampling, word dropout, noise.
 
-Text is not kept for it: the ids of a pair spell its text. Everything random hangs on the seed, the epoch and the
+Text is not kept for it: the ids of a pair spell its text. Everything random depends on the seed, the epoch and the
 number of the batch in the epoch's plan, so it is the same after a resume, in any worker and in any process.
 """
 
@@ -21,9 +21,9 @@ from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.languages import base_language
 
-# Cut anew, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2 times as
-# many at a dropout of 0.1. One that has more than so many times the pieces of the longest in its batch keeps its own,
-# so that a batch has a largest size.
+# Cut again, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2
+# times as many at a dropout of 0.1. One that has more than STRETCH times the pieces of the longest in its batch
+# keeps its own, so that a batch has a largest size.
 STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
 
@@ -69,7 +69,7 @@ class Augmentation:
         )
 
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
-        """What is done to each of so many sources."""
+        """What is done to each of `count` sources."""
         chances = (self._config.lower_case, self._config.drop_punctuation)
         changes: list[Change] = [self._lowercase, without_punctuation, None]
         return [changes[index] for index in random.choice(3, size=count, p=[*chances, 1 - sum(chances)])]

@@ -107,7 +107,7 @@ def _pad(
     first: Sequence[int] = (),
     last: Sequence[int] = (),
 ) -> Tensor:
-    """`pad` of sequences that stand one after the other."""
+    """`pad` of sequences in one array, one after the other."""
     width = int(lengths.max())
     padded = np.full((len(lengths), len(first) + width + len(last)), pad_id, dtype=np.int64)
     padded[:, : len(first)] = first
@@ -136,7 +136,7 @@ def plan_epoch(
     epoch: int,
     pairs: NDArray[np.integer] | None = None,
 ) -> Plan:
-    """Which pairs stand together in each batch of an epoch, in the order of training.
+    """Which pairs make up each batch of an epoch, in the order of training.
 
     Pairs are sorted by the longer of their sides and, within one length, by how much longer the source is,
     upwards and downwards in turn so that neighbours across the border are alike too; ties fall at random.

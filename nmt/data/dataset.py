@@ -40,7 +40,7 @@ Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 _FORMAT = 3  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
 _SIDES = ("src", "tgt")
-_PAIRS_MAPPED = 1 << 11  # after so many, the pages that were read are let go
+_PAIRS_MAPPED = 1 << 11  # after this many, the pages that were read are released
 _SECONDS_BETWEEN_WORDS = 60
 
 
@@ -107,7 +107,7 @@ class EncodedCorpus:
         return self.src[index], self.tgt[index]
 
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
-        """Where some pairs stand in the text: for each text corpus that has any of them, by its place in `data.train`,
+        """Where some pairs are in the text: for each text corpus that has any of them, by its place in `data.train`,
         the numbers of their lines, from 1, upwards and each once."""
         lines = np.memmap(self._folder / "lines", dtype=np.int64, mode="r")
         corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")

@@ -1,4 +1,4 @@
-"""What a corpus is made of: as its tokenizer sees it, and what of it stands in other text."""
+"""What a corpus is made of: as its tokenizer sees it, and what of it occurs in other text."""
 
 import dataclasses
 import hashlib
@@ -93,12 +93,12 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """What of a text that is held out of a training stands in the training text."""
+    """How much of a held-out text occurs in the training text."""
 
     pairs: int
     """Of the held-out text."""
     seen: int
-    """Those that stand in the training text, source with target."""
+    """Those that occur in the training text, source with target."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _stripped_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_survey(path: Path) -> Survey | None:
-    """What is remembered, if it is; what is damaged is made anew."""
+    """What is remembered, if it is; what is damaged is computed again."""
     try:
         value = read_json(path)
         overlaps = {name: Overlap(**of_one) for name, of_one in value["overlaps"].items()}

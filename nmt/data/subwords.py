@@ -20,7 +20,7 @@ Draw = Callable[[], float]
 
 
 class SubwordSampler:
-    """Draws the pieces of words anew; words that hold bytes or `<unk>` keep theirs."""
+    """Draws the pieces of words again; words that hold bytes or `<unk>` keep theirs."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer, kind: Literal["bpe", "unigram"], alpha: float) -> None:
         self._made_from = (tokenizer, kind, alpha)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """The ids that stand for no text, as a tokenizer has them; two of them may be one."""
+    """The ids that represent no text, as a tokenizer has them; two of them may be one."""
 
     pad: int
     """Fills a sequence up to the width of its batch."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nmt.masks import look_ahead_mask
 from nmt.models.dropout import Dropout
 
-# Up to so many keys, the formula written out is faster on a CPU than torch's fused kernel: 1.6 times at 15.
+# Up to this many keys, the formula written out is faster on a CPU than torch's fused kernel: 1.6 times at 15.
 SHORT = 32
 
 

@@ -17,7 +17,7 @@ class DecoderState(Protocol):
     """What a model remembers between the steps of a search: B sentences with K hypotheses each, 1 at first."""
 
     def select_beams(self, beams: Tensor) -> None:
-        """Hypothesis k of sentence b goes on from what was hypothesis `beams[b, k]` of it.
+        """Hypothesis k of sentence b extends what was hypothesis `beams[b, k]` of it.
 
         `beams` is (B, K): from now on there are K of each sentence.
         """
