@@ -12,6 +12,7 @@ from nmt.data.corpus import count_pairs, read_lines, read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.hashes import file_hash
 from nmt.data.tokenizer import Tokenizers
+from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.errors import DataError
 
 WriteLines = Callable[[str, list[str]], Path]
@@ -154,6 +155,7 @@ class _Letters:
     """A tokenizer whose pieces are the letters of a line: a piece count that is plain to see."""
 
     vocab_size = 300
+    special = OWN_SPECIAL_IDS
 
     def encode(self, line: str) -> list[int]:
         return [ord(letter) for letter in line.replace(" ", "")]
