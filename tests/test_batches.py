@@ -223,6 +223,20 @@ def test_a_plan_of_long_lines_is_sorted_too(longest: int) -> None:
     assert found == batches_pair_by_pair(src, tgt, 2 * longest)
 
 
+def test_a_plan_of_long_lines_of_a_large_corpus_is_sorted_too() -> None:
+    """The key of a pair has 64 bits; here its length takes 32 of them, and its number 25."""
+    src, tgt = np.random.default_rng(0).integers(1, 65_001, size=(2, 400)).astype(np.int32)
+    numbers = np.arange(2**24 - 400, 2**24)
+    large = [np.concatenate([np.ones(2**24 - 400, np.int32), lengths]) for lengths in (src, tgt)]
+    plan = plan_epoch(large[0], large[1], 130_000, 0, 0, numbers)
+    found = Counter(tuple((int(large[0][pair]), int(large[1][pair])) for pair in batch) for batch in plan)
+    assert found == batches_pair_by_pair(src, tgt, 130_000)
+
+
+def test_a_plan_takes_four_bytes_a_pair() -> None:
+    assert {batch.dtype for batch in plan_epoch(*like_multi30k(100, seed=0), 512, 0, 0)} == {np.dtype(np.int32)}
+
+
 def test_a_plan_can_be_taken_by_the_step() -> None:
     src, tgt = like_multi30k(2000, seed=0)
     plan = plan_epoch(src, tgt, 512, 0, 0)
