@@ -203,16 +203,20 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
     return Counter(tuple(pairs[begin:end]) for begin, end in itertools.pairwise([*cuts, len(pairs)]))
 
 
-@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]))
+@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]), data=st.data())
 def test_a_plan_is_what_a_loop_over_all_pairs_makes(
-    pairs: list[tuple[int, int]], batch_tokens: int, piece: int
+    pairs: list[tuple[int, int]], batch_tokens: int, piece: int, data: st.DataObject
 ) -> None:
+    """Of every pair once, or of those that an epoch draws, some of them several times."""
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
+    chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(nmt.data.batches, "_PIECE", piece)
-        plan = plan_epoch(src, tgt, batch_tokens, 0, 0)
+        plan = plan_epoch(src, tgt, batch_tokens, 0, 0, None if drawn is None else chosen)
+    assert sorted(index for batch in as_lists(plan) for index in batch) == sorted(chosen.tolist())
     found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
-    assert found == batches_pair_by_pair(src, tgt, batch_tokens)
+    assert found == batches_pair_by_pair(src[chosen], tgt[chosen], batch_tokens)
 
 
 @pytest.mark.parametrize("longest", [5, 255, 4000, 65_000])
