@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import nmt.data.batches
 import nmt.data.dataset
 from nmt.config import CorpusFiles, TokenizerConfig
-from nmt.data.batches import Plan, batch_loader, collate, pad, plan_epoch, share_of_real_positions
+from nmt.data.batches import Plan, batch_loader, collate, num_workers, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import ensure_tokenizers
 
@@ -322,12 +322,19 @@ def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch
     assert [again[5][side].tolist() for side in (0, 1)] == [corpus[5][side].tolist() for side in (0, 1)]
 
 
-def test_the_loader_can_begin_in_the_middle_of_a_plan(corpus_of: CorpusOf) -> None:
+def test_the_loader_gives_the_batches_whose_numbers_are_wanted(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
-    whole = list(batch_loader(corpus, plan, torch.device("cpu")))
-    rest = list(batch_loader(corpus, plan[4:], torch.device("cpu")))
-    assert [batch.src_ids.tolist() for batch in rest] == [batch.src_ids.tolist() for batch in whole[4:]]
+    whole = [batch.src_ids.tolist() for batch in batch_loader(corpus, plan, torch.device("cpu"))]
+    for numbers in (range(4, len(plan)), [7, 2, 5], []):
+        some = batch_loader(corpus, plan, torch.device("cpu"), numbers)
+        assert [batch.src_ids.tolist() for batch in some] == [whole[number] for number in numbers]
+
+
+def test_batches_are_made_ahead_for_a_gpu_and_where_there_is_something_to_augment() -> None:
+    ahead = {(kind, more): num_workers(torch.device(kind), more) for kind in ("cpu", "cuda") for more in (False, True)}
+    assert ahead["cpu", False] == 0
+    assert min(ahead["cpu", True], ahead["cuda", False], ahead["cuda", True]) > 0
 
 
 def test_the_loader_draws_nothing_from_the_generator_that_dropout_uses(corpus_of: CorpusOf) -> None:
