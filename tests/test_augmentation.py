@@ -121,6 +121,15 @@ def test_without_dropout_the_merges_are_sentencepieces(corpus: Corpus) -> None:
     assert tokenizer.pieces(letters) == [*"▁the▁market"]
 
 
+def test_a_text_that_begins_within_a_word_keeps_its_beginning(corpus: Corpus) -> None:
+    tokenizer = corpus[0].src
+    letters = bpe_sampler(corpus, 0.999999)(tokenizer.encode("the market"), Random(1))[1:]
+    assert tokenizer.pieces(letters) == [*"the▁market"]
+    for alpha in (0.0, 0.5):
+        sampled = bpe_sampler(corpus, alpha)(letters, Random(1))
+        assert "".join(tokenizer.pieces(sampled)) == "the▁market"
+
+
 def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -> None:
     """Kudo 2018: P(cut) in proportion to p(cut) ** alpha, over all cuts of the word, enumerated here."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]

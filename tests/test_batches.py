@@ -19,7 +19,7 @@ import nmt.data.batches
 import nmt.data.dataset
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import CorpusFiles
-from nmt.data.batches import Plan, batch_loader, pad, plan_epoch, share_of_real_positions
+from nmt.data.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import ensure_tokenizers
 
@@ -207,16 +207,20 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
     return Counter(tuple(pairs[begin:end]) for begin, end in itertools.pairwise([*cuts, len(pairs)]))
 
 
-@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]))
+@given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]), data=st.data())
 def test_a_plan_is_what_a_loop_over_all_pairs_makes(
-    pairs: list[tuple[int, int]], batch_tokens: int, piece: int
+    pairs: list[tuple[int, int]], batch_tokens: int, piece: int, data: st.DataObject
 ) -> None:
+    """Of every pair once, or of those that an epoch draws, some of them several times."""
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
+    chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(nmt.data.batches, "_PIECE", piece)
-        plan = plan_epoch(src, tgt, batch_tokens, 0, 0)
+        plan = plan_epoch(src, tgt, batch_tokens, 0, 0, None if drawn is None else chosen)
+    assert sorted(index for batch in as_lists(plan) for index in batch) == sorted(chosen.tolist())
     found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
-    assert found == batches_pair_by_pair(src, tgt, batch_tokens)
+    assert found == batches_pair_by_pair(src[chosen], tgt[chosen], batch_tokens)
 
 
 @pytest.mark.parametrize("longest", [5, 255, 4000, 65_000])
@@ -225,6 +229,20 @@ def test_a_plan_of_long_lines_is_sorted_too(longest: int) -> None:
     plan = plan_epoch(src, tgt, 2 * longest, 0, 0)
     found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
     assert found == batches_pair_by_pair(src, tgt, 2 * longest)
+
+
+def test_a_plan_of_long_lines_of_a_large_corpus_is_sorted_too() -> None:
+    """The key of a pair has 64 bits; here its length takes 32 of them, and its number 25."""
+    src, tgt = np.random.default_rng(0).integers(1, 65_001, size=(2, 400)).astype(np.int32)
+    numbers = np.arange(2**24 - 400, 2**24)
+    large = [np.concatenate([np.ones(2**24 - 400, np.int32), lengths]) for lengths in (src, tgt)]
+    plan = plan_epoch(large[0], large[1], 130_000, 0, 0, numbers)
+    found = Counter(tuple((int(large[0][pair]), int(large[1][pair])) for pair in batch) for batch in plan)
+    assert found == batches_pair_by_pair(src, tgt, 130_000)
+
+
+def test_a_plan_takes_four_bytes_a_pair() -> None:
+    assert {batch.dtype for batch in plan_epoch(*like_multi30k(100, seed=0), 512, 0, 0)} == {np.dtype(np.int32)}
 
 
 def test_a_plan_can_be_taken_by_the_step() -> None:
@@ -308,12 +326,19 @@ def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch
     assert [again[5][side].tolist() for side in (0, 1)] == [corpus[5][side].tolist() for side in (0, 1)]
 
 
-def test_the_loader_can_begin_in_the_middle_of_a_plan(corpus_of: CorpusOf) -> None:
+def test_the_loader_gives_the_batches_whose_numbers_are_wanted(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
-    whole = list(batch_loader(corpus, plan, torch.device("cpu")))
-    rest = list(batch_loader(corpus, plan[4:], torch.device("cpu")))
-    assert [batch.source.values.tolist() for batch in rest] == [batch.source.values.tolist() for batch in whole[4:]]
+    whole = [batch.source.values.tolist() for batch in batch_loader(corpus, plan, torch.device("cpu"))]
+    for numbers in (range(4, len(plan)), [7, 2, 5], []):
+        some = batch_loader(corpus, plan, torch.device("cpu"), numbers)
+        assert [batch.source.values.tolist() for batch in some] == [whole[number] for number in numbers]
+
+
+def test_batches_are_made_ahead_for_a_gpu_and_where_there_is_something_to_augment() -> None:
+    ahead = {(kind, more): num_workers(torch.device(kind), more) for kind in ("cpu", "cuda") for more in (False, True)}
+    assert ahead["cpu", False] == 0
+    assert min(ahead["cpu", True], ahead["cuda", False], ahead["cuda", True]) > 0
 
 
 def test_the_loader_draws_nothing_from_the_generator_that_dropout_uses(corpus_of: CorpusOf) -> None:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.config.inference import ModelConfig
 from nmt.models.factory import build_model
 from nmt.training import loss
-from nmt.training.loss import Objective, cross_entropy_sums
+from nmt.training.loss import Objective, chunk_rows, cross_entropy_sums, logits_bytes
 
 N, D, V = 37, 6, 11
 
@@ -154,6 +154,7 @@ def test_r_drop_is_the_formula_and_so_is_its_gradient(
     logits = F.linear(*learned)
     expected = r_drop_written_out(logits[:20], logits[20:], targets, 0.1, alpha)
     torch.testing.assert_close(sums.smoothed, expected)
+    assert not sums.cross_entropy.requires_grad
     ours = torch.autograd.grad(3 * sums.smoothed, learned)
     torch.testing.assert_close(ours, torch.autograd.grad(3 * expected, learned), rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
@@ -200,9 +201,12 @@ def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> N
         assert error(of_states, true_states) < 0.05
 
 
+@pytest.mark.parametrize("chunk", [4, 256])
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
-def test_the_scale_changes_no_value(r_drop: float) -> None:
+def test_the_scale_changes_no_value(r_drop: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes back through the loss, the scale that its gradients are held with is taken out again."""
+    monkeypatch.setattr(loss, "MIN_CHUNK", chunk)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", chunk * V)
     states, weight, targets = made_up()
     (bias,) = made_up_bias(has_bias=True)
     targets = targets[:18]
@@ -225,22 +229,92 @@ def test_a_vocabulary_that_fp16_cannot_count_overflows_nothing() -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("r_drop", [0.0, 5.0])
-def test_without_gradients_only_the_logits_are_computed(r_drop: float) -> None:
-    class Products(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_, torch.ops.aten.scatter_add_):
-                found.append(str(func.overloadpacket))
-            return func(*args, **(kwargs or {}))
+class Operations(TorchDispatchMode):
+    """Which matrix products and scattered sums are computed, and how many bytes their largest result takes."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[str] = []
+        self.most_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_, torch.ops.aten.scatter_add_):
+            self.products.append(str(func.overloadpacket))
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.most_bytes = max(self.most_bytes, result.untyped_storage().nbytes())
+        return result
+
+
+@pytest.mark.parametrize("scale", [None, torch.tensor(8.0)])
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_without_gradients_only_the_logits_are_computed(r_drop: float, scale: Tensor | None) -> None:
     states, weight, targets = made_up()
-    found: list[str] = []
-    with torch.no_grad(), Products():
-        cross_entropy_sums(states[:36], weight, targets[: 18 if r_drop else 36], 0.1, r_drop)
-    assert found == ["aten.mm"] * (2 if r_drop else 1)
-    with Products():
-        cross_entropy_sums(states[:36], weight, targets[: 18 if r_drop else 36], 0.1, r_drop)
-    assert len(found) > 4
+    targets = targets[: 18 if r_drop else 36]
+    only_logits = ["aten.mm"] * (2 if r_drop else 1)
+    with torch.no_grad(), Operations() as without:
+        cross_entropy_sums(states[:36], weight, targets, 0.1, r_drop, scale)
+    assert without.products == only_logits
+    with Operations() as of_constants:
+        cross_entropy_sums(states[:36].detach(), weight.detach(), targets, 0.1, r_drop, scale)
+    assert of_constants.products == only_logits
+    with Operations() as wanted:
+        cross_entropy_sums(states[:36], weight, targets, 0.1, r_drop, scale)
+    assert len(wanted.products) >= 4
+
+
+def test_either_side_can_be_frozen() -> None:
+    states, weight, targets = made_up()
+    of_states, of_weight = torch.autograd.grad(cross_entropy_sums(states, weight, targets, 0.1)[0], (states, weight))
+    with_frozen_weight = cross_entropy_sums(states, weight.detach(), targets, 0.1).smoothed
+    torch.testing.assert_close(torch.autograd.grad(with_frozen_weight, states), (of_states,))
+    with_frozen_states = cross_entropy_sums(states.detach(), weight, targets, 0.1).smoothed
+    torch.testing.assert_close(torch.autograd.grad(with_frozen_states, weight), (of_weight,))
+
+
+def test_the_chunk_follows_from_the_device_and_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "MIN_CHUNK", 4)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", 80)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_GPU", 800)
+    rows = {(kind, size): chunk_rows(size, torch.device(kind)) for kind in ("cpu", "cuda") for size in (10, 100)}
+    assert rows == {("cpu", 10): 8, ("cpu", 100): 4, ("cuda", 10): 80, ("cuda", 100): 8}
+
+
+@pytest.mark.parametrize("positions", [3, 100])
+def test_no_more_logits_are_held_together_than_are_counted(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-Drop's two passes share the memory of one: half of its positions each."""
+    monkeypatch.setattr(loss, "MIN_CHUNK", 4)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", 16 * 1000)
+    states, weight = torch.zeros(2 * positions, 1), torch.zeros(1000, 1)
+    counted = logits_bytes(positions, len(weight), torch.device("cpu"))
+    with Operations() as plain:
+        cross_entropy_sums(states[:positions], weight, torch.zeros(positions, dtype=torch.int64), 0.1)
+    assert plain.most_bytes == counted
+    with Operations() as r_drop:
+        cross_entropy_sums(states, weight, torch.zeros(positions, dtype=torch.int64), 0.1, r_drop=5.0)
+    assert r_drop.most_bytes == (counted if positions == 3 else counted // 2)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_in_half_precision_the_sums_over_many_chunks_are_made_in_fp32(
+    r_drop: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one-hot states every logit is a weight, exact; bf16 would stop adding 1 at 256."""
+    monkeypatch.setattr(loss, "MIN_CHUNK", 8)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", 8)
+    torch.manual_seed(1)
+    weight = torch.randn(V, D).bfloat16().float().requires_grad_()
+    states, targets = torch.eye(D)[torch.randint(D, (4000,))], torch.randint(3, (4000,))
+    logits = states @ weight.t()
+    if r_drop:
+        expected = r_drop_written_out(logits[:2000], logits[2000:], targets[:2000], 0.1, r_drop)
+    else:
+        expected = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        sums = cross_entropy_sums(states, weight, targets[:2000] if r_drop else targets, 0.1, r_drop)
+    torch.testing.assert_close(sums.smoothed, expected, rtol=1e-5, atol=0)
+    (ours,), (of_torch,) = torch.autograd.grad(sums.smoothed, weight), torch.autograd.grad(expected, weight)
+    assert (ours - of_torch).norm() < 0.01 * of_torch.norm()
 
 
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:

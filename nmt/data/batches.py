@@ -196,7 +196,7 @@ def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
         if begin == end:
             continue
         width = length + 1  # with </s>; the batch is as wide as its last pair
-        if start < begin and width_before * (begin - start) >= batch_tokens / 2:
+        if width_before * (begin - start) >= batch_tokens / 2:
             start = begin
             cuts.append(start)
         room = max(1, batch_tokens // width)

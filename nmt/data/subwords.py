@@ -78,7 +78,7 @@ class SubwordSampler:
         pieces, end = [], len(word)
         while end:
             left = draw() * ways[end][-1][1]
-            begin = next((begin for begin, total in ways[end] if left < total), ways[end][-1][0])
+            begin = next(begin for begin, total in ways[end] if left < total)
             pieces.append(word[begin:end])
             end = begin
         return pieces[::-1]
