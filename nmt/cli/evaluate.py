@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nmt.cli.options import (
-    BeamOption,
-    DeviceOption,
-    EngineOption,
-    JsonOption,
-    ModelsOption,
-    PenaltyOption,
-    PrecisionOption,
-    search_settings,
-)
+from nmt.cli import options
 from nmt.config.training import BleuTokenizer, EvaluationConfig
 from nmt.errors import ConfigError
 from nmt.languages import language_suffix
@@ -27,7 +18,7 @@ if TYPE_CHECKING:  # a command imports what it needs
 
 
 def evaluate(
-    models: ModelsOption = None,
+    models: options.ModelsOption = None,
     src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
     ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
     hyp: Annotated[
@@ -37,12 +28,12 @@ def evaluate(
     bleu_tokenizer: Annotated[
         BleuTokenizer | None, typer.Option(help="Of BLEU; auto follows the language. Default: the run's, or auto.")
     ] = None,
-    beam_size: BeamOption = None,
-    length_penalty: PenaltyOption = None,
-    precision: PrecisionOption = None,
-    device: DeviceOption = None,
-    engine: EngineOption = None,
-    as_json: JsonOption = False,
+    beam_size: options.BeamOption = None,
+    length_penalty: options.PenaltyOption = None,
+    precision: options.PrecisionOption = None,
+    device: options.DeviceOption = None,
+    engine: options.EngineOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Score a model on its test sets or on other files, or score translations that exist.
 
@@ -72,7 +63,7 @@ def evaluate(
     test_sets = choose_test_sets(runs[0], src, ref)
     config = runs[0].inference_config()
     metrics = choose_metrics(runs[0].evaluation_config(), config.data.tgt_lang, tgt_lang, bleu_tokenizer)
-    decoding = search_settings(config.decoding, beam_size, length_penalty, precision)
+    decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(
         runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
     ):

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import (
-    BeamOption,
-    DeviceOption,
-    EngineOption,
-    ModelsOption,
-    PenaltyOption,
-    PrecisionOption,
-    search_settings,
-)
+from nmt.cli import options
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
@@ -24,7 +16,7 @@ if TYPE_CHECKING:  # a command imports what it needs
 
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="What to translate; default: standard input.")] = None,
-    models: ModelsOption = None,
+    models: options.ModelsOption = None,
     input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Read lines from here.")] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
@@ -34,14 +26,14 @@ def translate(
         Path | None,
         typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target."),
     ] = None,
-    beam_size: BeamOption = None,
-    length_penalty: PenaltyOption = None,
-    precision: PrecisionOption = None,
-    device: DeviceOption = None,
+    beam_size: options.BeamOption = None,
+    length_penalty: options.PenaltyOption = None,
+    precision: options.PrecisionOption = None,
+    device: options.DeviceOption = None,
     devices: Annotated[
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
     ] = None,
-    engine: EngineOption = None,
+    engine: options.EngineOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
 
@@ -63,7 +55,7 @@ def translate(
         print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
-    decoding = search_settings(runs[0].inference_config().decoding, beam_size, length_penalty, precision)
+    decoding = options.search_settings(runs[0].inference_config().decoding, beam_size, length_penalty, precision)
     paths, aligned = [str(run.path) for run in runs], alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision) as translator:
         if text:
