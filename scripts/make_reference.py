@@ -160,12 +160,7 @@ def _kind_in_sentence(schema: dict[str, Any]) -> str:
     return words.get(schema["type"], "a file's path" if schema.get("format") == "path" else "text")
 
 
-_BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-}
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 
 
 def _number(schema: dict[str, Any]) -> str:

@@ -545,10 +545,7 @@ def ask_to(dice: Dice) -> Pair:
         asking = replace(asking, en="want")
     whom = somebody_else(dice, who)
     said = clause(dice, tenses=(BASE,), subject=replace(whom, person="they"))
-    return (
-        f"{who.en} {asking.en} {whom.en} to {said.predicate_en()}.",
-        f"{who.zh}{asking.zh}{said.chinese()}。",
-    )
+    return (f"{who.en} {asking.en} {whom.en} to {said.predicate_en()}.", f"{who.zh}{asking.zh}{said.chinese()}。")
 
 
 def request(dice: Dice) -> Pair:
@@ -643,10 +640,7 @@ def if_then(dice: Dice) -> Pair:
 def before_after(dice: Dice) -> Pair:
     """The earlier or later event that English adds at the end opens the Chinese sentence."""
     word, zh, tense = dice.pick((("before", "以前", BEFORE), ("after", "以后", PAST)))
-    first, main = (
-        clause(dice, tenses=(tense,), rich=False, denial=0),
-        clause(dice, tenses=(PAST,), rich=False),
-    )
+    first, main = (clause(dice, tenses=(tense,), rich=False, denial=0), clause(dice, tenses=(PAST,), rich=False))
     first = replace(first, time=Phrase(), time_first=False)
     if dice.chance(0.3):
         return f"{word} {first.en()}, {main.en()}.", f"{first.chinese()}{zh}，{main.chinese()}。"
@@ -714,10 +708,7 @@ def main() -> int:
     if args.check:
         paths = {name: args.out / name for name in files}
         stale = [name for name, path in paths.items() if not path.is_file() or path.read_bytes() != files[name]]
-        print(
-            f"differs from what this script writes: {', '.join(stale)}" if stale else "up to date",
-            file=sys.stderr,
-        )
+        print(f"differs from what this script writes: {', '.join(stale)}" if stale else "up to date", file=sys.stderr)
         return 1 if stale else 0
     args.out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

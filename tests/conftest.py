@@ -48,13 +48,7 @@ def _same_every_time() -> None:
 def small_config() -> ModelConfig:
     """Two layers a side, two heads, no dropout."""
     return ModelConfig(
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        d_model=16,
-        num_heads=2,
-        d_ff=32,
-        dropout=0.0,
-        max_positions=64,
+        num_encoder_layers=2, num_decoder_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.0, max_positions=64
     )
 
 

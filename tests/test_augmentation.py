@@ -282,8 +282,7 @@ def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"join": 0.5}, {"subword_sampling": 0.5}, {"join": 0.9, "subword_sampling": 0.9}],
+    "settings", [{}, {"join": 0.5}, {"subword_sampling": 0.5}, {"join": 0.9, "subword_sampling": 0.9}]
 )
 @pytest.mark.parametrize("room", [0, 30])
 def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float], room: int) -> None:

@@ -15,14 +15,7 @@ from test_training import digest, new_trainer, newest_weights, records, trained
 from torch import nn
 
 import nmt.training.trainer
-from nmt.checkpoint import (
-    check_checkpoint,
-    checkpoint_steps,
-    load_weights,
-    mean_of_weights,
-    save_weights,
-    weights_of,
-)
+from nmt.checkpoint import check_checkpoint, checkpoint_steps, load_weights, mean_of_weights, save_weights, weights_of
 from nmt.config.file import load_config
 from nmt.errors import ConfigError, InterruptedTrainingError, RunError, TrainingError
 from nmt.models.transformer import Transformer

@@ -118,8 +118,7 @@ def test_a_folder_is_not_a_text(tmp_path: Path) -> None:
 
 def test_pairs_are_lines_of_equal_number(write_lines: WriteLines) -> None:
     files = CorpusFiles(
-        src=write_lines("a.en", ["a\u2028b", "", "c\x85"]),
-        tgt=write_lines("a.de", ["x", "y\x0by", ""]),
+        src=write_lines("a.en", ["a\u2028b", "", "c\x85"]), tgt=write_lines("a.de", ["x", "y\x0by", ""])
     )
     assert list(read_pairs(files)) == [("a\u2028b", "x"), ("", "y\x0by"), ("c\x85", "")]
 

@@ -33,14 +33,7 @@ from nmt.checkpoint import load_weights, save_weights
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
-from nmt.data.tokenizer import (
-    Tokenizer,
-    Tokenizers,
-    WordTokenizer,
-    load_tokenizers,
-    same_tokenizers,
-    save_tokenizers,
-)
+from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, load_tokenizers, same_tokenizers, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine

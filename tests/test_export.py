@@ -30,12 +30,7 @@ import nmt.decoding.engines
 from nmt.atomic import read_json
 from nmt.checkpoint import save_weights, write_weights
 from nmt.config.inference import DecodingConfig, ModelConfig
-from nmt.ctranslate2.engine import (
-    CTranslate2Engine,
-    _allowed_length,
-    _came_to_the_end,
-    load_ctranslate2_engine,
-)
+from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _came_to_the_end, load_ctranslate2_engine
 from nmt.ctranslate2.export import Comparison, export_ctranslate2, write_model
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers

@@ -73,14 +73,7 @@ def test_a_file_imports_only_what_stands_above_it(name: str) -> None:
     assert [imported for imported in imported_modules(path) if imported not in above] == []
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import nmt",
-        "import nmt.data.tokenizer",
-        HELP,
-    ],
-)
+@pytest.mark.parametrize("program", ["import nmt", "import nmt.data.tokenizer", HELP])
 def test_torch_is_not_loaded_without_need(program: str) -> None:
     check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)

@@ -14,8 +14,7 @@ from nmt.runs import RunFolder, run_named
 ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same, as an option.")]
 SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated."),
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated.")
 ]
 NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
 ModelsOption = Annotated[

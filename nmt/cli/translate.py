@@ -23,8 +23,7 @@ def translate(
     ] = None,
     resume: Annotated[bool, typer.Option("--continue", help="Resume an unfinished --output, or start it.")] = False,
     alignments: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target."),
+        Path | None, typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target.")
     ] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,

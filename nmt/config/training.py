@@ -10,14 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from nmt.config.inference import (
-    BeamSize,
-    InferenceConfig,
-    PositiveInt,
-    Rate,
-    Section,
-    TextConfig,
-)
+from nmt.config.inference import BeamSize, InferenceConfig, PositiveInt, Rate, Section, TextConfig
 from nmt.languages import language_suffix
 
 Metric = Literal["bleu", "chrf", "ter"]

@@ -129,9 +129,7 @@ def _compare(
         decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})
         ours, theirs = (
             evaluate(
-                load(folder.path, device=device, decoding=decoding, engine=engine, own_process=True),
-                test_set,
-                metrics,
+                load(folder.path, device=device, decoding=decoding, engine=engine, own_process=True), test_set, metrics
             )
             for folder, engine in ((run, "torch"), (export, "ctranslate2"))
         )

@@ -13,16 +13,7 @@ from nmt.errors import RunError
 from nmt.runs import RunFolder
 
 # On a CPU, the fastest first; each of them has shown that it translates as well as the run's own model.
-QUANTIZATIONS = (
-    "int8",
-    "int8_float32",
-    "int8_bfloat16",
-    "int8_float16",
-    "int16",
-    "float32",
-    "bfloat16",
-    "float16",
-)
+QUANTIZATIONS = ("int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16", "float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)

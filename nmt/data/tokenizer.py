@@ -306,10 +306,7 @@ def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> Non
         if tokenizers.joint:
             src_file = tgt_file = tokenizers.src.save(temporary / "joint")
         else:
-            src_file, tgt_file = (
-                tokenizers.src.save(temporary / "src"),
-                tokenizers.tgt.save(temporary / "tgt"),
-            )
+            src_file, tgt_file = (tokenizers.src.save(temporary / "src"), tokenizers.tgt.save(temporary / "tgt"))
         names = {"src": src_file.name, "tgt": tgt_file.name, "made_from": made_from}
         write_json(temporary / "tokenizer.json", names)
 
