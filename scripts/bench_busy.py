@@ -50,7 +50,7 @@ def write_configs(folder: Path) -> None:
 
 
 def nmt(checkout: Path, *arguments: str) -> list[str]:
-    program = f"import sys; sys.path.insert(0, {str(checkout)!r}); from nmt.cli.main import main; main()"
+    program = f"import runpy, sys; sys.path.insert(0, {str(checkout)!r}); runpy.run_module('nmt', run_name='__main__')"
     return [sys.executable, "-c", program, *arguments]
 
 
