@@ -52,7 +52,7 @@ class Progress:
     interval: list[float] = dataclasses.field(default_factory=list)
     """Sums since the last log line, as `Interval.state` returns them."""
     lowest_loss: float | None = None
-    """The lowest mean loss of an interval so far."""
+    """The lowest loss of an interval so far."""
     skipped_in_row: int = 0
     """Number of consecutive skipped updates up to this step."""
 

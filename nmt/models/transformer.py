@@ -139,9 +139,9 @@ class LayerState:
     """The caches of one decoder layer while it decodes B sentences with K hypotheses each."""
 
     prefixes: KeyValueCache
-    """Of the target: K places for each step, one for each hypothesis at that step."""
+    """Keys and values of the target: K places for each step, one for each hypothesis at that step."""
     memory: KeyValueCache
-    """Of the source: computed once and shared by the K hypotheses."""
+    """Keys and values of the source, computed once and shared by the K hypotheses."""
 
 
 class DecoderLayer(nn.Module):
