@@ -205,7 +205,7 @@ class _RDrop(torch.autograd.Function):
             kl_qp = torch.einsum("cv,cv->c", q, d)[:, None].neg_() + (lse_p - lse_q)
             sum_kl += (kl_pq + kl_qp).sum()
             if wanted:
-                # dz = p / 2 + a (p (log p - log q - KL(p || q)) + p - q); dy is the same with p and q exchanged.
+                # p / 2 + a (p (log p - log q - KL(p || q)) + p - q) for z, and with p and q exchanged for y.
                 a = alpha / 4
                 constant = 0.5 + a
                 d_z = torch.add(constant - a * (kl_pq + lse_p - lse_q), d, alpha=a).mul_(p).sub_(q, alpha=a)
