@@ -1,7 +1,7 @@
-"""Weights and training state on disk: safetensors and JSON, nothing that is unpickled.
+"""Weights and training state on disk, in safetensors and JSON; nothing is unpickled.
 
-Every file carries a checksum of what it holds, and a checkpoint's progress.json names the others with theirs and
-their sizes. What does not hold what was written is named, and never used.
+Every file contains a checksum of its content, and a checkpoint's progress.json lists the names, sizes and checksums of
+the other files. A file whose content has changed is reported and never used.
 """
 
 import contextlib
@@ -21,44 +21,44 @@ from torch import Tensor, nn
 from nmt.atomic import read_json, replacing, write_bytes
 from nmt.errors import RunError
 
-FORMAT = 2  # of a checkpoint's progress.json and what it stands for; raise it when an older one cannot be resumed
-MAX_HEADER_BYTES = 1 << 24  # of a file of tensors: a hundred thousand of them
+FORMAT = 2  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
+MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
 
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands; with weights and optimizer, all that a resume needs."""
+    """The progress of a run; with weights, optimizer and loss scale, everything that resuming needs."""
 
     step: int = 0
-    """Updates made."""
+    """Number of updates made."""
     epoch: int = 0
-    """Passes over the corpus that are complete."""
+    """Number of complete epochs."""
     batch: int = 0
-    """Batches of the current epoch's plan that are used."""
+    """Number of batches used from the current epoch's plan."""
     seconds: float = 0.0
-    """Time spent in training, validation included."""
+    """Time spent in training, including validation."""
     tgt_tokens: int = 0
-    """Real target tokens seen."""
+    """Number of target tokens seen, without padding."""
     best_value: float | None = None
-    """The best validation's metric, and where it was."""
+    """The metric of the best validation, which was at `best_step`."""
     best_step: int = 0
     validations_since_best: int = 0
     validations: list[int] = dataclasses.field(default_factory=list)
-    """The steps of the last validations, of whose checkpoints `training.average_last` will need the weights."""
+    """The steps of the last validations; `training.average_last` needs the weights of their checkpoints."""
     validated_step: int = 0
     """The step of the last validation."""
     corpus_key: str = ""
-    """The encoded corpus that the plan is made for."""
+    """Identifies the encoded corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
-    """Sums since the last line of the log, as `Interval.state` gives them."""
+    """Sums since the last log line, as `Interval.state` returns them."""
     lowest_loss: float | None = None
-    """Of the intervals so far."""
+    """The lowest loss of an interval so far."""
     skipped_in_row: int = 0
-    """How many updates before this one were skipped, without a break."""
+    """Number of consecutive skipped updates up to this step."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the parameters; one that is shared is written once, under its first name."""
+    """Write the parameters; a shared one is written once, under its first name."""
     write_weights(weights_of(model), path)
 
 
@@ -69,25 +69,25 @@ def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Read what `save_weights` wrote into a model of the same shape; `RunError` if it does not fit."""
+    """Read weights that `save_weights` wrote into a model; raises `RunError` if their names or shapes differ."""
     _read_into(weights_of(model), path)
 
 
 def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """The mean of what `save_weights` wrote to several files and, if given, of the `current` weights; on the CPU.
+    """The mean of the weights in several files and, if given, the `current` weights, on the CPU.
 
-    Vaswani et al. 2017, section 6.1, translate with such a mean of their last checkpoints. It is made one tensor after
-    another, so that no file is ever held whole; summed in fp64, so that it is rounded once. Raises `RunError` for files
-    that do not hold the same weights.
+    Vaswani et al. 2017, section 6.1, translate with such a mean of their last checkpoints. It is computed tensor by
+    tensor, so that no file is in memory as a whole, and summed in fp64, so that it is rounded once. Raises `RunError`
+    if the files do not contain the same names and shapes.
     """
     means = {}
     with contextlib.ExitStack() as stack:
         opened = {path: stack.enter_context(_open(path)) for path in files}
         shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
         for path, file in opened.items():
-            of_file = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
-            shapes = shapes or of_file
-            _check_alike(path, of_file, shapes)
+            found = _shapes(file)
+            shapes = shapes or found
+            _check_alike(path, found, shapes)
         checksums = {path: _Checksum() for path in files}
         for name, shape in sorted((shapes or {}).items()):
             total = torch.zeros(shape, dtype=torch.float64)
@@ -111,7 +111,7 @@ def save_checkpoint(
     progress: Progress,
     average: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write all that a resume needs to `folder`, whole or not at all; `average` is that of the weights by now."""
+    """Write everything that resuming needs to `folder`, atomically; `average` is the moving average of the weights."""
     state = {
         f"optimizer.{name}.{key}": value
         for name, parameter in model.named_parameters()
@@ -122,23 +122,19 @@ def save_checkpoint(
         temporary.mkdir(parents=True)
         files = {f"{name}.safetensors": _write(tensors, temporary / f"{name}.safetensors")
                  for name, tensors in parts.items()}  # fmt: skip
-        write_bytes(temporary / "progress.json", _described(progress, scaler, files))
+        write_bytes(temporary / "progress.json", _progress_json(progress, scaler, files))
 
 
 def replace_progress(folder: Path, progress: Progress, scaler: torch.amp.GradScaler) -> None:
-    """Write again how far a training is that has saved the same weights at the same step to `folder`."""
+    """Replace the progress of the checkpoint in `folder`, which was saved at the same step with the same weights."""
     with replacing(folder / "progress.json") as temporary:
-        write_bytes(temporary, _described(progress, scaler, _description(folder).files))
+        write_bytes(temporary, _progress_json(progress, scaler, _read_description(folder).files))
 
 
-def _described(progress: Progress, scaler: torch.amp.GradScaler, files: dict[str, Any]) -> bytes:
-    """The content of a progress.json, its own checksum included."""
-    content = {
-        "format": FORMAT,
-        "progress": dataclasses.asdict(progress),
-        "scaler": scaler.state_dict(),
-        "files": files,
-    }
+def _progress_json(progress: Progress, scaler: torch.amp.GradScaler, files: dict[str, Any]) -> bytes:
+    """The content of progress.json, including its checksum."""
+    state, scaler_state = dataclasses.asdict(progress), scaler.state_dict()
+    content = {"format": FORMAT, "progress": state, "scaler": scaler_state, "files": files}
     return (json.dumps({**content, "sha256": _sum_of_json(content)}, indent=2) + "\n").encode()
 
 
@@ -153,33 +149,33 @@ def load_checkpoint(
     scaler: torch.amp.GradScaler,
     average: Mapping[str, Tensor] | None = None,
 ) -> Progress:
-    """Bring model, optimizer, loss scale and `average`, if there is one, back to where `folder` was saved.
+    """Restore model, optimizer, loss scale and, if given, `average` from the checkpoint in `folder`.
 
-    Raises `RunError` if one of its files is missing, damaged or not this model's.
+    Raises `RunError` if a file is missing, damaged or from another model.
     """
-    description = _description(folder)
+    description = _read_description(folder)
     load_weights(model, folder / "model.safetensors")
     if average is not None:
         _read_into(average, folder / "average.safetensors")
     state = _read(folder / "state.safetensors")
     for name, parameter in model.named_parameters():
         prefix = f"optimizer.{name}."
-        of_parameter = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        values = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         optimizer.state[parameter] = {
-            # Only a fused optimizer counts on the device: another would wait there for each count that it reads.
+            # Only a fused optimizer keeps the step count on the device; others would wait there to read it.
             key: value if key == "step" and not optimizer.defaults["fused"] else value.to(parameter.device)
-            for key, value in of_parameter.items()
+            for key, value in values.items()
         }
     scaler.load_state_dict(description.scaler)
     return description.progress
 
 
 def check_checkpoint(folder: Path) -> Progress:
-    """How far the training was when a checkpoint was saved; reads all of its files.
+    """Read and verify all files of a checkpoint; returns the progress when it was saved.
 
-    `RunError`, naming the one, if it does not hold what was written, or another version wrote it.
+    Raises `RunError` with the file's name if a file has changed or another version of nmt wrote it.
     """
-    description = _description(folder)
+    description = _read_description(folder)
     for name, described in description.files.items():
         path = folder / name
         try:
@@ -198,30 +194,30 @@ def check_checkpoint(folder: Path) -> Progress:
 
 @dataclasses.dataclass(frozen=True)
 class _Description:
-    """What a progress.json holds."""
+    """The content of progress.json."""
 
     progress: Progress
     scaler: dict[str, Any]
     files: dict[str, dict[str, Any]]
 
 
-def _description(folder: Path) -> _Description:
+def _read_description(folder: Path) -> _Description:
     path = folder / "progress.json"
     content = read_json(path)
     checksum = content.pop("sha256", None) if isinstance(content, dict) else None
     if checksum is None:
-        raise RunError(f"{path}: damaged, or saved by an earlier version of nmt, which alone can go on from it")
+        raise RunError(f"{path}: damaged, or saved by an earlier version of nmt; only that version can resume it")
     if checksum != _sum_of_json(content):
-        raise RunError(f"{path}: damaged: it does not hold what was written")
+        raise RunError(f"{path}: damaged: its content has changed since it was written")
     if content.pop("format", None) != FORMAT:
-        raise RunError(f"{path}: saved by another version of nmt, which alone can go on from it")
+        raise RunError(f"{path}: saved by another version of nmt; only that version can resume it")
     try:
         description = _Description(Progress(**content.pop("progress")), **content)
         files = description.files.items()
-        is_inside = all(Path(name).name == name and of["size"] and of["sha256"] for name, of in files)
+        is_valid = all(Path(name).name == name and file["size"] and file["sha256"] for name, file in files)
     except (AttributeError, KeyError, TypeError):
-        is_inside = False
-    if not is_inside:
+        is_valid = False
+    if not is_valid:
         raise RunError(f"{path}: does not describe a checkpoint")
     return description
 
@@ -232,14 +228,14 @@ def checkpoint_steps(checkpoints: Path) -> list[int]:
 
 
 def retain(checkpoints: Path, last: int, others: Collection[int]) -> None:
-    """Remove all but the `last` newest checkpoints and those of the steps `others`."""
+    """Remove all checkpoints except the `last` newest and those at the steps `others`."""
     for step in checkpoint_steps(checkpoints)[:-last]:
         if step not in others:
             shutil.rmtree(checkpoints / str(step))
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's parameters by name, as the files hold them: one that is shared has its first name alone."""
+    """The model's parameters by name, as in a weights file: a shared one only under its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
@@ -257,13 +253,13 @@ def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mappi
 
 
 class _Checksum:
-    """SHA-256 of tensors: of each one's name, type, shape and bytes, in the order of the names."""
+    """SHA-256 over the name, dtype, shape and bytes of each tensor, in the order of the names."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Take in the next one."""
+        """Include the next tensor."""
         flat = tensor.detach().cpu().contiguous().flatten()
         self._digest.update(f"{name} {flat.dtype} {tuple(tensor.shape)}\n".encode())
         self._digest.update(flat.view(torch.uint8).numpy().data)
@@ -272,17 +268,17 @@ class _Checksum:
         return self._digest.hexdigest()
 
     def check(self, path: Path, stated: str | None) -> None:
-        """`RunError` if the file of these tensors is stated to hold others."""
+        """Raise `RunError` if the file of these tensors states another checksum."""
         if stated is not None and stated != self.hexdigest():
-            raise RunError(f"{path}: damaged: it does not hold what was written")
+            raise RunError(f"{path}: damaged: its content has changed since it was written")
 
 
 def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
-    """Write a file of tensors, its checksum in its header; returns what progress.json says of it."""
+    """Write tensors with their checksum in the header; returns the file's entry for progress.json."""
     checksum = _Checksum()
     for name in sorted(tensors):
         checksum.add(name, tensors[name])
-    metadata = {"sha256": checksum.hexdigest()}  # one alone: several would come in an order of their own each time
+    metadata = {"sha256": checksum.hexdigest()}  # one key: the order of several keys is not deterministic
     data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
     write_bytes(path, data)
     return {"size": len(data), **metadata}
@@ -290,11 +286,11 @@ def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
-    """A file of tensors, to be read one by one."""
+    """Open a file of tensors, to be read tensor by tensor."""
     try:
         with path.open("rb") as start:
             header_bytes = int.from_bytes(start.read(8), "little")
-        if header_bytes > MAX_HEADER_BYTES:  # it would be read whole, and take ten times as much memory
+        if header_bytes > MAX_HEADER_BYTES:  # safetensors would parse it in ten times as much memory
             raise RunError(f"{path}: cannot be read as safetensors: a header of {header_bytes:,} bytes")
         with safe_open(path, framework="pt") as file:
             yield file
@@ -313,15 +309,18 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _stated_sum(file: Any) -> str | None:
-    """What an open file of tensors says is their checksum; one that another program wrote says nothing."""
+    """The checksum in the header of an open file of tensors; None if another program wrote the file."""
     return (file.metadata() or {}).get("sha256")
 
 
 def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """`RunError` if the file does not hold weights of these shapes; its header alone is read.
+    """Raise `RunError` if the file does not contain weights of these shapes.
 
-    So a configuration and a file that do not belong together are detected before memory is taken for either.
+    Reads only the header, so that a configuration that does not match is detected before memory is allocated.
     """
     with _open(path) as file:
-        found = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
-    _check_alike(path, found, shapes)
+        _check_alike(path, _shapes(file), shapes)
+
+
+def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}

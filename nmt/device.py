@@ -1,4 +1,4 @@
-"""The choice of device and precision, and settings of the process that computes."""
+"""The choice of device and precision, and process-wide settings."""
 
 import ctypes
 import re
@@ -13,8 +13,8 @@ from nmt.waiting import watch
 def choose_device(name: str) -> torch.device:
     """The device that `training.device` or `--device` names.
 
-    `auto` is CUDA where there is one, then Apple's MPS, then the CPU. Raises `ConfigError` for one that
-    this machine does not have.
+    `auto` is CUDA if available, else Apple's MPS, else the CPU. Raises `ConfigError` for a device that this machine
+    does not have.
     """
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
@@ -34,9 +34,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(precision: str, device: torch.device, key: str = "training.precision") -> torch.dtype:
-    """The type of the matrix products under a precision: `auto` is bf16 on a GPU that has it.
+    """The dtype of matrix products at a precision; `auto` is bf16 on a GPU that supports it, else fp32.
 
-    Raises `ConfigError` for what the device cannot do; `key` is the setting to name.
+    Raises `ConfigError` if the device does not support the precision; the message names the setting `key`.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -47,16 +47,16 @@ def choose_dtype(precision: str, device: torch.device, key: str = "training.prec
 
 
 def own_the_process() -> None:
-    """Process-wide settings, for a process that only trains or translates."""
+    """Apply process-wide settings in a process that only trains or translates."""
     keep_freed_memory()
     watch()
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory, for the whole process, instead of returning it to the system.
+    """Make glibc keep freed memory in the process instead of returning it to the system.
 
-    By default glibc maps each large tensor and unmaps it when it is freed, which costs page faults in every step:
-    up to a fifth of a training step on a CPU, measured. Other C libraries are left as they are.
+    By default glibc maps each large tensor and unmaps it when it is freed. The page faults take up to a fifth of a
+    training step on a CPU, as measured. Other C libraries are not changed.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
         return

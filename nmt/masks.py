@@ -17,7 +17,7 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """(T, T) bool, True at [i, j] where position i may see position j, that is j <= i.
+    """(T, T) bool, True at [i, j] where position i may attend to position j: j <= i.
 
     >>> look_ahead_mask(3)
     tensor([[ True, False, False],
@@ -28,5 +28,5 @@ def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
 
 
 def for_heads(mask: Tensor) -> Tensor:
-    """A padding mask as attention takes it: (B, S) -> (B, 1, 1, S), the same for each head and query."""
+    """A padding mask in the shape for attention: (B, S) -> (B, 1, 1, S), the same for each head and query."""
     return mask[:, None, None, :]

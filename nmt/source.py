@@ -1,4 +1,4 @@
-"""What a model reads. Only the model's first layer and the reader that made it know whether it is ids or vectors.
+"""The input of a model. Only its first layer, and the code that creates the input, distinguish ids from vectors.
 
 Shapes: B batch, S source length, F features of a vector.
 """
@@ -18,13 +18,13 @@ class Source(NamedTuple):
     """(B, S) bool, True = may attend"""
 
     def to(self, device: torch.device) -> "Source":
-        """The source on another device; does not wait for the copy if the memory is pinned."""
+        """The source on another device; the copy is asynchronous if the memory is pinned."""
         return Source(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     def pin_memory(self) -> "Source":
-        """The source in memory that a GPU can copy from by itself."""
+        """The source in pinned memory, from which a GPU can copy directly."""
         return Source(*(tensor.pin_memory() for tensor in self))
 
     def repeat(self, times: int) -> "Source":
-        """The batch several times, one after the other: (times * B, S)."""
+        """The batch repeated along its first dimension: (times * B, S)."""
         return Source(*(torch.cat([tensor] * times) for tensor in self))

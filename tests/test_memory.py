@@ -136,7 +136,7 @@ def test_what_is_found_fits_and_little_more_would(free: int) -> None:
     objective, batches = small_objective(), reach_of((9, 9), (3, 2))
     found = fit_batch_tokens(objective, batches, FP32, free, update_tokens=10**6)
     assert USABLE * 0.8 * free < try_worst_batch(objective, batches, found, FP32, free).total < free
-    with pytest.raises(TrainingError, match=r"does not fit into the .* free; lower training\.batch_tokens"):
+    with pytest.raises(TrainingError, match=r"does not fit into the .* of free memory; lower training\.batch_tokens"):
         try_worst_batch(objective, batches, round(1.3 * found), FP32, free)
 
 
@@ -165,7 +165,7 @@ def test_a_size_that_fails_is_made_smaller_until_one_does_not() -> None:
 
 
 def test_if_not_even_one_pair_fits_the_model_is_too_large() -> None:
-    with pytest.raises(TrainingError, match=r"1 pairs of 10 pieces.*or take a smaller model"):
+    with pytest.raises(TrainingError, match=r"1 pairs of 10 pieces.*or use a smaller model"):
         fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 200_000, update_tokens=5000)
 
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, several heads of it, and the key/value cache for decoding.
+"""Scaled dot-product attention, multi-head attention, and the key/value cache for decoding.
 
 Shapes: B batch, H heads, Q queries, S keys (source or earlier target positions), D d_model, d = D/H.
 Masks are bool, True = may attend.
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from nmt.masks import look_ahead_mask
 from nmt.models.dropout import Dropout
 
-# Up to this many keys, the formula written out is faster on a CPU than torch's fused kernel: 1.6 times at 15.
+# Up to this number of keys, `attention_weights` is faster on a CPU than torch's fused kernel: 1.6 times at 15.
 SHORT = 32
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(Q K^T / sqrt(d)), the weights in the paper's equation (1), written out.
+    """softmax(Q K^T / sqrt(d)), the weights in equation (1) of Vaswani et al. 2017, in basic operations.
 
     (B, H, Q, d), (B, H, S, d), mask broadcastable to (B, H, Q, S) -> (B, H, Q, S).
-    A row of 1s sums to 1; a query that may attend to nothing gets zeros, not NaN. Half precision is made fp32
-    first: a score of 10 is known to 1/32 in bf16. The weights have the type of `query`.
+    The weights of a query sum to 1; a query that may attend to nothing gets zeros, not NaN. Half precision is
+    converted to fp32 first: bf16 rounds a score of 10 to 1/32. The weights have the dtype of `query`.
 
     >>> q = k = torch.eye(2)[None, None]          # two positions, orthogonal
     >>> attention_weights(q, k, torch.ones(2, 2, dtype=torch.bool).tril())[0, 0, 0].tolist()
@@ -32,45 +32,45 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     with torch.autocast(query.device.type, enabled=False):
         scores = query.to(wide) @ key.to(wide).transpose(-2, -1) / math.sqrt(query.shape[-1])  # (B, H, Q, S)
     if mask is not None:
-        # A low finite number keeps a fully masked row free of NaN; multiplying by the mask then empties it.
-        # The mask as numbers: on a CPU, torch is slow with bool.
+        # A low finite number keeps a fully masked row free of NaN; multiplying by the mask then sets the row to 0.
+        # The mask is converted to numbers because torch is slow with bool on a CPU.
         may_attend = mask.to(scores.dtype)
         scores = scores + (1 - may_attend) * (torch.finfo(scores.dtype).min / 2)
-    exps = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp()  # torch.softmax is slow with short rows
+    exps = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp()  # torch.softmax is slow on short rows
     weights = exps / exps.sum(dim=-1, keepdim=True)
     return (weights if mask is None else weights * may_attend).to(query.dtype)
 
 
 def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
-    """What a mask adds to the scores: 0 where it is True, elsewhere a low finite number of the type of `like`."""
+    """The mask as an additive bias on the scores: 0 where it is True, elsewhere a low number in the dtype of `like`."""
     return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 
 class KeyValueCache:
-    """The keys and values to attend to: (B, H, length, d) of (B, H, capacity, d).
+    """Keys and values: the first `length` places of a buffer (B, H, capacity, d), which is allocated once.
 
-    Allocated once; a step writes only what it adds, so its cost does not grow with copying.
+    A step writes only its new places; earlier ones are not copied.
     """
 
     def __init__(self, memory: Tensor, num_heads: int, capacity: int) -> None:
-        """For B rows of width D, the type and the device of `memory`, (B, S, D)."""
+        """Take the number of rows, the width, the dtype and the device from `memory`, (B, S, D)."""
         batch, _, d_model = memory.shape
         self._keys = memory.new_empty(batch, num_heads, capacity, d_model // num_heads)
         self._values = torch.empty_like(self._keys)
         self._length = 0
 
     def append(self, key: Tensor, value: Tensor) -> None:
-        """Add n places: two of (B, H, n, d)."""
+        """Add n places: key and value, (B, H, n, d) each."""
         start, self._length = self._length, self._length + key.shape[2]
         self._keys[:, :, start : self._length] = key
         self._values[:, :, start : self._length] = value
 
     def all(self) -> tuple[Tensor, Tensor]:
-        """All keys and values so far, (B, H, length, d)."""
+        """All keys and values so far, (B, H, length, d) each."""
         return self._keys[:, :, : self._length], self._values[:, :, : self._length]
 
     def select(self, rows: Tensor) -> None:
-        """Row i becomes what was row `rows[i]`; `rows` is (B',), with B' <= B. Only rows that move are copied."""
+        """Replace row i by row `rows[i]`; `rows` is (B',), with B' <= B. Only rows that move are copied."""
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         for store in (self._keys, self._values):
             store[moved, :, : self._length] = store[rows[moved], :, : self._length]
@@ -78,7 +78,7 @@ class KeyValueCache:
 
 
 class MultiHeadAttention(nn.Module):
-    """`num_heads` attentions side by side, each on its own projection of width d_model / num_heads.
+    """`num_heads` parallel attention heads, each on its own projection of width d_model / num_heads.
 
     >>> attention = MultiHeadAttention(d_model=8, num_heads=2)
     >>> x = torch.randn(1, 5, 8)
@@ -100,10 +100,10 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Each position of `x` gathers from `memory` (which is `x` itself in self-attention).
+        """Each position of `x` attends to `memory` (which is `x` itself in self-attention).
 
         (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S) -> (B, Q, D).
-        `is_causal` stands for a look-ahead mask and lets torch take its fastest kernel; it excludes `mask`.
+        `is_causal` applies a look-ahead mask and lets torch choose its fastest kernel; `mask` must then be None.
         """
         return self.attend(self.queries(x), *self.keys_values(memory), mask, is_causal)
 
@@ -112,13 +112,13 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.query(x))
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S, D) -> two of (B, H, S, d)"""
+        """(B, S, D) -> keys and values, (B, H, S, d) each"""
         return self._split(self.key(memory)), self._split(self.value(memory))
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """(B, H, Q, d), two of (B, H, S, d) -> (B, Q, D)"""
+        """(B, H, Q, d), keys and values (B, H, S, d) -> (B, Q, D)"""
         if query.is_cpu and key.shape[2] <= SHORT:
             if is_causal:
                 mask = look_ahead_mask(key.shape[2])
@@ -128,22 +128,22 @@ class MultiHeadAttention(nn.Module):
         return self._merge(heads)
 
     def attend_cached(self, x: Tensor, cache: KeyValueCache, bias: Tensor) -> Tensor:
-        """`forward` for a step of a search, in the fewest operations: (B, K, D) -> (B, K, D).
+        """`forward` for a decoding step, in as few operations as possible: (B, K, D) -> (B, K, D).
 
-        `bias` is an `attention_bias`, broadcastable to (B, H, K, places of the cache).
+        `bias` is an `attention_bias`, broadcastable to (B, H, K, length of the cache).
         """
         keys, values = cache.all()
         query = self.queries(x)  # (B, H, K, d)
-        scores = query @ keys.transpose(-2, -1)  # (B, H, K, places)
+        scores = query @ keys.transpose(-2, -1)  # (B, H, K, length)
         weights = torch.add(bias, scores, alpha=query.shape[-1] ** -0.5).softmax(dim=-1)
         return self._merge(weights @ values)
 
     def weights(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What `forward` attends to: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""
+        """The attention weights of `forward`: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""
         return attention_weights(self.queries(x), self.keys_values(memory)[0], mask)
 
     def forward_written_out(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """`forward` in the paper's own terms, for reading, and with the weights: (B, Q, D), (B, H, Q, S)."""
+        """`forward` as the paper states it, a reference, and the attention weights: (B, Q, D), (B, H, Q, S)."""
         key, value = self.keys_values(memory)
         weights = attention_weights(self.queries(x), key, mask)
         return self._merge(self.dropout(weights) @ value), weights

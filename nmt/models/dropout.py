@@ -1,7 +1,7 @@
 """Dropout from raw random words.
 
-torch's own dropout draws a Bernoulli number for every element, which on a CPU takes a tenth of a training step. Here an
-element costs 16 random bits: 4 elements share one 64-bit word of torch's generator.
+torch's own dropout draws a Bernoulli number for every element, which takes a tenth of a training step on a CPU. Here
+each element takes 16 random bits: 4 elements share one 64-bit word from torch's generator.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from torch.autograd.function import once_differentiable
 
 
 class Dropout(nn.Module):
-    """Zeroes each element with probability p and scales up the others (Srivastava et al. 2014), while training.
+    """In training, zeroes each element with probability p and scales up the others (Srivastava et al. 2014).
 
-    On a CPU p is rounded to a multiple of 2^-16 below 1, and the scale is that of the rounded p, so that the
-    expectation is exact. All draws come from torch's default generator: `torch.manual_seed` decides them.
+    On a CPU p is rounded to a multiple of 2^-16 below 1, and the scale is computed from the rounded p, so that the
+    expectation is exact. All draws come from torch's default generator: `torch.manual_seed` makes them deterministic.
     """
 
     def __init__(self, p: float) -> None:
@@ -25,10 +25,10 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same"""
+        """Any shape -> the same shape"""
         if not self.training or not self.p:
             return x
-        if not x.is_cpu:  # a GPU draws while it writes
+        if not x.is_cpu:  # a GPU draws and writes in one kernel
             return F.dropout(x, self.p)
         return _word_dropout(x, self.p)
 
@@ -37,7 +37,7 @@ class Dropout(nn.Module):
 
 
 class _WordDropout(torch.autograd.Function):
-    """x * keep * scale; keeps the random bits, two bytes an element, and compares again on the way back."""
+    """x * keep * scale; saves the random bits, two bytes an element, and compares again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
@@ -45,7 +45,7 @@ class _WordDropout(torch.autograd.Function):
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         ctx.save_for_backward(bits)
-        ctx.threshold = dropped - 2**15  # as int16, the values begin at -2^15
+        ctx.threshold = dropped - 2**15  # int16 values begin at -2^15
         ctx.scale = 2**16 / (2**16 - dropped)
         return _keep(x, bits, ctx.threshold, ctx.scale)
 
@@ -60,6 +60,6 @@ _word_dropout: Callable[[Tensor, float], Tensor] = _WordDropout.apply
 
 
 def _keep(x: Tensor, bits: Tensor, threshold: int, scale: float) -> Tensor:
-    """x * scale where bits >= threshold, else 0. The mask is made as numbers: on a CPU, torch is slow with bool."""
+    """x * scale where bits >= threshold, else 0. The mask is numeric because torch is slow with bool on a CPU."""
     kept = torch.ge(bits, threshold, out=torch.empty_like(x))
     return kept.mul_(x).mul_(scale)

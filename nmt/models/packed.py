@@ -1,9 +1,9 @@
-"""Linear maps for decoding on a CPU, their weights laid out once as oneDNN multiplies them.
+"""Linear maps for decoding on a CPU, with their weights in the memory layout that oneDNN multiplies fastest.
 
-For fp32, torch's own linear map takes MKL's product, which on AMD's processors is slower than oneDNN's. The operations
-here are those of torch's compiler, which does not document them: so they are tried before they are relied on.
+In fp32, torch's own linear map calls MKL, which is slower than oneDNN on AMD processors. The operations used here are
+internal to torch's compiler and not documented, so `can_pack` tests them first.
 
-Shapes: D width in, E width out.
+Shapes: D input width, E output width.
 """
 
 import functools
@@ -11,11 +11,11 @@ import functools
 import torch
 from torch import Tensor, nn
 
-TYPICAL_ROWS = 64  # what oneDNN lays the weights out for; any other number of rows works too
+TYPICAL_ROWS = 64  # the layout is optimised for this number of rows; any other works too
 
 
 class PackedLinear(nn.Module):
-    """An `nn.Linear` that only computes: it has no parameters, and a change of the original's does not reach it."""
+    """A copy of an `nn.Linear` without parameters; later changes of the original's parameters do not affect it."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_maps(model: nn.Module) -> None:
-    """Replace every linear map of a model that will only decode, if it is in fp32 on a CPU and this torch can."""
+    """Replace every fp32 linear map on a CPU, in a model used only for decoding, if this torch supports it."""
     if not can_pack():
         return
     for module in list(model.modules()):
@@ -40,7 +40,7 @@ def pack_linear_maps(model: nn.Module) -> None:
 
 @functools.cache
 def can_pack() -> bool:
-    """Whether this torch has the operations, and they give what a linear map does."""
+    """Whether this torch has the operations, and they compute a linear map."""
     linear, x = nn.Linear(4, 3), torch.ones(2, 4)
     try:
         return torch.allclose(PackedLinear(linear)(x), linear(x), atol=1e-5)

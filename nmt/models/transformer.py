@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
     source -> Embedding -> EncoderLayer x N -> memory
-    tgt_in -> Embedding -> DecoderLayer x N (looking at memory) -> states -> output -> logits
+    tgt_in -> Embedding -> DecoderLayer x N (attending to memory) -> states -> output -> logits
 
 Shapes: B batch, K beams, H heads, S source length, T target length, D d_model, V vocabulary.
 Masks are bool, True = may attend.
@@ -25,10 +25,10 @@ from nmt.source import Source
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
-    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5).
+    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
 
-    Each pair (2i, 2i+1) turns by a fixed angle from one position to the next, so PE(pos + k) is a
-    rotation of PE(pos) that depends on k alone.
+    Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
+    that depends only on k.
     """
     positions = torch.arange(length, dtype=torch.float64)[:, None]
     frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D/2,)
@@ -37,7 +37,7 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """Adds to each state the vector of its position, sinusoidal or learned.
+    """Adds a sinusoidal or learned vector to the state at each position.
 
     >>> PositionalEncoding(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
     [0.0, 1.0, 0.0, 1.0]
@@ -51,12 +51,12 @@ class PositionalEncoding(nn.Module):
             self.table = nn.Parameter(torch.zeros(max_positions, d_model))
         else:
             table = torch.empty(max_positions, d_model)
-            if not table.is_meta:  # there, only shapes matter, and torch would import its compiler, for seconds
+            if not table.is_meta:  # on the meta device, torch would import its compiler to fill it, for seconds
                 table = sinusoidal_positions(max_positions, d_model)
             self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """(B, T, D) -> (B, T, D), the first of which stands at position `start`."""
+        """(B, T, D) -> (B, T, D); the first state is at position `start`."""
         return x + self.table[start : start + x.shape[1]]
 
 
@@ -64,9 +64,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them, at each position alone (section 3.3).
+    """Two linear maps with an activation between them, applied to each position separately (section 3.3).
 
-    `swiglu` (Shazeer 2020, "GLU Variants Improve Transformer") multiplies a gate in: (silu(x W) * x V) U.
+    `swiglu` (Shazeer 2020, "GLU Variants Improve Transformer") adds a gate: (silu(x W) * x V) U.
     """
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        # As rows, since changing a view in place (relu_) makes autograd copy.
+        # Flattened first, since changing a view in place (relu_) makes autograd copy.
         rows = x.flatten(0, 1)  # (B * T, D)
         inner = self.inner(rows)  # (B * T, d_ff)
         inner = self.activation(inner) if self.gate is None else self.activation(self.gate(rows)) * inner
@@ -88,7 +88,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + part(norm(x)) before, or norm(x + part(x)) after; dropout on what the part adds."""
+    """Pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
 
     def __init__(self, d_model: int, pre_norm: bool, dropout: float) -> None:
         super().__init__()
@@ -98,14 +98,11 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        if self.pre_norm:
-            added: Tensor = x + self.dropout(part(self.norm(x)))
-            return added
-        normed: Tensor = self.norm(x + self.dropout(part(x)))
-        return normed
+        x = x + self.dropout(part(self.part_input(x)))
+        return x if self.pre_norm else self.norm(x)
 
     def part_input(self, x: Tensor) -> Tensor:
-        """What `forward` gives its part: (B, T, D) -> (B, T, D)"""
+        """The input of the part in `forward`: (B, T, D) -> (B, T, D)"""
         return self.norm(x) if self.pre_norm else x
 
 
@@ -132,19 +129,19 @@ class EncoderLayer(nn.Module):
         return fed
 
     def weights(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """What `forward` attends to: its arguments -> (B, H, S, S)"""
+        """The attention weights of `forward`, with the same arguments -> (B, H, S, S)"""
         y = self.self_residual.part_input(x)
         return self.self_attention.weights(y, y, src_mask)
 
 
 @dataclasses.dataclass
 class LayerState:
-    """What one decoder layer keeps while decoding B sentences with K hypotheses each."""
+    """The caches of one decoder layer while it decodes B sentences with K hypotheses each."""
 
     prefixes: KeyValueCache
-    """Of all that the hypotheses of a sentence have been: K places for each step."""
+    """Keys and values of the target: K places for each step, one for each hypothesis at that step."""
     memory: KeyValueCache
-    """Of the source: computed once, and shared by the K hypotheses."""
+    """Keys and values of the source, computed once and shared by the K hypotheses."""
 
 
 class DecoderLayer(nn.Module):
@@ -163,7 +160,7 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
 
-        Padding stands on the right, so the look-ahead alone keeps real positions from seeing it.
+        Targets are padded on the right, so the look-ahead mask alone keeps real positions from attending to padding.
         """
         x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
         x = self.cross_residual(x, lambda y: self.cross_attention(y, memory, src_mask))
@@ -171,16 +168,16 @@ class DecoderLayer(nn.Module):
         return fed
 
     def weights(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What `forward` attends to in the target and in the memory: its arguments -> (B, H, T, T), (B, H, T, S)"""
+        """The self- and cross-attention weights of `forward`, same arguments -> (B, H, T, T), (B, H, T, S)"""
         y = self.self_residual.part_input(x)
-        of_target = self.self_attention.weights(y, y, look_ahead_mask(y.shape[1], y.device))
+        self_weights = self.self_attention.weights(y, y, look_ahead_mask(y.shape[1], y.device))
         x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
-        return of_target, self.cross_attention.weights(self.cross_residual.part_input(x), memory, src_mask)
+        return self_weights, self.cross_attention.weights(self.cross_residual.part_input(x), memory, src_mask)
 
     def step(self, x: Tensor, prefix_bias: Tensor, src_bias: Tensor, state: LayerState) -> Tensor:
         """One new position of every hypothesis: (B, K, D), biases (B, 1, K, places), (B, 1, 1, S) -> (B, K, D)"""
 
-        # The hypotheses of a sentence are K queries to the one memory, and to the one cache, that they share.
+        # The hypotheses of a sentence are K queries to one shared cache of prefixes and one shared memory.
         def self_attention(y: Tensor) -> Tensor:
             state.prefixes.append(*self.self_attention.keys_values(y))
             return self.self_attention.attend_cached(y, state.prefixes, prefix_bias)
@@ -195,7 +192,7 @@ class DecoderLayer(nn.Module):
 
 
 class Memory(NamedTuple):
-    """What the encoder makes of B sources."""
+    """The encoder's output for B sources."""
 
     states: Tensor
     """(B, S, D)"""
@@ -204,12 +201,11 @@ class Memory(NamedTuple):
 
 
 class TransformerState:
-    """The decoder's memory of a search: B sentences, K hypotheses each, `length` positions so far.
+    """The decoder's state in a search: B sentences, K hypotheses each, `length` positions so far.
 
-    A step adds K places to a sentence's cache, one for each hypothesis, and no place ever moves: a bias on
-    a hypothesis's attention selects those of its own prefix. So hypotheses that change places cost a few numbers,
-    instead of a copy of all keys and values. Two hypotheses after two steps, both of which extend the first one
-    (0 = may attend, - = may not):
+    A step adds K places to a sentence's cache, one for each hypothesis. Places never move: an attention bias selects
+    the places of a hypothesis's own prefix, so reordering hypotheses changes this small bias and copies no keys and
+    values. The bias of two hypotheses after two steps, both extending the first one (0 = may attend, - = may not):
 
         place of    step 1: first  second    step 2: first  second
         first                0      -                 0      -
@@ -223,19 +219,19 @@ class TransformerState:
         self.length = 0
 
     def add_places(self, beam_size: int) -> None:
-        """Each hypothesis gets a place that it alone may attend to."""
+        """Give each hypothesis a new place to which only it may attend."""
         own = torch.eye(beam_size, dtype=torch.bool, device=self.src_bias.device)  # (K, K)
         own_bias = attention_bias(own, self.src_bias).expand(len(self.src_bias), -1, -1)  # (B, K, K)
         self.prefix_bias = torch.cat([self.prefix_bias, own_bias], dim=2)
         self.length += 1
 
     def select_beams(self, beams: Tensor) -> None:
-        """(B, K): hypothesis k of sentence b extends what was hypothesis `beams[b, k]`."""
+        """(B, K): replace hypothesis k of sentence b by hypothesis `beams[b, k]`."""
         places = self.prefix_bias.shape[2]
         self.prefix_bias = self.prefix_bias.gather(1, beams[:, :, None].expand(-1, -1, places))
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """(B',): keep these sentences."""
+        """(B',): keep only these sentences, in this order."""
         self.src_bias, self.prefix_bias = self.src_bias[sentences], self.prefix_bias[sentences]
         for layer in self.layers:
             layer.prefixes.select(sentences)
@@ -246,7 +242,7 @@ L = TypeVar("L", bound=nn.Module)
 
 
 class Layers(nn.ModuleList, Generic[L]):
-    """A ModuleList that tells a type checker what its modules are."""
+    """A ModuleList with a static type for its modules."""
 
     if TYPE_CHECKING:
 
@@ -257,9 +253,9 @@ class Layers(nn.ModuleList, Generic[L]):
 class Transformer(TrainableModel[Memory, TransformerState]):
     """Embeddings, encoder, decoder and output projection.
 
-    Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010), biases zero, embeddings normal with
-    deviation D^-1/2, so that scaled by sqrt(D) they have unit variance and, tied to the output, give
-    logits of about unit variance (as in tensor2tensor, the paper's own code); learned positions normal with 0.02.
+    Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010); biases zero; embeddings normal with standard
+    deviation D^-1/2 (as in tensor2tensor, the paper's own code), so that they have unit variance when scaled by
+    sqrt(D), and logits about unit variance when tied to the output; learned positions normal with 0.02.
     """
 
     def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
@@ -278,7 +274,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.dropout = Dropout(config.dropout)
         self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = Layers(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        # Post-norm layers end in a norm; the stream of pre-norm ones still needs its last.
+        # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
@@ -303,7 +299,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return self.decode(tgt_in, self.encode(source))
 
     def encode(self, source: Source) -> Memory:
-        """Sources of ids -> (B, S, D) and their mask"""
+        """Sources of ids -> states (B, S, D) and their mask"""
         x, mask = self._embed_sources(source), for_heads(source.mask)
         for layer in self.encoder:
             x = layer(x, mask)
@@ -330,7 +326,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
         """B sources, (B, T) -> "encoder.N.self" (B, H, S, S), "decoder.N.self" (B, H, T, T) and ".cross" (B, H, T, S)
 
-        The layers are computed as in `states`; their weights are written out beside that.
+        The states are computed as in `states`, the attention weights separately.
         """
         weights, mask = {}, for_heads(source.mask)
         x = self._embed_sources(source)
@@ -340,21 +336,20 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         memory = self.encoder_norm(x)
         x = self._embed_targets(tgt_in)
         for number, layer in enumerate(self.decoder):
-            of_target, of_source = layer.weights(x, memory, mask)
-            weights |= {f"decoder.{number}.self": of_target, f"decoder.{number}.cross": of_source}
+            weights[f"decoder.{number}.self"], weights[f"decoder.{number}.cross"] = layer.weights(x, memory, mask)
             x = layer(x, memory, mask)
         return weights
 
     def start(self, memory: Memory, beam_size: int, max_length: int) -> TransformerState:
-        """Project the memory once for each layer's cross-attention."""
+        """Compute the keys and values of the memory once for each layer's cross-attention."""
         states = memory.states
         layers = []
         for layer in self.decoder:
             attention = layer.cross_attention
             prefixes = KeyValueCache(states, attention.num_heads, max_length * beam_size)
-            of_source = KeyValueCache(states, attention.num_heads, states.shape[1])
-            of_source.append(*attention.keys_values(states))
-            layers.append(LayerState(prefixes, of_source))
+            source = KeyValueCache(states, attention.num_heads, states.shape[1])
+            source.append(*attention.keys_values(states))
+            layers.append(LayerState(prefixes, source))
         return TransformerState(layers, attention_bias(for_heads(memory.mask), states))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Tensor:
@@ -369,7 +364,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return logits
 
     def parameter_counts(self) -> dict[str, int]:
-        """Embeddings (the tied output included), encoder, decoder."""
+        """The numbers of parameters in embeddings (with a tied output), encoder and decoder."""
         counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
         for name, parameter in self.named_parameters():  # names shared parameters once
             part = name.split(".")[0].removesuffix("_norm")

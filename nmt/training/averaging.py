@@ -1,4 +1,4 @@
-"""Averages of the weights, which validations score and a run keeps as its model; training itself is not changed.
+"""Averaged weights, which are scored in validations and saved as the run's model; training uses the others.
 
 At the end of training the weights oscillate around a minimum; their mean is closer to it (Polyak and Juditsky 1992;
 Izmailov et al. 2018).
@@ -18,8 +18,8 @@ from nmt.config.training import TrainingConfig
 class MovingAverage:
     """An exponential moving average of a model's parameters, in fp32 on their device.
 
-    Update t makes it d(t) * itself + (1 - d(t)) * weights, where d(t) = min(decay, (1 + t) / (10 + t)), so that the
-    random initial weights soon lose their influence (TensorFlow's ExponentialMovingAverage with `num_updates`).
+    After update t: average = d(t) * average + (1 - d(t)) * weights, with d(t) = min(decay, (1 + t) / (10 + t)), so that
+    the random initial weights soon lose their influence (TensorFlow's ExponentialMovingAverage with `num_updates`).
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -28,14 +28,14 @@ class MovingAverage:
         """By parameter name, as in a weights file."""
 
     def update(self, model: nn.Module, step: int) -> None:
-        """Include the weights after update number `step`, counted from 1; does not wait for the device."""
+        """Include the weights after update number `step`, counted from 1, without synchronising with the device."""
         decay = min(self.decay, (1 + step) / (10 + step))
         # All tensors in one call, as in torch.optim.swa_utils.
         torch._foreach_lerp_(list(self.values.values()), list(weights_of(model).values()), 1 - decay)
 
 
 class Averaging:
-    """The averaging that `training.ema_decay` or `training.average_last` asks for; with neither, no averaging."""
+    """Averaging as set by `training.ema_decay` or `training.average_last`; with neither, no averaging."""
 
     def __init__(self, model: nn.Module, settings: TrainingConfig, checkpoints: Path) -> None:
         self._model = model
@@ -45,18 +45,18 @@ class Averaging:
 
     @property
     def state(self) -> dict[str, Tensor] | None:
-        """The tensors that a checkpoint must hold, by name; loading writes into them."""
+        """The tensors to save in a checkpoint, by name; loading a checkpoint writes into them."""
         return None if self._moving is None else self._moving.values
 
     def update(self, step: int) -> None:
-        """Include the weights after an update; a skipped update has left them unchanged."""
+        """Include the weights after update number `step`; after a skipped update they are unchanged."""
         if self._moving is not None:
             self._moving.update(self._model, step)
 
     def scored(self, validations: list[int]) -> contextlib.AbstractContextManager[None]:
-        """Give the model the averaged weights for the length of the block.
+        """Give the model the averaged weights within the block.
 
-        `validations` are the steps of earlier validations, as `remembered` gave them.
+        `validations` are the steps of earlier validations, as returned by `remembered`.
         """
         if self._moving is not None:
             return exchanged(self._model, self._moving.values)
@@ -66,10 +66,10 @@ class Averaging:
         return contextlib.nullcontext()
 
     def remembered(self, validations: list[int], step: int) -> list[int]:
-        """The validations whose checkpoints the next validation needs, after one at `step`.
+        """After a validation at `step`, the steps of the validations whose checkpoints the next one needs.
 
-        Other checkpoints (saved because of a signal) do not count, so that an interrupted run averages the same
-        weights as an uninterrupted one.
+        Checkpoints saved because of a signal are not included, so that an interrupted run averages the same weights
+        as an uninterrupted one.
         """
         return self._needed([*validations, step])
 
@@ -79,7 +79,7 @@ class Averaging:
 
 @contextlib.contextmanager
 def exchanged(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give the model other weights for the length of the block; afterwards it has its own again, to the bit."""
+    """Give the model other weights within the block; afterwards its own are restored, unchanged to the bit."""
     own = weights_of(model)
     parameters = dict(model.named_parameters())
     try:

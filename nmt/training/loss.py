@@ -1,6 +1,6 @@
-"""Label-smoothed cross-entropy, as sums, without ever holding the logits of a whole batch.
+"""Sums of label-smoothed cross-entropy; the logits of a whole batch are never in memory at once.
 
-Shapes: N real target positions, D width of the states, V vocabulary, C positions of one chunk.
+Shapes: N real target positions, D width of the states, V vocabulary, C positions in one chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,20 +13,20 @@ from torch.autograd.function import once_differentiable
 from nmt.data.batches import Batch
 from nmt.models.interface import TrainableModel
 
-# Logits that are made, used and forgotten together. On a CPU they should stay in its cache, but fewer than
-# some hundred positions make slow matrix products; a GPU wants few large ones.
+# Logits in one chunk. On a CPU a chunk should fit into the cache, but matrix products over fewer than a few hundred
+# positions are slow; a GPU is fastest with few large products.
 CHUNK_LOGITS_ON_CPU = 2**22
 CHUNK_LOGITS_ON_GPU = 2**28
 MIN_CHUNK = 256
 
 
 class LossSums(NamedTuple):
-    """Sums over the real target positions of a batch; divide by their number where it is known whole."""
+    """Sums over the real target positions of a batch, to be divided by the number of positions in the whole update."""
 
     smoothed: Tensor
-    """What is minimised; (), nats."""
+    """The training loss; (), nats."""
     cross_entropy: Tensor
-    """Without smoothing: comparable between settings, and e to the mean of it is the perplexity; (), nats."""
+    """Without smoothing, comparable between settings; e^mean is the perplexity; (), nats."""
 
 
 def cross_entropy_sums(
@@ -41,12 +41,12 @@ def cross_entropy_sums(
     """Cross-entropy of softmax(weight @ state + bias) with the distribution (1 - e) * one-hot + e / V.
 
     (N, D), (V, D), (N,) int64, and (V,) if there is a bias -> two sums. Label smoothing is Szegedy et al. 2016,
-    section 7. Under autocast the matrix products are made in its type, the softmax in fp32. With `r_drop` > 0, R-Drop's
-    alpha, the states are those of two passes, (2N, D), and their divergence is minimised too.
+    section 7. Under autocast the matrix products use its dtype and the softmax fp32. If `r_drop`, R-Drop's alpha, is
+    positive, the states come from two passes, (2N, D), and the divergence between the passes is part of the loss.
 
-    The gradients are made here, before the backward pass, and in the type of the products. So that fp16 does not lose
-    the small ones, `scale`, (), says what the backward pass will multiply them by: they are held multiplied by it. It
-    changes no value.
+    The gradients are computed here, before the backward pass, in the dtype of the products. Small ones would underflow
+    in fp16, so they are stored multiplied by `scale`, (), the factor of the loss in the backward pass. The results
+    do not depend on it.
     """
     device = states.device.type
     if torch.is_autocast_enabled(device):
@@ -61,31 +61,31 @@ def cross_entropy_sums(
 
 
 def chunk_rows(vocab_size: int, device: torch.device) -> int:
-    """Positions whose logits are held together."""
+    """The maximum number of positions in a chunk."""
     return max(MIN_CHUNK, (CHUNK_LOGITS_ON_CPU if device.type == "cpu" else CHUNK_LOGITS_ON_GPU) // vocab_size)
 
 
 def logits_bytes(num_positions: int, vocab_size: int, device: torch.device) -> int:
-    """Memory that the logits of N positions take, in fp32."""
+    """Bytes of the fp32 logits in memory at once, for N positions."""
     return 4 * vocab_size * min(num_positions, chunk_rows(vocab_size, device))
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Makes the gradients together with the loss, a chunk of positions at a time.
+    """Computes the loss and its gradients together, a chunk of positions at a time.
 
-    The loss of a position with state h, logits z = W h + b and target t, in terms of lse = log(sum(exp(z))):
+    The loss at a position with state h, logits z = W h + b and target t, with lse = log(sum(exp(z))):
 
         (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = (h . rowsum + sum(b)) / V, with rowsum = sum_v W_v
 
-    and its gradients, with p = softmax(z) = exp(z - max) / s:
+    Its gradients, with p = softmax(z) = exp(z - max) / s:
 
         dh = W^T (p - (1 - e) one-hot(t)) - e/V rowsum
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
         db = p - (1 - e) one-hot(t) - e/V 1
 
-    So nothing is done to the (C, V) logits but max, exp, sum and one scattered subtraction, in place: dividing
-    by s is left to the much smaller dh and h, and what is uniform over V to row sums. With a scale, for fp16, whose
-    range holds neither every s nor h / s, they are divided and scaled before they become fp16.
+    The (C, V) logits need only max, exp, sum and one scattered subtraction, in place: the much smaller dh and h are
+    divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in fp16: with a
+    scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
     """
 
     @staticmethod
@@ -99,8 +99,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         wanted: bool,
         scale: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        share = 1.0 - label_smoothing  # of the target itself
-        uniform = label_smoothing / len(weight)  # of every word
+        share = 1.0 - label_smoothing  # additional probability of the target
+        uniform = label_smoothing / len(weight)  # probability of every word
         chunk = chunk_rows(len(weight), states.device)
         sum_lse = states.new_zeros((), dtype=torch.float32)
         sum_target = torch.zeros_like(sum_lse)
@@ -131,7 +131,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 scaled = (rows / total).to(rows.dtype)  # (C, D)
                 if exps.dtype == weight.dtype:
                     d_weight.addmm_(exps.t(), scaled)
-                else:  # half precision: products in it, the sum of the chunks in fp32
+                else:  # half-precision products, summed over the chunks in fp32
                     d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
@@ -156,14 +156,14 @@ _smoothed_cross_entropy: Callable[..., tuple[Tensor, Tensor]] = _SmoothedCrossEn
 
 
 class _RDrop(torch.autograd.Function):
-    """R-Drop's loss of two passes over the same positions, and its gradients, a chunk of positions at a time.
+    """R-Drop's loss for two passes over the same positions, and its gradients, a chunk of positions at a time.
 
-    With p and q the two passes' distributions, CE their smoothed cross-entropies (as above), the loss of a position is
+    With p and q the distributions of the two passes and CE the smoothed cross-entropy as above, the loss at a position:
 
         (CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))
 
-    which is half of equation 4 of Liang et al. 2021, so that it stays comparable to one pass alone. Of logits z with
-    p = softmax(z), and with d = log p - log q:
+    This is half of equation 4 in Liang et al. 2021, so that it stays comparable with the loss of a single pass.
+    Gradients with respect to the logits z of p = softmax(z), with d = log p - log q:
 
         dKL(p || q) / dz = p (d - KL(p || q))          dKL(q || p) / dz = p - q
     """
@@ -200,12 +200,12 @@ class _RDrop(torch.autograd.Function):
             q, lse_q = _softmax(y)
             sum_lse += (lse_p + lse_q).sum()
             sum_target += z.gather(1, ids).sum() + y.gather(1, ids).sum()
-            d = z.sub_(y)  # (C, V), but for the lse
+            d = z.sub_(y)  # (C, V), log p - log q + lse_p - lse_q
             kl_pq = torch.einsum("cv,cv->c", p, d)[:, None] + (lse_q - lse_p)  # (C, 1)
             kl_qp = torch.einsum("cv,cv->c", q, d)[:, None].neg_() + (lse_p - lse_q)
             sum_kl += (kl_pq + kl_qp).sum()
             if wanted:
-                # Of z: p / 2 + a (p (log p - log q - KL(p || q)) + p - q), and of y the same with p and q exchanged.
+                # p / 2 + a (p (log p - log q - KL(p || q)) + p - q) for z, and with p and q exchanged for y.
                 a = alpha / 4
                 constant = 0.5 + a
                 d_z = torch.add(constant - a * (kl_pq + lse_p - lse_q), d, alpha=a).mul_(p).sub_(q, alpha=a)
@@ -237,7 +237,7 @@ class _RDrop(torch.autograd.Function):
 
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
-    """The softmax of (C, V) logits, and the logarithm of its denominator, (C, 1)."""
+    """The softmax of (C, V) logits, and their log-sum-exp, (C, 1)."""
     highest = z.amax(1, keepdim=True)
     exps = (z - highest).exp_()
     total = exps.sum(1, keepdim=True)
@@ -248,13 +248,13 @@ _r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
 
 
 def _add_products(d_logits: Tensor, weight: Tensor, rows: Tensor, d_rows: Tensor, d_weight: Tensor) -> None:
-    """What (C, V) gradients of logits are to the states, into (C, D) `d_rows`, and to the weights, added in fp32."""
+    """From (C, V) gradients of logits, write those of the states to `d_rows`, (C, D), and add to `d_weight` in fp32."""
     torch.mm(d_logits, weight, out=d_rows)
     d_weight += torch.mm(d_logits.t(), rows)
 
 
 def _sum_of_logits(row_sum: Tensor, state_sum: Tensor, bias: Tensor | None, count: int) -> Tensor:
-    """Of all `count` positions and all of the vocabulary, from the sums of the weights and of the states, (D,) each."""
+    """The sum over `count` positions and the vocabulary, from the sums of weights and of states, (D,) each."""
     products = row_sum @ state_sum
     return products if bias is None else products + count * bias.sum()
 
@@ -264,19 +264,19 @@ def _scaled(factor: float, scale: Tensor | None) -> Tensor | float:
 
 
 def _keep(ctx: Any, d_states: Tensor, d_weight: Tensor, d_bias: Tensor | None, scale: Tensor | None) -> None:
-    """For the backward pass: gradients that `scale` has multiplied already."""
+    """Save gradients, already multiplied by `scale`, for the backward pass."""
     ctx.save_for_backward(d_states, d_weight, d_bias)
     ctx.scale = scale
 
 
 def _kept(ctx: Any, d_smoothed: Tensor) -> Iterator[Tensor | None]:
-    """The gradients, multiplied by what comes back through the loss."""
+    """The saved gradients, without `scale`, multiplied by the gradient of the loss."""
     factor = d_smoothed if ctx.scale is None else d_smoothed / ctx.scale
     return (None if gradient is None else gradient * factor for gradient in ctx.saved_tensors)
 
 
 class Objective(nn.Module):
-    """What training minimises, as a module, so that what wraps a model (data parallelism) sees one forward pass."""
+    """The training loss as a module, so that a wrapper for data parallelism sees a single forward pass."""
 
     def __init__(self, model: TrainableModel[Any, Any], label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
@@ -286,11 +286,11 @@ class Objective(nn.Module):
         self.states = model.states
 
     def compile_states(self, backend: str = "inductor") -> None:
-        """Compile the model, not the loss, whose matrix products are all; once for batches of any shape."""
+        """Compile the model once for batches of any shape; the loss is mostly matrix products and is not compiled."""
         self.states = torch.compile(self.model.states, dynamic=True, backend=backend)
 
     def forward(self, batch: Batch, scale: Tensor | None = None) -> LossSums:
-        """The sums over a batch that is on the model's device; R-Drop's while the model is being trained.
+        """The sums over a batch on the model's device, with R-Drop only in training mode.
 
         `scale` as in `cross_entropy_sums`.
         """

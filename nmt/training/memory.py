@@ -1,4 +1,4 @@
-"""What training needs of the device's memory: counted with the worst batch, tried, and fitted to what is free."""
+"""Memory that training needs on its device: measures the largest possible batch and fits batch sizes to free memory."""
 
 import contextlib
 import dataclasses
@@ -14,74 +14,72 @@ from nmt.errors import TrainingError, is_out_of_memory
 from nmt.source import Source
 from nmt.training.loss import Objective, logits_bytes
 
-# Of what is free: the rest is for fragments, and for what other programs will want.
+# Fraction of the free memory; the rest is for fragmentation and for other programs.
 USABLE = 0.85
-# Backward passes hold gradients of activations, for a moment each, beside the activations.
-PASSING = 1.25
-# Rows of the two batches that are counted when the largest is sought.
-FEW, MORE = 2, 6
+# The backward pass needs this multiple of the saved activations: it also holds some of their gradients temporarily.
+BACKWARD_FACTOR = 1.25
+FEW, MORE = 2, 6  # rows of the two small batches from which the memory for a pair is estimated
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryAccount:
-    """Bytes that training takes of its device."""
+    """Bytes that training needs on its device."""
 
     parameters: int
     gradients: int
     optimizer: int
     """AdamW's two moments."""
     activations: int
-    """What the backward pass of the worst batch needs of its forward pass."""
+    """Saved by the forward pass of the worst batch for its backward pass."""
     logits: int
-    """Held at one time."""
+    """The logits in memory at once."""
     batch: tuple[int, int]
-    """Sentences of the worst batch, and positions of each."""
+    """Number of pairs in the worst batch, and positions in each."""
     average: int = 0
     """The moving average of the weights."""
 
     @property
     def total(self) -> int:
-        """At the worst moment."""
+        """The peak of all memory use."""
         fixed = self.parameters + self.gradients + self.optimizer + self.average
-        return fixed + round(PASSING * self.activations) + self.logits
+        return fixed + round(BACKWARD_FACTOR * self.activations) + self.logits
 
     def __str__(self) -> str:
-        sentences, width = self.batch
+        rows, width = self.batch
         average = f"moving average {size(self.average)}, " if self.average else ""
         return (
             f"{size(self.total)}: parameters {size(self.parameters)}, gradients {size(self.gradients)}, "
-            f"optimizer {size(self.optimizer)}, {average}and of the worst batch "
-            f"({sentences:,} pairs of {width:,} pieces) activations {size(self.activations)} "
-            f"and logits {size(self.logits)}"
+            f"optimizer {size(self.optimizer)}, {average}and for the worst batch "
+            f"({rows:,} pairs of {width:,} pieces) activations {size(self.activations)} and logits {size(self.logits)}"
         )
 
 
 def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
-    """A batch, or a part of it, as large as any plan can make one: every pair as long as the longest, and no room."""
+    """The largest batch of any plan, every pair as long as the longest, or one of `parts` equal parts of it."""
     rows = max(1, int(reach.stretch * batch_tokens) // reach.width)
     return _batch_of(-(-rows // parts), reach.width)
 
 
 def _batch_of(rows: int, width: int) -> Batch:
-    """Every position real, and the same id: any will do."""
+    """A batch without padding; the ids do not matter, and are all 0."""
     src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
     source = Source(src_ids, torch.ones(rows, width, dtype=torch.bool))
     return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
 
 def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryAccount:
-    """Go through a batch forward and backward, change nothing, and account for the memory.
+    """Measure the memory of a forward and a backward pass over a batch; the model is not changed.
 
-    Raises `TrainingError` if there is not enough.
+    Raises `TrainingError` if there is not enough memory.
     """
     parameters = list(objective.parameters())
     device = parameters[0].device
-    kept: dict[int, int] = {}  # storages by address, so that what several operations keep counts once
-    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    kept: dict[int, int] = {}  # bytes by address: storage that several operations save counts once
+    excluded = {parameter.untyped_storage().data_ptr() for parameter in parameters}
 
     def count(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in excluded:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -107,15 +105,15 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
 def try_worst_batch(
     objective: Objective, reach: Reach, batch_tokens: int, dtype: torch.dtype, free: int | None, parts: int = 1
 ) -> MemoryAccount:
-    """`try_batch` with the worst batch, or a part, unless small ones say already that it needs more than `free` bytes.
+    """`try_batch` with the worst batch, or one of `parts` of it, if small batches show that it fits into `free` bytes.
 
-    On a CPU nothing refuses memory: a program that takes too much of it is killed without a word.
+    This is estimated because a program that takes too much memory on a CPU gets no error; it is killed.
     """
     batch = worst_batch(reach, batch_tokens, parts)
     rows, width = batch.tgt_out.shape
     if free is not None and rows > MORE:
-        fixed, of_a_pair = _needs(objective, width, dtype)
-        if fixed + rows * of_a_pair > free:
+        fixed, per_pair = _estimate(objective, width, dtype)
+        if fixed + rows * per_pair > free:
             raise _too_large(rows, width, batch.tgt_out.device, free)
     return try_batch(objective, batch, dtype)
 
@@ -123,47 +121,47 @@ def try_worst_batch(
 def fit_batch_tokens(
     objective: Objective, reach: Reach, dtype: torch.dtype, free: int | None, update_tokens: int
 ) -> int:
-    """The largest `training.batch_tokens`, up to `update_tokens`, whose worst batch fits into `free` bytes.
+    """The largest `training.batch_tokens`, up to `update_tokens`, with a worst batch that fits into `free` bytes.
 
-    Two small batches tell what a pair takes; the batch that follows from it is tried, and made smaller until it fits.
-    Raises `TrainingError` if not even one pair does.
+    The first size is estimated from two small batches; it is tried, and reduced until it fits. Raises
+    `TrainingError` if not even one pair fits.
     """
     width, stretch = reach.width, reach.stretch
     rows = int(stretch * update_tokens) // width
     if free is not None and rows > MORE:
-        fixed, of_a_pair = _needs(objective, width, dtype)
-        rows = min(rows, int((USABLE * free - fixed) / of_a_pair))
+        fixed, per_pair = _estimate(objective, width, dtype)
+        rows = min(rows, int((USABLE * free - fixed) / per_pair))
     while rows > 0:
         batch_tokens = min(update_tokens, int(((rows + 1) * width - 1) / stretch))
         try:
             try_batch(objective, worst_batch(reach, batch_tokens), dtype)
         except TrainingError:
             rows = rows * 4 // 5
-            torch.cuda.empty_cache()  # what the failed batch left in pieces; nothing where there is no GPU
+            torch.cuda.empty_cache()  # fragments left by the failed batch; no effect without a GPU
         else:
             return batch_tokens
     raise _too_large(1, width, next(objective.parameters()).device, free)
 
 
-def _needs(objective: Objective, width: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Bytes that any batch takes, and bytes for every pair of it, `width` long."""
+def _estimate(objective: Objective, width: int, dtype: torch.dtype) -> tuple[float, float]:
+    """Bytes for a batch of any size, and additional bytes for each pair of `width` positions."""
     few, more = (try_batch(objective, _batch_of(rows, width), dtype) for rows in (FEW, MORE))
-    of_a_pair = PASSING * (more.activations - few.activations) / (MORE - FEW)
-    return few.total - FEW * of_a_pair, of_a_pair
+    per_pair = BACKWARD_FACTOR * (more.activations - few.activations) / (MORE - FEW)
+    return few.total - FEW * per_pair, per_pair
 
 
 def _too_large(rows: int, width: int, device: torch.device, free: int | None = None) -> TrainingError:
-    space = f"the memory of {device}" if free is None else f"the {size(free)} of memory that are free"
-    remedy = "lower training.batch_tokens or data.max_length, or let training.batch_tokens: auto find what fits"
+    space = f"the memory of {device}" if free is None else f"the {size(free)} of free memory"
+    remedy = "lower training.batch_tokens or data.max_length, or set training.batch_tokens: auto"
     if rows == 1:
-        remedy = "lower data.max_length, or take a smaller model"
+        remedy = "lower data.max_length or use a smaller model"
     return TrainingError(f"the worst batch, {rows:,} pairs of {width:,} pieces, does not fit into {space}; {remedy}")
 
 
 def resolve_auto_batch(settings: TrainingConfig, largest: int, num_processes: int) -> TrainingConfig:
-    """`batch_tokens: auto` in numbers: as few micro-batches of at most `largest` positions as make `update_tokens`.
+    """Replace `batch_tokens: auto` by the fewest micro-batches of at most `largest` positions for `update_tokens`.
 
-    Every process gets as many of them.
+    Every process gets the same number of them.
     """
     assert settings.update_tokens is not None, "checked by TrainingConfig"
     rounds = -(-settings.update_tokens // (largest * num_processes))
@@ -171,48 +169,43 @@ def resolve_auto_batch(settings: TrainingConfig, largest: int, num_processes: in
 
 
 def recorded_batch_size(settings: TrainingConfig, recorded: TrainingConfig) -> TrainingConfig:
-    """`batch_tokens: auto` as a run that is resumed found it; unchanged if the run's update is another."""
+    """`batch_tokens: auto` as resolved in the run to resume; unchanged if `update_tokens` differs from the run's."""
     divided = _divided(settings, recorded.batches_per_update)
     return divided if divided.batch_tokens == recorded.batch_tokens else settings
 
 
 def _divided(settings: TrainingConfig, count: int) -> TrainingConfig:
     assert settings.update_tokens is not None, "checked by TrainingConfig"
-    batch_tokens = -(-settings.update_tokens // count)
-    return settings.model_copy(
-        update={"batch_tokens": batch_tokens, "batches_per_update": count, "update_tokens": None}
-    )
+    tokens = -(-settings.update_tokens // count)
+    return settings.model_copy(update={"batch_tokens": tokens, "batches_per_update": count, "update_tokens": None})
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that training may take of the device now; None where that cannot be asked."""
+    """Bytes of the device's memory that are free for training; None if unknown."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, unused
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # unused, in torch's cache
         return torch.cuda.mem_get_info(device)[0] + held
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-        return min([free, *_left_in_control_groups()])
+        return min([free, *_free_in_control_groups()])
     return None
 
 
-def _left_in_control_groups() -> list[int]:
-    """What a container's limit leaves, where there is one (Linux control groups, version 2 and 1)."""
-    left = []
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            folder = Path("/sys/fs/cgroup")
-            left.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
-    return left
+def _free_in_control_groups() -> list[int]:
+    """Bytes free within a container's limit, if there is one (Linux control groups, version 2 or 1)."""
+    folder, free = Path("/sys/fs/cgroup"), []
+    files = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
+    for limit, used in files:
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
+            free.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
+    return free
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """Bytes in readable units.
 
     >>> size(7_000_000), size(3_210_000_000)
     ('7 MB', '3.2 GB')

@@ -1,4 +1,4 @@
-"""The optimizer, its learning rate over time, and clipping."""
+"""The optimizer, the learning-rate schedule and gradient clipping."""
 
 import math
 
@@ -7,16 +7,16 @@ from torch import Tensor, nn
 
 from nmt.config.training import TrainingConfig
 
-# Devices whose fused AdamW skips an update if `found_inf` is set. On MPS, torch releases before the summer of 2026
-# apply the update all the same; other devices have not been tried.
+# Devices on which fused AdamW skips an update if `found_inf` is set. On MPS, torch releases before the summer of 2026
+# apply the update anyway; other devices are untested.
 SUPPORT_FOUND_INF = ("cpu", "cuda")
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW, declaring the attribute by which GradScaler makes a fused optimizer skip an update."""
+    """torch's AdamW, with the attribute that makes a fused optimizer skip an update, as GradScaler sets it."""
 
     found_inf: Tensor | None = None
-    """(), 1.0 makes `step` change nothing."""
+    """(); if 1.0, `step` changes nothing."""
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
@@ -32,12 +32,12 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
-    """The rate of update number `step`, counted from 1.
+    """The learning rate of update number `step`, counted from 1.
 
-    It rises linearly to `learning_rate` at `warmup_steps`; from there on,
-    `inverse_sqrt`: it falls as peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, whose peak is
-    d_model^-0.5 * warmup_steps^-0.5); `cosine` and `linear`: it reaches `min_learning_rate` at `max_steps`. The
-    schedule begins after `schedule_start`, which is 0 unless the schedule was restarted.
+    It rises linearly to the peak, `learning_rate`, at `warmup_steps`. `inverse_sqrt` then falls as
+    peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, with a peak of d_model^-0.5 * warmup_steps^-0.5);
+    `cosine` and `linear` fall to `min_learning_rate` at `max_steps`; `constant` stays at the peak. The schedule begins
+    after `schedule_start`, which is 0 unless the schedule was restarted.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
     step -= config.schedule_start
@@ -54,10 +54,10 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 
 def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | None, rate: float) -> Tensor:
-    """Clip the gradients and change the parameters; returns the global norm before clipping, ().
+    """Clip the gradients and update the parameters; returns the global norm before clipping, ().
 
-    fp16 gradients are unscaled first, so that their true norm is clipped. An update whose norm is not finite is
-    skipped. A fused optimizer decides that on the device, without waiting; otherwise the host reads the norm.
+    fp16 gradients are unscaled first, so that their true norm is clipped. The update is skipped if the norm is not
+    finite; a fused optimizer checks this on the device, without synchronising, otherwise the host reads the norm.
     """
     for group in optimizer.param_groups:
         group["lr"] = rate
