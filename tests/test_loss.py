@@ -301,15 +301,24 @@ def test_in_half_precision_the_sums_over_many_chunks_are_made_in_fp32(
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
     """Without dropout the passes agree, and the loss is that of one; with it they do not."""
     batch = collate([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
+    rows = []
+
+    def counted(src_ids: Tensor, src_mask: Tensor, tgt_in: Tensor) -> Tensor:
+        rows.append(len(src_ids))
+        return model.states(src_ids, src_mask, tgt_in)
+
     for dropout in (0.0, 0.5):
         model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
         plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
+        plain.states = twice.states = counted
         model.eval()
         torch.testing.assert_close(twice(batch).smoothed, plain(batch).smoothed)
         without = plain(batch).smoothed
         model.train()
+        plain(batch)
         difference = (twice(batch).smoothed - without).item()
         assert difference == pytest.approx(0, abs=1e-4) if dropout == 0 else difference > 0.1
+    assert rows == [2, 2, 2, 2, 4] * 2
 
 
 @pytest.mark.slow
