@@ -121,6 +121,26 @@ def test_without_dropout_the_merges_are_sentencepieces(corpus: Corpus) -> None:
     assert tokenizer.pieces(letters) == [*"▁the▁market"]
 
 
+def test_a_merge_that_overlaps_itself_is_made_from_the_left_as_sentencepiece_makes_it() -> None:
+    tokenizer = SentencePieceTokenizer.train(["aaaa baa aa"] * 100, TokenizerConfig(vocab_size=267))
+    assert {"aa", "▁", "b"} <= tokenizer.normal_pieces()[1].keys()
+    sampler = SubwordSampler(tokenizer, "bpe", 0.0)
+    for word in ("aaa", "baaa", "aaaaa", "baaaaaaaaaba", "aaabaaabaaa"):
+        assert sampler(tokenizer.encode(word), Random(1)) == tokenizer.encode(word)
+
+
+def test_unigram_sampling_avoids_places_that_no_pieces_lead_to() -> None:
+    """Nothing ends after "▁a", so neither "b" nor what follows it can be used."""
+    scores = {"▁": -1.0, "abc": -20.0, "b": -1.0, "c": -1.0, "bc": -1.0}
+
+    class Written:
+        def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
+            return list(scores), scores
+
+    sampler, random = SubwordSampler(Written(), "unigram", 0.5), Random(1)  # type: ignore[arg-type]
+    assert {tuple(sampler([0, 1], random)) for _ in range(50)} == {(0, 1)}
+
+
 def test_a_text_that_begins_within_a_word_keeps_its_beginning(corpus: Corpus) -> None:
     tokenizer = corpus[0].src
     letters = bpe_sampler(corpus, 0.999999)(tokenizer.encode("the market"), Random(1))[1:]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -334,9 +335,9 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
-def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work(tmp_path: Path) -> None:
-    program = """
-import multiprocessing.forkserver, os, signal, time
+# A program with a loader of 40 batches that a worker makes; what it does with them follows.
+LOADER = """
+import multiprocessing, multiprocessing.forkserver, os, signal, time
 from types import SimpleNamespace
 import numpy as np, torch
 import nmt.data.batches as batches
@@ -351,26 +352,56 @@ class Side:
 def unchanged(number, src, tgt):
     return batches.Augmented(src, tgt, tgt[0])
 
+corpus = SimpleNamespace(src=Side(), tgt=Side())
+
+def loader():
+    return iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu"), augmentation=unchanged))
+"""
+
+
+def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work(tmp_path: Path) -> None:
+    program = """
 def main():
     signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
-    corpus = SimpleNamespace(src=Side(), tgt=Side())
-    plan = [np.array([0])] * 40
-    loader = iter(batches.batch_loader(corpus, plan, torch.device("cpu"), augmentation=unchanged))
-    next(loader)
+    batches = loader()
+    next(batches)
     os.killpg(0, signal.SIGTERM)
     time.sleep(0.3)
     server = multiprocessing.forkserver._forkserver._forkserver_pid
     print(os.waitpid(server, os.WNOHANG)[0])  # 0: it has not ended, by which the workers would end within seconds
-    print(sum(1 for batch in loader))
+    print(sum(1 for batch in batches))
     corpus.src = None
-    next(iter(batches.batch_loader(corpus, plan, torch.device("cpu"), augmentation=unchanged)))  # an error, and the end
+    next(loader())  # an error, and the end
 
 if __name__ == "__main__":
     main()
 """
-    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    (tmp_path / "program.py").write_text(LOADER + program, encoding="utf-8")
     result = subprocess.run(
         [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, start_new_session=True, timeout=60
     )
     assert result.stdout.split() == ["signalled", "0", "39"], result.stderr
     assert "'NoneType' object has no attribute 'gather'" in result.stderr
+
+
+def test_the_workers_of_a_trainer_that_is_killed_end_too(tmp_path: Path) -> None:
+    """They hold the other end of its output, which closes when the last of them has ended."""
+    program = """
+if __name__ == "__main__":
+    batches = loader()
+    next(batches)
+    print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (tmp_path / "program.py").write_text(LOADER + program, encoding="utf-8")
+    with subprocess.Popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        closed = threading.Thread(target=process.stdout.read, daemon=True)
+        closed.start()
+        closed.join(timeout=20)
+        ended = not closed.is_alive()
+        if not ended:
+            os.kill(worker, signal.SIGKILL)
+    assert ended
+    assert process.returncode == -signal.SIGKILL

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.inference import ModelConfig
 from nmt.models.factory import build_model
+from nmt.source import Source
 from nmt.training import loss
 from nmt.training.loss import Objective, chunk_rows, cross_entropy_sums, logits_bytes
 
@@ -320,15 +321,24 @@ def test_in_half_precision_the_sums_over_many_chunks_are_made_in_fp32(
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
     """Without dropout the passes agree, and the loss is that of one; with it they do not."""
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
+    rows = []
+
+    def counted(source: Source, tgt_in: Tensor) -> Tensor:
+        rows.append(len(tgt_in))
+        return model.states(source, tgt_in)
+
     for dropout in (0.0, 0.5):
         model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
         plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
+        plain.states = twice.states = counted
         model.eval()
         torch.testing.assert_close(twice(batch).smoothed, plain(batch).smoothed)
         without = plain(batch).smoothed
         model.train()
+        plain(batch)
         difference = (twice(batch).smoothed - without).item()
         assert difference == pytest.approx(0, abs=1e-4) if dropout == 0 else difference > 0.1
+    assert rows == [2, 2, 2, 2, 4] * 2
 
 
 @pytest.mark.slow
