@@ -422,9 +422,7 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, alignments=True)
     with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
         load(export.path, precision="bf16")
-    with pytest.raises(
-        ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"
-    ):
+    with pytest.raises(ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"):
         load(run.path, engine="ctranslate2", precision="bf16")
     with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
         load(run.path, engine="ctranslate2", alignments=True)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # a command imports what it needs
 def average(
     model: RunOption = None,
     last: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="The newest checkpoints. Default: training.keep_checkpoints.")
+        int | None, typer.Option(min=2, metavar="N", help="The last N checkpoints. Default: training.keep_checkpoints.")
     ] = None,
     best: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Those whose validations were best, of the ones kept.")
+        int | None, typer.Option(min=2, metavar="N", help="The N kept checkpoints with the best validations.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
     device: DeviceOption = None,
@@ -38,6 +38,6 @@ def _print(result: "AveragedRun", as_json: bool) -> None:
         return
     print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {result.run}, steps "
           f"{', '.join(map(str, result.steps))}")  # fmt: skip
-    print("validation set: the run's model, and the average")
+    print("on the validation set: the run's model, the average")
     for metric, score in result.run_scores.items():
         print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")

@@ -229,9 +229,7 @@ class OutputFiles:
         for key, value in self._made_from.items():
             if (old := before.get(key)) != value:
                 which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
-                raise RunError(
-                    f"{part} was started with another {key}{which}; resume with the same one, or {remedy}"
-                )
+                raise RunError(f"{part} was started with another {key}{which}; resume with the same one, or {remedy}")
         if input_file is None:
             return None
         try:

@@ -97,7 +97,7 @@ def evaluate_runs(
         result = evaluate(translator, test_set, metrics)
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
-        scores = {metric: dataclasses.asdict(of) for metric, of in result.scores.items()}
+        scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
         write_json(path.with_suffix(".json"), {**description, "scores": scores})
         yield name, dataclasses.replace(result, file=path)

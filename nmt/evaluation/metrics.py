@@ -44,9 +44,8 @@ def make_metrics(
 ) -> dict[Metric, SacreMetric]:
     """sacreBLEU's metrics for a target language, which determines the tokenization.
 
-    TER splits text in Chinese characters or kana into characters, and all other text at spaces only. Raises
-    `MissingExtraError` if the language's package is not installed, and `ConfigError` if `flores200` cannot be
-    downloaded.
+    TER splits languages written with Chinese characters or kana into characters, and all others at spaces. Raises
+    `MissingExtraError` if the language's package is not installed, `ConfigError` if `flores200` cannot be downloaded.
     """
     return {name: _make(name, tgt_lang, tokenizer) for name in names}
 
