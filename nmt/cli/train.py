@@ -18,7 +18,7 @@ def train(
     name: NameOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and stop before the first update.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
     """Train a model, or resume a training that was stopped."""
     with joined() as ranks:
