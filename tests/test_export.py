@@ -424,11 +424,11 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, precision="bf16")
     with pytest.raises(ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"):
         load(run.path, engine="ctranslate2", precision="bf16")
-    with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
+    with pytest.raises(ConfigError, match="CTranslate2 has no alignments; they need --engine torch"):
         load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
         load([run.path, run.path], engine="ctranslate2")
-    with pytest.raises(ConfigError, match="device 'mps': CTranslate2 takes auto, cpu, cuda and cuda:N"):
+    with pytest.raises(ConfigError, match="device 'mps': CTranslate2 accepts auto, cpu, cuda and cuda:N"):
         load(export.path, device="mps")
     with pytest.raises(ConfigError, match="device cuda:99: this machine has no such GPU"):
         load(export.path, device="cuda:99")

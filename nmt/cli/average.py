@@ -9,7 +9,7 @@ import typer
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
 from nmt.runs import open_run
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.averaged_run import AveragedRun
 
 
@@ -32,7 +32,6 @@ def average(
 
 
 def _print(result: "AveragedRun", as_json: bool) -> None:
-    """Print the scores of a run and its average, side by side."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

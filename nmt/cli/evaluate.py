@@ -13,7 +13,7 @@ from nmt.errors import ConfigError
 from nmt.languages import language_suffix
 from nmt.runs import open_runs
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.evaluate import Evaluation
 
 
@@ -50,7 +50,7 @@ def evaluate(
         if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
         if given := [option for option, value in search_options.items() if value is not None]:
-            raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
+            raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {', '.join(given)}")
     elif bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
     from nmt.evaluation.evaluate import choose_metrics, choose_test_sets, evaluate_file, evaluate_runs
@@ -71,7 +71,6 @@ def evaluate(
 
 
 def _print(name: str, evaluation: "Evaluation", as_json: bool) -> None:
-    """Print the scores of one test set."""
     if as_json:
         scores: dict[str, Any] = {metric: dataclasses.asdict(score) for metric, score in evaluation.scores.items()}
         print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,

@@ -10,7 +10,7 @@ import typer
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
 from nmt.runs import open_run
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.ctranslate2.export import ExportedRun
 
 
@@ -36,7 +36,6 @@ def export_ctranslate2(
 
 
 def _print(result: "ExportedRun", as_json: bool) -> None:
-    """Print an export's comparisons."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

@@ -29,8 +29,7 @@ PrecisionOption = Annotated[
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[
-    str | None,
-    typer.Option(help="auto, torch or ctranslate2; auto, the default, takes a fresh export for CTranslate2 on a CPU."),
+    str | None, typer.Option(help="auto, torch or ctranslate2. Default: auto, a fresh export on a CPU, else PyTorch.")
 ]
 BeamOption = Annotated[
     int | None, typer.Option(min=1, max=MAX_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")

@@ -10,7 +10,7 @@ from nmt.cli import options
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.parallel import LineTranslator
 
 

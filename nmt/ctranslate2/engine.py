@@ -38,7 +38,7 @@ def import_ctranslate2() -> Any:
 
 
 class CTranslate2Engine:
-    """Searches with a model that `nmt export ctranslate2` wrote, whose vocabularies are the tokenizers' pieces."""
+    """Searches with a model that `nmt export ctranslate2` wrote; its vocabularies are the tokenizers' pieces."""
 
     def __init__(self, translator: Any, tokenizers: Tokenizers) -> None:
         src, tgt = tokenizers.src, tokenizers.tgt
@@ -166,7 +166,7 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
     ctranslate2 = import_ctranslate2()
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
-        raise ConfigError(f"device {device!r}: CTranslate2 takes auto, cpu, cuda and cuda:N")
+        raise ConfigError(f"device {device!r}: CTranslate2 accepts auto, cpu, cuda and cuda:N")
     gpus = 0 if kind == "cpu" else ctranslate2.get_cuda_device_count()
     if kind == "cuda" and int(index or 0) >= gpus:
         raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")

@@ -28,7 +28,7 @@ class ModelFile:
 
     @classmethod
     def of(cls, path: Path) -> "ModelFile":
-        """The file as it is now."""
+        """The file's current state."""
         status = path.stat()
         return cls(_sha256(path), status.st_size, status.st_mtime_ns)
 

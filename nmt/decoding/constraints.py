@@ -54,7 +54,7 @@ class Constraints:
         prefixes: Sequence[Sequence[int]] | None = None,
         device: torch.device | None = None,
     ) -> "Constraints":
-        """The constraints of `decoding`, whose maximum lengths depend on those of the sources, without `</s>`.
+        """The constraints of `decoding`; maximum lengths depend on the lengths of the sources without `</s>`.
 
         `prefixes` are the forced ids of each sentence, empty where nothing is forced.
         """

@@ -101,7 +101,7 @@ def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: st
     if len(runs) > 1:
         raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
     if alignments:
-        raise ConfigError("CTranslate2 gives no alignments; they need --engine torch")
+        raise ConfigError("CTranslate2 has no alignments; they need --engine torch")
     if precision:
         raise ConfigError(
             f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "

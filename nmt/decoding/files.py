@@ -77,7 +77,7 @@ class Totals:
 def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool) -> Totals:
     """Translate line by line; each line is written as soon as it and all lines before it are translated.
 
-    With `resume`, unfinished output files are continued; errors are those of `OutputFiles`.
+    With `resume`, unfinished output files are continued; raises as `OutputFiles` does.
     """
     totals = Totals()
     start = time.perf_counter()

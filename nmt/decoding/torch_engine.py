@@ -84,7 +84,7 @@ def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, An
     try:
         shapes = parameter_shapes(config, *sizes)
     except ValueError as error:
-        raise RunError(f"{run.path}: its tokenizers are not those of its model: {error}") from None
+        raise RunError(f"{run.path}: its tokenizers do not match its model: {error}") from None
     check_weights(run.model_file, shapes)
     model = build_model(config, *sizes)
     load_weights(model, run.model_file)

@@ -80,7 +80,7 @@ class Translator:
         one for each line, or counted from 1.
         """
         if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines, not one string")
+            raise TypeError("translate expects a list of lines, not one string")
         numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
         texts = []
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
