@@ -101,8 +101,8 @@ class RunFolder:
         killed = self._marked_trainer()
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            began = time.strftime("%Y-%m-%d %H:%M:%S")
-            trainer = f"process {os.getpid()} on {socket.gethostname()}, begun {began}\n"
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            trainer = f"process {os.getpid()} on {socket.gethostname()}, started {now}\n"
             write_bytes(self.training_file, trainer.encode())
             yield killed
         finally:

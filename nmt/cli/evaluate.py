@@ -26,7 +26,7 @@ def evaluate(
     ] = None,
     tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None,
     bleu_tokenizer: Annotated[
-        BleuTokenizer | None, typer.Option(help="BLEU's; auto follows the language. Default: the run's, or auto.")
+        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
     ] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,

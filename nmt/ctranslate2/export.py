@@ -120,7 +120,7 @@ def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
 def _compare(
     run: RunFolder, export: RunFolder, config: InferenceConfig, test_set: TestSet, device: str
 ) -> list[Comparison]:
-    """Compare greedy search, and beam search with the run's beam size or 5, with PyTorch in fp32."""
+    """Compare with PyTorch in fp32: greedy search, and beam search with the run's beam size, or 5 if that is 1."""
     metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
     comparisons = []
     for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):

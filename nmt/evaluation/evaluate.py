@@ -38,7 +38,7 @@ class Evaluation:
     hypotheses: list[str]
     scores: dict[Metric, Score]
     seconds: float = 0.0
-    """Time of translating."""
+    """Time taken to translate."""
     file: Path | None = None
     """The file that the hypotheses were written to."""
 
