@@ -25,8 +25,7 @@ RunOption = Annotated[
     str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
 ]
 PrecisionOption = Annotated[
-    Literal["fp32", "bf16", "fp16"] | None,
-    typer.Option(help="PyTorch's precision; fp16 needs a GPU. Default: the run's."),
+    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 needs a GPU. Default: the run's.")
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[
