@@ -1,4 +1,4 @@
-"""The run folder: its paths, the latest run, who trains in it, and how a command finds it."""
+"""The run folder: its paths, its lock, and how a command finds it."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ RUNS = Path("runs")
 
 
 class RunFolder:
-    """The places inside `runs/<name>/`; see the README for what each holds."""
+    """The paths inside `runs/<name>/`; docs/run-folder.md describes them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,27 +37,27 @@ class RunFolder:
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
-        """Whether a training has started here, or a model was put here."""
+        """Whether a training has started here, or a model was written here."""
         return self.config_file.is_file()
 
     def is_export(self) -> bool:
-        """Whether this is an export: a folder that holds a model in another engine's form instead of the run's own."""
+        """Whether this is an export, with a model in another engine's format only."""
         return self.export_file.is_file()
 
     def inference_config(self) -> InferenceConfig:
-        """What translating reads: languages, tokenizer, model, decoding; `RunError` if it can't be read."""
+        """The inference sections: languages, tokenizer, model, decoding; `RunError` if they can't be read."""
         with self._readable_config():
             return load_inference_config(self.config_file)
 
     def has_training_config(self) -> bool:
-        """Whether there is what training reads, too: an export has none."""
+        """Whether there are training sections, too; an export has none."""
         with self._readable_config():
             return holds_training_config(self.config_file)
 
     def config(self, remedy: str = "name a run that was trained here") -> Config:
-        """The whole configuration, every default written out when the run was made.
+        """The whole configuration, with the defaults at the time when the run was made.
 
-        Raises `RunError` if it can't be read, or with `remedy` if it holds only what translating reads.
+        Raises `RunError` if it can't be read, or with `remedy` if it holds the inference sections only.
         """
         if not self.has_training_config():
             raise RunError(f"{self.path}: holds no training configuration (it was exported or imported); {remedy}")
@@ -65,7 +65,7 @@ class RunFolder:
             return load_config(self.config_file)
 
     def evaluation_config(self) -> EvaluationConfig:
-        """How translations are scored; the defaults where there is no training configuration."""
+        """The evaluation section; the defaults where there is no training configuration."""
         return self.config().evaluation if self.has_training_config() else EvaluationConfig()
 
     @contextlib.contextmanager
@@ -79,48 +79,48 @@ class RunFolder:
             ) from None
 
     def remember_as_latest(self) -> None:
-        """Make this the run that commands without `--model` take."""
+        """Make this the default of `--model`."""
         write_text(self.path.parent / "latest", self.name + "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here for the length of the block; `RunError` if another one does now."""
+        """Hold the lock against other trainings in the `with` block; `RunError` if another process holds it."""
         with locked(self.path, wait=False) as is_ours:
             if not is_ours:
-                who = self._who_trains() or "by another process"
-                raise RunError(f"{self.path}: is being trained ({who}); wait for that, or take another --name")
+                trainer = self._marked_trainer() or "by another process"
+                raise RunError(f"{self.path}: is being trained ({trainer}); wait for it, or choose another --name")
             yield
 
     @contextlib.contextmanager
     def marked_as_training(self) -> Iterator[str]:
-        """Write into the folder which process trains here, for the length of the block; only under the lock.
+        """Record in the folder, within the `with` block, which process trains here; only under the lock.
 
-        Gives the process that started such a block and ended inside it, killed or with the whole machine; '' if none
-        did. The folder is made if needed, and removed if it stays empty.
+        Yields the record of an earlier process that was killed in such a block, or ''. The folder is made if needed,
+        and removed if it stays empty.
         """
-        vanished = self._who_trains()
+        killed = self._marked_trainer()
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            began = time.strftime("%Y-%m-%d %H:%M:%S")
-            who = f"process {os.getpid()} on {socket.gethostname()}, begun {began}\n"
-            write_bytes(self.training_file, who.encode())
-            yield vanished
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            trainer = f"process {os.getpid()} on {socket.gethostname()}, started {now}\n"
+            write_bytes(self.training_file, trainer.encode())
+            yield killed
         finally:
             self.training_file.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
-    def _who_trains(self) -> str:
-        """What `marked_as_training` wrote, if that block has not ended, or ''."""
+    def _marked_trainer(self) -> str:
+        """The record of a `marked_as_training` block that has not ended, or ''."""
         try:
             return self.training_file.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def remove_leftovers(self) -> None:
-        """Remove what a kill left half written, and restore what it had set aside; only under the lock.
+        """Remove unfinished files that a kill left, and restore replaced ones; only under the lock.
 
-        All other files stay, hidden or not: the folder is the user's.
+        All other files stay, hidden or not.
         """
         for folder in (self.path, self.checkpoints):
             for leftover, name in list(leftovers(folder)):
@@ -129,7 +129,7 @@ class RunFolder:
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def set_aside(self) -> Path:
-        """Rename the folder to the first free `<name>.old<N>`; nothing of it is lost."""
+        """Rename the folder to the first free `<name>.old<N>`."""
         number = 1
         while (target := self.path.with_name(f"{self.name}.old{number}")).exists():
             number += 1
@@ -141,21 +141,21 @@ def run_named(name: str) -> RunFolder:
     """The folder for a run to be trained, under the current directory."""
     if not re.fullmatch(r"[^\s./\\]([^/\\\x00-\x1f]*[^\s/\\\x00-\x1f])?", name) or name in ("latest", "cache"):
         raise RunError(f"a run cannot be called {name!r}: the name becomes a folder under {RUNS}/")
-    if len(name.encode(errors="surrogateescape")) > 200:  # a file's name has at most 255 bytes, and ours add to it
-        raise RunError(f"a run cannot be called {name[:20]!r}...: the name becomes a folder's, and is too long; --name")
+    if len(name.encode(errors="surrogateescape")) > 200:  # a file's name has at most 255 bytes, and suffixes are added
+        raise RunError(f"a run cannot be called {name[:20]!r}...: the name is too long for a folder; give another")
     run = RunFolder(RUNS / name)
     for folder in (RUNS, run.path):
         if os.path.lexists(folder) and not folder.is_dir():
-            raise RunError(f"{folder}: is not a folder, and the run {name} needs it to be one; move it out of the way")
+            raise RunError(f"{folder}: is not a folder; move it, so that the run {name} can have a folder there")
     _refuse_links(run)
     return run
 
 
 def open_run(model: str | None) -> RunFolder:
-    """The trained run, or the export of one, that a command works on.
+    """The trained run, or the export, that a command works on.
 
     `model` is a folder's path or a run's name under `runs/`; without it, the newest run.
-    Raises `RunError` if there is no such run, it has no model yet, or a link in it leads elsewhere.
+    Raises `RunError` if there is no such run, it has no model yet, or a link in it leads out of it.
     """
     if model is None:
         try:
@@ -181,24 +181,24 @@ def open_run(model: str | None) -> RunFolder:
 
 
 def _refuse_links(run: RunFolder) -> None:
-    """`RunError` if a link in the folder leads out of it: whoever made the run must not choose what is read or written.
+    """`RunError` if a link in the folder leads out of it: a run's author must not choose what is read or written.
 
-    The folder itself may be reached through a link.
+    The folder itself may be a link.
     """
     inside = Path(os.path.realpath(run.path))
-    for folder, folders, files in os.walk(run.path):  # unlike rglob, it bears folders that vanish: somebody may train
+    for folder, folders, files in os.walk(run.path):  # unlike rglob, it ignores folders that a training removes
         for path in (Path(folder, name) for name in (*folders, *files)):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
                 raise RunError(
-                    f"{path}: a link that leads out of the run; put in its place what it leads to, or move the whole "
+                    f"{path}: a link that leads out of the run; replace it by a copy of its target, or move the whole "
                     f"run and link its folder"
                 )
 
 
 def open_runs(models: Sequence[str | Path] | None) -> list[RunFolder]:
-    """The trained runs whose models translate together, as `open_run` finds them; without any, the newest alone."""
+    """The runs of an ensemble, or the only one, each found as by `open_run`; None means the newest."""
     if models is None:
         return [open_run(None)]
     if not models:
-        raise RunError("no run is named")
+        raise RunError("the list of models is empty; name at least one run")
     return [open_run(str(model)) for model in models]

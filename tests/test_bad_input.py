@@ -225,7 +225,7 @@ ROWS = [
         change(f"{RUN}/config.yaml", "d_ff: 64", "d_ff: 128")),
     Row("run: another run's tokenizer", f"{TRANSLATE} 1", ["model.safetensors: not the weights of this model"],
         all_of(remove(f"{RUN}/tokenizer"), copy("runs/pieces/tokenizer", f"{RUN}/tokenizer"))),
-    Row("run: two tokenizers for one", f"{TRANSLATE} 1", ["runs/copy: its tokenizers are not those of its model"],
+    Row("run: two tokenizers for one", f"{TRANSLATE} 1", ["runs/copy: its tokenizers do not match its model"],
         all_of(write(f"{RUN}/tokenizer/a.words", "<pad>\n<s>\n</s>\n<unk>\na\n"),
                change(f"{RUN}/tokenizer/tokenizer.json", '"tgt": "joint.words"', '"tgt": "a.words"'))),
     Row("run: a tokenizer that is gone", f"{TRANSLATE} 1", ["joint.words: cannot be read"],

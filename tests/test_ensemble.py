@@ -284,7 +284,7 @@ def test_a_joint_vocabulary_is_the_same_as_itself_written_twice(make_run: MakeRu
 def test_no_run_is_not_the_newest(make_run: MakeRun) -> None:
     make_run("a").remember_as_latest()
     assert nmt.load().translate([""]) == [""]
-    with pytest.raises(RunError, match="no run is named"):
+    with pytest.raises(RunError, match="the list of models is empty"):
         nmt.load([])
 
 

@@ -30,7 +30,7 @@ import nmt.decoding.engines
 from nmt.atomic import read_json
 from nmt.checkpoint import save_weights, write_weights
 from nmt.config.inference import DecodingConfig, ModelConfig
-from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _came_to_the_end, load_ctranslate2_engine
+from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
 from nmt.ctranslate2.export import Comparison, export_ctranslate2, write_model
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
@@ -247,10 +247,10 @@ def test_a_model_that_has_diverged_is_not_taken_for_a_translator(beam_size: int,
 def test_a_search_that_was_stopped_shows_it() -> None:
     """K = 2, at most 5 tokens."""
     short, long, full = (Hypothesis((4,) * length, -1.0, -1.0) for length in (3, 4, 5))
-    assert not _came_to_the_end([short, short], 5, 2)
-    assert _came_to_the_end([short, long], 5, 2)
-    assert _came_to_the_end([full, short], 5, 2)
-    assert _came_to_the_end([short], 5, 2)
+    assert not _reached_limit([short, short], 5, 2)
+    assert _reached_limit([short, long], 5, 2)
+    assert _reached_limit([full, short], 5, 2)
+    assert _reached_limit([short], 5, 2)
 
 
 # --- A run and its exports -------------------------------------------------------------------------------
@@ -422,15 +422,13 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, alignments=True)
     with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
         load(export.path, precision="bf16")
-    with pytest.raises(
-        ConfigError, match=r"--precision bf16 is PyTorch's, and needs --engine torch; .*--quantization TYPE"
-    ):
+    with pytest.raises(ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"):
         load(run.path, engine="ctranslate2", precision="bf16")
-    with pytest.raises(ConfigError, match="CTranslate2 gives no alignments; they need --engine torch"):
+    with pytest.raises(ConfigError, match="CTranslate2 has no alignments; they need --engine torch"):
         load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
         load([run.path, run.path], engine="ctranslate2")
-    with pytest.raises(ConfigError, match="device 'mps': CTranslate2 takes auto, cpu, cuda and cuda:N"):
+    with pytest.raises(ConfigError, match="device 'mps': CTranslate2 accepts auto, cpu, cuda and cuda:N"):
         load(export.path, device="mps")
     with pytest.raises(ConfigError, match="device cuda:99: this machine has no such GPU"):
         load(export.path, device="cuda:99")
@@ -504,16 +502,16 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
         assert message.startswith(start)
         return message.removeprefix(start)
 
-    assert reason([run.path, run.path], "cpu") == "that has no ensembles"
-    assert reason([run.path], "cpu", alignments=True) == "that has no alignments"
+    assert reason([run.path, run.path], "cpu") == "it has no ensembles"
+    assert reason([run.path], "cpu", alignments=True) == "it has no alignments"
     for precision in ("bf16", "fp32"):  # int8 is neither
-        expected = f"that computes as an export was made, and --precision {precision} was asked for"
+        expected = f"an export has its own precision, and --precision {precision} was given"
         assert reason([run.path], "cpu", precision=precision) == expected
     assert reason([run.path], "cuda").startswith("on a GPU")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
     monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
-    assert reason([run.path], "cpu") == f"that is not installed ({how_to_install('ct2')})"
+    assert reason([run.path], "cpu") == f"it is not installed ({how_to_install('ct2')})"
 
 
 def test_that_a_precision_of_the_configuration_does_not_count_is_said(
@@ -530,7 +528,7 @@ def test_that_a_precision_of_the_configuration_does_not_count_is_said(
         with caplog.at_level(logging.INFO, logger="nmt"):
             assert load(model, device="cpu", engine=engine).engine_name == "ctranslate2, float32"
         assert caplog.messages[-1] == (
-            f"{export}: decoding.precision: bf16 is PyTorch's, and is not used; the export computes as it was made: "
+            f"{export}: decoding.precision: bf16 is for PyTorch, and is not used; the export has its own: "
             "ctranslate2, float32"
         )
     caplog.clear()
@@ -549,7 +547,7 @@ def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command:
     }[command]
     export = run.exports / "ctranslate2-float32"
     for options, message in (
-        (["--model", str(run.path), "--engine", "ctranslate2"], "--precision bf16 is PyTorch's, and needs"),
+        (["--model", str(run.path), "--engine", "ctranslate2"], "--precision bf16 needs --engine torch"),
         (["--model", str(export)], "--precision bf16 needs the run that it was made from"),
     ):
         code, out, err = cli(*arguments, *options, "--precision", "bf16")

@@ -275,9 +275,9 @@ def left_of(files: Files) -> dict[str, bytes]:
         (LINES[1:], "has changed since"),
         (["", *LINES], "has changed since"),
         ([line.replace("input", "other") for line in LINES], "has changed since"),
-        (LINES[:99], "is shorter than what had been read of it since"),
-        (LINES[:10], "is shorter than what had been read of it since"),
-        ([], "is shorter than what had been read of it since"),
+        (LINES[:99], "has become shorter since"),
+        (LINES[:10], "has become shorter since"),
+        ([], "has become shorter since"),
     ],
 )
 def test_an_input_that_changed_where_it_had_been_read_is_refused(
@@ -345,7 +345,7 @@ def test_a_part_without_what_had_been_read_is_refused(tmp_path: Path) -> None:
     write_input(tmp_path / "in.txt", LINES)
     stop_after(files, 100)
     (tmp_path / "out.txt.part.json").write_text(json.dumps(MADE_FROM))
-    with pytest.raises(RunError, match=r"out\.txt\.part\.json: does not say what had been read; remove .*json to"):
+    with pytest.raises(RunError, match=r"out\.txt\.part\.json: does not say how much had been read; remove .*json to"):
         translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 

@@ -110,6 +110,6 @@ def test_torchrun_decides_how_many_there_are(copy_task: Path, cli: Cli, monkeypa
     code, _, stderr = cli("train", "copy.yaml", "--set", "training.processes=2")
     assert (code, stderr) == (
         2,
-        "nmt: training.processes: under torchrun, it decides how many there are; leave it out\n",
+        "nmt: training.processes: torchrun decides how many processes there are; leave it out\n",
     )
     assert not Path("runs").exists()

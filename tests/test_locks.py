@@ -160,8 +160,8 @@ def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
 def test_what_an_earlier_version_left_is_told_once_and_holds_nobody_up() -> None:
     run = run_named("run")
     run.path.mkdir(parents=True)
-    (run.path / "training.lock").write_text("process 4711 on there, begun 2026-11-01 10:00:00\n")
-    for vanished in ("process 4711 on there, begun 2026-11-01 10:00:00", ""):
+    (run.path / "training.lock").write_text("process 4711 on there, started 2026-11-01 10:00:00\n")
+    for vanished in ("process 4711 on there, started 2026-11-01 10:00:00", ""):
         with run.locked(), run.marked_as_training() as before:
             assert before == vanished
             assert f"process {os.getpid()} on " in (run.path / "training.lock").read_text()

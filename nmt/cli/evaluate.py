@@ -13,7 +13,7 @@ from nmt.errors import ConfigError
 from nmt.languages import language_suffix
 from nmt.runs import open_runs
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.evaluate import Evaluation
 
 
@@ -22,11 +22,11 @@ def evaluate(
     src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
     ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
     hyp: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Score these translations instead of making them.")
+        Path | None, typer.Option(metavar="FILE", help="Score these translations; nothing is translated.")
     ] = None,
-    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, where it is not known.")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None,
     bleu_tokenizer: Annotated[
-        BleuTokenizer | None, typer.Option(help="Of BLEU; auto follows the language. Default: the run's, or auto.")
+        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
     ] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,
@@ -35,11 +35,11 @@ def evaluate(
     engine: options.EngineOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Score a model on its test sets or on other files, or score translations that exist.
+    """Score a model on its test sets or on other files, or score existing translations.
 
-    With several models, each --model RUN, their probabilities are averaged; the test sets are the first one's.
+    With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
     """
-    searching = {
+    search_options = {
         "--beam-size": beam_size,
         "--length-penalty": length_penalty,
         "--precision": precision,
@@ -49,8 +49,8 @@ def evaluate(
     if hyp is not None:
         if not ref or src or models:
             raise ConfigError("--hyp FILE is scored against --ref FILE, without --src and --model")
-        if given := [option for option, value in searching.items() if value is not None]:
-            raise ConfigError(f"--hyp FILE is scored as it is, and nothing is translated: leave out {', '.join(given)}")
+        if given := [option for option, value in search_options.items() if value is not None]:
+            raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {', '.join(given)}")
     elif bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
     from nmt.evaluation.evaluate import choose_metrics, choose_test_sets, evaluate_file, evaluate_runs
@@ -71,9 +71,8 @@ def evaluate(
 
 
 def _print(name: str, evaluation: "Evaluation", as_json: bool) -> None:
-    """Print the scores of one test set."""
     if as_json:
-        scores: dict[str, Any] = {metric: dataclasses.asdict(of) for metric, of in evaluation.scores.items()}
+        scores: dict[str, Any] = {metric: dataclasses.asdict(score) for metric, score in evaluation.scores.items()}
         print(json.dumps({"test_set": name, "lines": len(evaluation.hypotheses), "scores": scores,
                           "hypotheses": evaluation.file and str(evaluation.file)}))  # fmt: skip
         return

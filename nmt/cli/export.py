@@ -10,25 +10,25 @@ import typer
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
 from nmt.runs import open_run
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.ctranslate2.export import ExportedRun
 
 
 def export_ctranslate2(
     model: RunOption = None,
     quantization: Annotated[
-        str, typer.Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")
+        str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
     ] = "int8",
     src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare on these; default: the validation set.")
+        Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
     ] = None,
-    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="And their references.")] = None,
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's model for CTranslate2 into its folder, and check that it translates there as it does here.
+    """Export a run's model to CTranslate2, and check that it translates as with PyTorch.
 
-    The export's folder can be copied anywhere, and translates there without PyTorch.
+    The export's folder can be copied to another machine, and translates there without PyTorch.
     """
     from nmt.ctranslate2.export import export_ctranslate2 as export
 
@@ -36,7 +36,6 @@ def export_ctranslate2(
 
 
 def _print(result: "ExportedRun", as_json: bool) -> None:
-    """Print how an export compared."""
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return

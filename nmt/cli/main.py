@@ -1,8 +1,8 @@
-"""The command line: the commands together, and the one place where errors become messages and exit codes.
+"""The command line: all commands, and the one place where errors become messages and exit codes.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a bug of ours (with its
-traceback), 2 the user's mistake, 3 the run could not continue, 130 and 143 interrupted or terminated. Each command
-imports what it needs, so that `--help` and small commands do not load torch.
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a bug (with its traceback),
+2 the user's mistake, 3 the run could not continue, 130 and 143 interrupted or terminated. Each command imports what it
+needs inside its function, so that `--help` and small commands do not load torch.
 """
 
 import errno
@@ -26,19 +26,19 @@ from nmt.cli.vocab import vocab
 from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
 from nmt.waiting import bound_waiting
 
-# What is wrong with the machine, not with what was asked.
-_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# Faults of the machine, not of the command.
+_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more; typer, which handles broken pipes too, would call it an error."""
+    """The reader of standard output has ended; typer, which handles broken pipes too, would report an error."""
 
 
 class _Commands(TyperGroup):
     """All commands."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run one, to the last byte of its output."""
+        """Run a command and flush its output."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -55,7 +55,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train a translator from two text files, translate with it, and score it.",
 )
-exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write a run's model for another engine.")
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another engine.")
 
 
 def _show_version(wanted: bool) -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     bound_waiting()
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
     logging.getLogger("nmt").setLevel(logging.INFO)
-    if sys.stdin is None or sys.stdout is None:  # the next file that is opened would take its place
+    if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
         print("nmt: standard input and output must be open; use < /dev/null or > /dev/null", file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
@@ -103,14 +103,14 @@ def main() -> None:
             raise
         print(f"nmt: {missing}", file=sys.stderr)
         sys.exit(missing.exit_code)
-    except ReaderGoneError:  # `nmt translate ... | head`, and that is all right
+    except ReaderGoneError:  # `nmt translate ... | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        is_machine = error.errno in _MACHINE
-        if error.filename is None and not is_machine:
+        is_machine_error = error.errno in _MACHINE_ERRORS
+        if error.filename is None and not is_machine_error:
             raise
         print(f"nmt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        sys.exit(TrainingError.exit_code if is_machine else NmtError.exit_code)
+        sys.exit(TrainingError.exit_code if is_machine_error else NmtError.exit_code)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -119,5 +119,5 @@ def main() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End at once, but by way of every `finally`."""
+    """Exit at once, running every `finally`."""
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what is made of them."""
+"""The options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,25 +12,24 @@ from nmt.errors import ConfigError
 from nmt.runs import RunFolder, run_named
 
 ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same, as an option.")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of FILE as an argument.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated.")
 ]
 NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
 ModelsOption = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="RUN", help="A run's folder or name, or several; default: the newest run."),
+    typer.Option("--model", metavar="RUN", help="A run's folder or name; may be repeated. Default: the newest run."),
 ]
 RunOption = Annotated[
     str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
 ]
 PrecisionOption = Annotated[
-    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 is for GPUs. Default: the run's.")
+    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 needs a GPU. Default: the run's.")
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[
-    str | None,
-    typer.Option(help="auto, torch or ctranslate2; auto, the default, takes a fresh export for CTranslate2 on a CPU."),
+    str | None, typer.Option(help="auto, torch or ctranslate2. Default: auto, a fresh export on a CPU, else PyTorch.")
 ]
 BeamOption = Annotated[
     int | None, typer.Option(min=1, max=MAX_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
@@ -44,7 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a prog
 def configured_run(
     file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
 ) -> tuple[Config, RunFolder]:
-    """The configuration that a command line names, and the folder of its run."""
+    """The configuration that the command line names, and the folder of its run."""
     if (file is None) == (option is None):
         raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
     path = file or option
@@ -55,6 +54,6 @@ def configured_run(
 def search_settings(
     decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None, precision: str | None
 ) -> DecodingConfig:
-    """The run's search settings, with what the command line gives instead."""
+    """The run's search settings, where the command line does not replace them."""
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
     return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})

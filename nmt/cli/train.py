@@ -18,7 +18,7 @@ def train(
     name: NameOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try everything, and stop before the first step.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
     """Train a model, or resume a training that was stopped."""
     with joined() as ranks:
@@ -33,9 +33,9 @@ def train(
 
         if is_launched():
             if settings.training.processes != "auto":
-                raise ConfigError("training.processes: under torchrun, it decides how many there are; leave it out")
+                raise ConfigError("training.processes: torchrun decides how many processes there are; leave it out")
         elif (count := num_processes(settings, run, fresh)) > 1:
-            own = ["--set", "training.processes=auto"]  # so that none of them starts others
-            command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *own)
+            alone = ["--set", "training.processes=auto"]  # so that none of them starts others
+            command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *alone)
             raise typer.Exit(launch(count, command, settings.training.threads))
         run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)

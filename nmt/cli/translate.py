@@ -10,20 +10,20 @@ from nmt.cli import options
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.parallel import LineTranslator
 
 
 def translate(
-    text: Annotated[list[str] | None, typer.Argument(help="What to translate; default: standard input.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="Text to translate; default: standard input.")] = None,
     models: options.ModelsOption = None,
-    input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Read lines from here.")] = None,
+    input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Translate this file.")] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
     resume: Annotated[bool, typer.Option("--continue", help="Resume an unfinished --output, or start it.")] = False,
     alignments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write word alignments here, as 0-0 2-1: source-target.")
+        Path | None, typer.Option(metavar="FILE", help="Write word alignments here: 0-0 2-1, source-target.")
     ] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,
@@ -74,7 +74,7 @@ def _translated(translator: "LineTranslator", line: str) -> str:
 
 
 def _utf8(text: str) -> str:
-    """The text itself; `DataError` if the shell passed bytes that are not UTF-8."""
+    """The text unchanged; `DataError` if the shell passed bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

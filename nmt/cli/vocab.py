@@ -9,7 +9,7 @@ from nmt.cli.options import ConfigArgument, ConfigOption, JsonOption, NameOption
 from nmt.config.inference import TokenizerConfig
 from nmt.runs import RunFolder
 
-if TYPE_CHECKING:  # a command imports what it needs
+if TYPE_CHECKING:  # imported when the command runs
     from nmt.data.statistics import SideReport
 
 
@@ -29,7 +29,6 @@ def vocab(
 
 
 def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:
-    """Print how well a vocabulary fits the validation set."""
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
         return

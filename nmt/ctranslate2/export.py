@@ -1,8 +1,8 @@
-"""A run's model in CTranslate2's form, and the check that it translates as before.
+"""Export of a run's model for CTranslate2, and the check that it translates as before.
 
     RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
 
-CTranslate2's specification of a Transformer is filled part by part, in its own names.
+CTranslate2's specification of a Transformer is filled part by part; `spec` and its fields are CTranslate2's names.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
 SAME_LINES = 0.995
-"""With float32, the least share of lines that must be the same."""
+"""With float32, the minimum share of lines that must be the same."""
 BLEU_DIFFERENCE = 0.3
-"""With any quantization, the most that BLEU may change."""
+"""With any quantization, the maximum change of BLEU."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """PyTorch's translations of a test set beside those of the export."""
+    """Comparison of an export's translations of a test set with PyTorch's."""
 
     beam_size: int
     lines: int
@@ -48,7 +48,7 @@ class Comparison:
     export_score: Score
 
     def is_good(self, quantization: str) -> bool:
-        """Whether an export with this quantization may be kept."""
+        """Whether the export, with this quantization, is kept."""
         if quantization == "float32" and self.same_lines < SAME_LINES * self.lines:
             return False
         return abs(self.export_score.value - self.torch_score.value) <= BLEU_DIFFERENCE
@@ -56,7 +56,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class ExportedRun:
-    """What was written, and how it compared; export.json in the folder holds the same and the hash of the model."""
+    """A written export and its comparisons; its export.json also holds the model's hash."""
 
     run: str
     folder: str
@@ -67,10 +67,10 @@ class ExportedRun:
 def export_ctranslate2(
     run: RunFolder, quantization: str, src: Path | None = None, ref: Path | None = None, device: str = "auto"
 ) -> ExportedRun:
-    """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if it translates there as it does here.
+    """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if CTranslate2 translates as PyTorch does.
 
-    It is compared on the run's validation set, or on `src` and `ref`. Raises `ExportError` if the translations differ
-    by more than is allowed; an export that was there before is left as it was then.
+    They are compared on the run's validation set, or on `src` and `ref`. Raises `ExportError` if the translations
+    differ by more than is allowed; an earlier export is kept then.
     """
     if quantization not in QUANTIZATIONS:
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
@@ -95,17 +95,15 @@ def export_ctranslate2(
         comparisons = _compare(run, RunFolder(temporary), config, test_set, device)
         bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
         if bad:
-            remedy = "" if quantization == "float32" else "; float32 changes no weight"
-            raise ExportError(
-                f"{folder}: not kept, since it does not translate as {run.path} does: {_reported(bad)}{remedy}"
-            )
+            end = "" if quantization == "float32" else "; float32 changes no weight"
+            raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {_listed(bad)}{end}")
         result = ExportedRun(str(run.path), str(folder), quantization, comparisons)
         write_json(temporary / "export.json", {**description, **dataclasses.asdict(result)})
     return result
 
 
 def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
-    """What `src` and `ref` hold, or the run's validation set."""
+    """The text of `src` and `ref`, or the run's validation set."""
     if bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     if src is None or ref is None:
@@ -122,7 +120,7 @@ def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
 def _compare(
     run: RunFolder, export: RunFolder, config: InferenceConfig, test_set: TestSet, device: str
 ) -> list[Comparison]:
-    """Greedy search, and the run's beam or a usual one; in fp32, which is the export's measure."""
+    """Compare with PyTorch in fp32: greedy search, and beam search with the run's beam size, or 5 if that is 1."""
     metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
     comparisons = []
     for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
@@ -140,7 +138,7 @@ def _compare(
     return comparisons
 
 
-def _reported(comparisons: Sequence[Comparison]) -> str:
+def _listed(comparisons: Sequence[Comparison]) -> str:
     return "; ".join(
         f"beam {one.beam_size}: {one.same_lines:,} of {one.lines:,} lines are the same, BLEU "
         f"{one.export_score.value:.2f} instead of {one.torch_score.value:.2f}"
@@ -153,7 +151,7 @@ def write_model(
 ) -> None:
     """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
 
-    Its vocabularies are the tokenizers' pieces, which are all different: a word list and SentencePiece both see to it.
+    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models.
     """
     spec = _transformer(model, config)
     for tokenizer, register in (
@@ -165,7 +163,7 @@ def write_model(
         register(pieces)
     special = tokenizers.tgt.special
     start, eos, unk = tokenizers.tgt.pieces([special.start, special.eos, special.unk])
-    assert tokenizers.src.pieces([tokenizers.src.special.eos]) == [eos]  # CTranslate2 has one name for both sides
+    assert tokenizers.src.pieces([tokenizers.src.special.eos]) == [eos]  # CTranslate2 has one </s> for both sides
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
@@ -192,8 +190,8 @@ def _transformer(model: Transformer, config: ModelConfig) -> Any:
     ):
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
-        part.scale_embeddings = True  # by the root of d_model, before the positions are added, as in ours
-        part.position_encodings.encodings = _array(positions.table)  # its own sinusoids are others
+        part.scale_embeddings = True  # by the root of d_model, before the positions are added
+        part.position_encodings.encodings = _array(positions.table)  # CTranslate2's own sinusoids differ
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
     spec.decoder.projection.weight = _array(model.output.weight)
@@ -237,11 +235,11 @@ def _norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 
 def _linear(spec: Any, *linears: nn.Linear) -> None:
-    """One linear map, or several of the same input as one."""
+    """Set a linear map, or the concatenation of several with the same input."""
     spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
     spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
 
 
 def _array(parameter: Tensor) -> Any:
-    """A copy: quantizing works in place."""
+    """A copy: CTranslate2 quantizes in place."""
     return parameter.detach().numpy().copy()

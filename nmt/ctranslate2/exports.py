@@ -1,7 +1,7 @@
-"""Models that were exported from a run, and whether they still are that run's model.
+"""The exports of a run, and whether they are fresh: made from its current model.
 
-An export is a folder that translates alone: the model in another engine's form, the run's tokenizer/, and a config.yaml
-that holds what translating reads. Its export.json says what it was made from and how it compared.
+An export is a folder that translates alone: the model in another engine's format, the run's tokenizer/, and a
+config.yaml with the inference sections. Its export.json says what it was made from, and holds the comparisons.
 """
 
 import dataclasses
@@ -12,28 +12,28 @@ from nmt.atomic import read_json
 from nmt.errors import RunError
 from nmt.runs import RunFolder
 
-# On a CPU, the fastest first; each of them has shown that it translates as well as the run's own model.
+# Fastest on a CPU first. An export that exists is as good as its run: it was compared when it was made.
 QUANTIZATIONS = ("int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16", "float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
-    """A model.safetensors, as it was when it was exported."""
+    """Identifies the content of a model.safetensors when it was exported."""
 
     sha256: str
     size: int
     """Bytes."""
     written: int
-    """When, in nanoseconds."""
+    """Modification time in nanoseconds."""
 
     @classmethod
     def of(cls, path: Path) -> "ModelFile":
-        """The file as it is now."""
+        """The file's current state."""
         status = path.stat()
         return cls(_sha256(path), status.st_size, status.st_mtime_ns)
 
     def is_still(self, path: Path) -> bool:
-        """Whether `path` holds the same; read only if its size is the same and its time is not, as in a copy."""
+        """Whether `path` has the same content. It is read only if the size is the same and the time differs."""
         status = path.stat()
         if status.st_size != self.size:
             return False
@@ -42,12 +42,12 @@ class ModelFile:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """A model in CTranslate2's form."""
+    """A model in CTranslate2's format."""
 
     folder: RunFolder
     quantization: str
     model: ModelFile
-    """What it was made from."""
+    """The model it was made from."""
 
 
 def _sha256(path: Path) -> str:
@@ -56,7 +56,7 @@ def _sha256(path: Path) -> str:
 
 
 def read_export(folder: RunFolder) -> Export:
-    """The export that a folder is; `RunError` if its export.json is missing or damaged."""
+    """The export in a folder; `RunError` if its export.json is missing or damaged."""
     description = read_json(folder.export_file)
     try:
         quantization = str(description["quantization"])

@@ -1,7 +1,7 @@
-"""Which words of a translation come from which of its source, as the model's attention has it.
+"""Word alignments of source and translation, from the model's attention.
 
-Attention says where the decoder looked, which is mostly, and not always, where a word comes from (Koehn and Knowles
-2017, "Six Challenges for Neural Machine Translation", section 3.5).
+Attention is mostly, but not always, to the source word that is translated (Koehn and Knowles 2017, "Six Challenges for
+Neural Machine Translation", section 3.5).
 
 Shapes: T target pieces, S source pieces.
 """
@@ -20,8 +20,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> list[list[int]]:
-    """For each piece, the words that it is of, counted from 0: `words` itself, or the piece's characters in a
-    language that is written without spaces.
+    """The numbers of each piece's words, from 0: one word, `words[i]`, or in a language without spaces its characters.
 
     >>> word_numbers([0, 0, 1], ["▁he", "llo", "▁you"], "en")
     [[0], [0], [1]]
@@ -34,7 +33,7 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
     count = 0
     for piece in pieces:
         if byte := _BYTE.fullmatch(piece):
-            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # else it continues a character of UTF-8
+            characters = int(int(byte[1], 16) & 0xC0 != 0x80)  # else a continuation byte of UTF-8
         else:
             characters = len(piece.replace("▁", ""))
         numbers.append(list(range(count, count + characters)) or [max(0, count - 1)])
@@ -43,32 +42,32 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
 
 
 def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: list[list[int]]) -> str:
-    """For each word of the target the one of the source that it looked at most: "0-0 2-1", source first.
+    """For each target word the source word with the largest attention weight: "0-0 2-1", source first.
 
-    (T, S) attention, and the words of each piece. Attention to the pieces of a source word adds up. The format is
-    that of Pharaoh, GIZA++'s symmetrisers and fast_align.
+    `weights` is (T, S); `src_words` and `tgt_words` are the word numbers of each piece. The weights of a word's pieces
+    are summed. Pharaoh, GIZA++'s symmetrisers and fast_align use the same format.
     """
     if not src_words or not tgt_words:
         return ""
-    of_words = np.zeros((max(map(max, tgt_words)) + 1, max(map(max, src_words)) + 1))
+    word_weights = np.zeros((max(map(max, tgt_words)) + 1, max(map(max, src_words)) + 1))
     for row, tgt in zip(weights, tgt_words, strict=True):
         for weight, src in zip(row, src_words, strict=True):
-            of_words[np.ix_(tgt, src)] += weight
-    return " ".join(f"{src}-{tgt}" for tgt, src in enumerate(of_words.argmax(axis=1)))
+            word_weights[np.ix_(tgt, src)] += weight
+    return " ".join(f"{src}-{tgt}" for tgt, src in enumerate(word_weights.argmax(axis=1)))
 
 
 @runtime_checkable
 class Aligner(Protocol):
-    """An engine that can tell where its model looked."""
+    """An engine that returns attention weights."""
 
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
-        """How much each id of a target looked at each of its source: (T, S) for each pair."""
+        """The attention of each target id to each source id: (T, S) for each pair."""
 
 
 class WordAligner:
-    """From ids to alignments of words."""
+    """Aligns the words of sources and translations that are given as ids."""
 
     def __init__(self, engine: Aligner, tokenizers: Tokenizers, src_lang: str, tgt_lang: str) -> None:
         self._engine = engine
@@ -77,7 +76,7 @@ class WordAligner:
         self._tgt_lang = tgt_lang
 
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[str]:
-        """The alignment of each pair, as `align` writes it."""
+        """The alignment of each pair, in the format of `align`."""
         return [
             align(
                 weights,

@@ -18,18 +18,18 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Translate a batch; at most K hypotheses a sentence, best first, sentences in their order.
 
-    At each step the 2K best one-token extensions of a sentence's K prefixes are its candidates: each
-    prefix can end in one way, so at least K of the 2K do not end. Of the K best candidates those that end are
-    finished; the K best that do not end are the next prefixes. A sentence stops once K of its hypotheses are
-    finished, or at its longest output, where the K best candidates are finished as they are.
+    The candidates of a step are the 2K best one-token extensions of a sentence's K prefixes. A prefix can end in one
+    way, so at least K candidates do not end. Of the K best candidates, those that end are finished; the K best that do
+    not end are the next prefixes. A sentence stops once it has K finished hypotheses, or at its maximum length, where
+    the K best candidates are finished without `</s>`.
     """
-    longest = int(constraints.max_lengths.max())
-    state = model.start(model.encode(source), beam_size, longest)
+    max_length = int(constraints.max_lengths.max())
+    state = model.start(model.encode(source), beam_size, max_length)
     prefixes = Prefixes.start(constraints)
     latest = torch.full_like(prefixes.sentences, constraints.special.start)[:, None]  # (B, K)
     num_finished = torch.zeros_like(prefixes.sentences)  # (B,) hypotheses of each sentence
     found: list[list[Hypothesis]] = [[] for _ in latest]
-    for length in range(longest):
+    for length in range(max_length):
         candidates = prefixes.best_candidates(model.step(latest, state), 2 * beam_size)
         finished = (prefixes.ends(candidates) & (candidates.log_probs > -torch.inf))[:, :beam_size]  # (B, K)
         some_finish = prefixes.finish(candidates, finished, length_penalty, found)
@@ -44,11 +44,11 @@ def beam_search(
             break
         state.select_sentences(staying)
         prefixes, latest, num_finished = prefixes.select(staying), latest[staying], num_finished[staying]
-    return [sorted(of_one, key=lambda hypothesis: -hypothesis.score)[:beam_size] for of_one in found]
+    return [sorted(hypotheses, key=lambda one: -one.score)[:beam_size] for hypotheses in found]
 
 
 def _advance(prefixes: Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
-    """Make the K best candidates that do not end the prefixes; returns which each extends, (B, K), and by what."""
+    """Replace the prefixes by the K best candidates that do not end; returns their origins and tokens, both (B, K)."""
     continuing = candidates.log_probs.masked_fill(candidates.tokens == prefixes.constraints.special.eos, -torch.inf)
     log_probs, kept = continuing.topk(min(beam_size, continuing.shape[1]), dim=1)  # (B, K)
     origins, latest = candidates.origins.gather(1, kept), candidates.tokens.gather(1, kept)

@@ -1,4 +1,4 @@
-"""What a search extends, what it chooses from, and what comes of it when it is finished.
+"""The parts that greedy and beam search share: prefixes, their best extensions, and finished hypotheses.
 
 Shapes: B sentences in the batch, K prefixes of each, C candidates, V vocabulary.
 """
@@ -21,15 +21,15 @@ class Candidates:
 
     log_probs: Tensor
     origins: Tensor
-    """which of the K prefixes each extends"""
+    """the index, among the K prefixes, of the one that each extends"""
     tokens: Tensor
 
 
 def best_candidates(so_far: Tensor, log_probs: Tensor, count: int) -> Candidates:
-    """The C = `count` best of (B, K) so far plus (B, K, V) of each next token; fewer where K * V is less.
+    """The C = `count` best sums of (B, K) `so_far` and (B, K, V) `log_probs`; fewer where K * V is less.
 
-    The tokens of a prefix are taken as a table of R rows and N columns. The C best of all are in the C columns whose
-    best are best, so only these are sorted: on a CPU, `topk` over all K * V takes several times as long.
+    The vocabulary is viewed as a table of R rows and N columns. The C best entries are in the C columns with the
+    largest maxima, so only these are searched: on a CPU, `topk` over all K * V takes several times as long.
     """
     batch, beam_size, vocab_size = log_probs.shape
     rows = max(rows for rows in range(1, math.isqrt(vocab_size) + 1) if vocab_size % rows == 0)
@@ -51,38 +51,38 @@ class Prefixes:
     """The unfinished hypotheses of each sentence in the batch: K of them, fewer at first."""
 
     constraints: Constraints
-    """of the same B sentences"""
+    """a row for each of the same B sentences"""
     sentences: Tensor
-    """(B,) which sentence each row is"""
+    """(B,) the index of each row's sentence in the batch at the start"""
     tokens: Tensor
     """(B, K, length) without the start id"""
     log_probs: Tensor
-    """(B, K, length + 1): of the first 0, 1, ... length tokens together; -inf where there is no hypothesis"""
+    """(B, K, length + 1): sums over the first 0, 1, ..., length tokens; -inf where there is no hypothesis"""
 
     @classmethod
     def start(cls, constraints: Constraints) -> "Prefixes":
         """One empty prefix of each sentence: K is 1."""
         max_lengths = constraints.max_lengths
         sentences = torch.arange(len(max_lengths), device=max_lengths.device)
-        none = sentences.new_empty(len(sentences), 1, 0)
-        return cls(constraints, sentences, none, torch.zeros(len(sentences), 1, 1, device=max_lengths.device))
+        tokens = sentences.new_empty(len(sentences), 1, 0)
+        return cls(constraints, sentences, tokens, torch.zeros(len(sentences), 1, 1, device=max_lengths.device))
 
     def select(self, rows: Tensor) -> "Prefixes":
         """Only these rows."""
         return Prefixes(self.constraints.select(rows), self.sentences[rows], self.tokens[rows], self.log_probs[rows])
 
     def best_candidates(self, logits: Tensor, count: int) -> Candidates:
-        """The best that may follow: (B, K, V) logits, which are overwritten, and C = `count`."""
+        """The C = `count` best allowed extensions, by (B, K, V) logits, which are overwritten."""
         log_probs = self.constraints.allowed_log_probs(logits, self.tokens)
         return best_candidates(self.log_probs[:, :, -1], log_probs, count)
 
     def ends(self, candidates: Candidates) -> Tensor:
-        """(B, C) bool: those with `</s>`, and all of a sentence at its longest output."""
-        longest = self.tokens.shape[2] + 1 >= self.constraints.max_lengths  # (B,)
-        return (candidates.tokens == self.constraints.special.eos) | longest[:, None]
+        """(B, C) bool: the candidates with `</s>`, and all candidates of a sentence at its maximum length."""
+        is_longest = self.tokens.shape[2] + 1 >= self.constraints.max_lengths  # (B,)
+        return (candidates.tokens == self.constraints.special.eos) | is_longest[:, None]
 
     def extend(self, origins: Tensor | None, tokens: Tensor, log_probs: Tensor) -> None:
-        """Each by one token, (B, K), with the log-probability of all: prefix `origins[b, k]`, or the k-th itself."""
+        """Replace prefix k by prefix `origins[b, k]` (None: itself) and one token; (B, K), `log_probs` of the whole."""
         before, log_probs_before = self.tokens, self.log_probs
         if origins is not None:
             before = before.gather(1, origins[:, :, None].expand(-1, -1, before.shape[2]))
@@ -93,7 +93,7 @@ class Prefixes:
     def finish(
         self, candidates: Candidates, finished: Tensor, length_penalty: float, found: Sequence[list[Hypothesis]]
     ) -> bool:
-        """Add those of the candidates that are finished, (B, C) bool, to `found` by sentence; says if any is."""
+        """Add the `finished` candidates, (B, C) bool, to `found` at their sentences; returns whether there are any."""
         rows, places = finished.nonzero(as_tuple=True)  # (F,), (F,)
         if not len(rows):
             return False
@@ -104,15 +104,15 @@ class Prefixes:
             self.sentences[rows].tolist(), tokens.tolist(), log_probs.tolist(), strict=True
         ):
             output = tuple(ids[:-1] if ids[-1] == self.constraints.special.eos else ids)
-            of_each = tuple(total - before for before, total in itertools.pairwise(totals))
-            found[sentence].append(Hypothesis.scored(output, totals[-1], length_penalty, of_each))
+            token_log_probs = tuple(total - before for before, total in itertools.pairwise(totals))
+            found[sentence].append(Hypothesis.scored(output, totals[-1], length_penalty, token_log_probs))
         return True
 
 
 def active_rows(stopped: Tensor) -> Tensor:
-    """(B,) bool -> (B',), the rows to keep: the last ones take the places of those that leave, and no other moves."""
+    """(B,) bool -> (B',), the rows to keep: the last ones replace those that stopped, the others keep their places."""
     rows = torch.arange(len(stopped), device=stopped.device)
-    going = rows[~stopped]
-    kept = rows[: len(going)].clone()
-    kept[stopped[: len(going)]] = going[going >= len(going)]
+    active = rows[~stopped]
+    kept = rows[: len(active)].clone()
+    kept[stopped[: len(active)]] = active[active >= len(active)]
     return kept

@@ -1,6 +1,6 @@
-"""What a search may not emit, and how long its outputs may be.
+"""The constraints of a search: forbidden and forced tokens, repeated n-grams, lengths.
 
-Shapes: B sentences, K hypotheses each, L tokens so far, N of an n-gram, P length of a forced prefix, V vocabulary.
+Shapes: B sentences, K hypotheses each, L tokens so far, N size of an n-gram, P length of a forced prefix, V vocabulary.
 """
 
 import dataclasses
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
+from nmt.data.batches import pad
 from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.hypothesis import forbidden_ids
 
 _FREE = -1
-"""In `forced`: any token may stand here."""
+"""In `forced`: any token may follow here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,19 +23,19 @@ class Constraints:
     """The constraints of one search, a row for each sentence in its batch.
 
     - `forbidden`: see `forbidden_ids`.
-    - `min_length`: `</s>` must wait for that many tokens.
-    - `no_repeat_ngram_size` N above 0: the last N tokens may not become what N tokens in a row of the prefix are
-      already (Paulus et al. 2018, arXiv:1705.04304, with N = 3).
-    - `max_lengths`: a translation of that many tokens is finished as it is.
-    - `forced`: the tokens that each translation begins with, whatever else is forbidden. The model has no choice, so
-      their log-probability is 0; in the length they count as all tokens do. CTranslate2's `target_prefix` is the
-      same, but for an immediate end: see nmt/ctranslate2/engine.py.
+    - `min_length`: `</s>` is forbidden before this number of tokens.
+    - `no_repeat_ngram_size` N above 0: no n-gram of N tokens occurs twice (Paulus et al. 2018, arXiv:1705.04304, with
+      N = 3).
+    - `max_lengths`: a translation of this number of tokens is finished without `</s>`.
+    - `forced`: the tokens that each translation begins with, even if they are forbidden. Their log-probability is 0;
+      they count in the length. CTranslate2's `target_prefix` is the same, except for an immediate end: see
+      nmt/ctranslate2/engine.py.
 
-    Where all of that together leaves nothing, the translation ends.
+    Where no token is allowed, the translation ends.
     """
 
     special: SpecialIds
-    """Of the target side."""
+    """The target side's."""
     forbidden: Tensor
     """(F,) ids, at least one"""
     min_length: int
@@ -42,7 +43,7 @@ class Constraints:
     max_lengths: Tensor
     """(B,)"""
     forced: Tensor | None = None
-    """(B, P), `_FREE` where a shorter prefix is over"""
+    """(B, P), `_FREE` after the end of a shorter prefix"""
 
     @classmethod
     def of(
@@ -53,9 +54,9 @@ class Constraints:
         prefixes: Sequence[Sequence[int]] | None = None,
         device: torch.device | None = None,
     ) -> "Constraints":
-        """The constraints of the settings; the length of an output is limited by that of its source, without `</s>`.
+        """The constraints of `decoding`; maximum lengths depend on the lengths of the sources without `</s>`.
 
-        `prefixes` are ids, none where nothing is forced.
+        `prefixes` are the forced ids of each sentence, empty where nothing is forced.
         """
         max_lengths = [decoding.longest_output(length) for length in src_lengths]
         return cls(
@@ -64,19 +65,19 @@ class Constraints:
             min_length=decoding.min_length,
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
-            forced=None if prefixes is None or not any(prefixes) else _padded(prefixes).to(device),
+            forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
         )
 
     def select(self, rows: Tensor) -> "Constraints":
-        """Those of these sentences alone."""
+        """The constraints of these sentences only."""
         forced = None if self.forced is None else self.forced[rows]
         return dataclasses.replace(self, max_lengths=self.max_lengths[rows], forced=forced)
 
     def allowed_log_probs(self, logits: Tensor, prefixes: Tensor) -> Tensor:
-        """Log-probabilities of what may follow each prefix: (B, K, V) and (B, K, L) without start id -> (B, K, V).
+        """Log-probabilities of the tokens after each prefix: (B, K, V) and (B, K, L) without start id -> (B, K, V).
 
-        What may not follow is taken out of the logits before the softmax, as CTranslate2 does it: the other tokens
-        share its probability in proportion to their own. `logits` are overwritten.
+        Forbidden tokens are masked in the logits before the softmax, as in CTranslate2: their probability goes to the
+        other tokens in proportion to theirs. `logits` are overwritten.
         """
         length, size, eos = prefixes.shape[-1], self.no_repeat_ngram_size, self.special.eos
         logits = logits.float()
@@ -88,16 +89,11 @@ class Constraints:
             logits.scatter_(-1, ngrams[..., -1].where(would_repeat, self.forbidden[0]), -torch.inf)
         if length < self.min_length:
             logits[..., eos] = -torch.inf
-            nothing_is_left = logits.amax(dim=-1) == -torch.inf  # (B, K)
-            logits[..., eos].masked_fill_(nothing_is_left, 0.0)
+            none_allowed = logits.amax(dim=-1) == -torch.inf  # (B, K)
+            logits[..., eos].masked_fill_(none_allowed, 0.0)
         if self.forced is not None and length < self.forced.shape[1]:
-            wanted = self.forced[:, length]  # (B,)
-            rows = (wanted != _FREE).nonzero()[:, 0]
+            forced = self.forced[:, length]  # (B,)
+            rows = (forced != _FREE).nonzero()[:, 0]
             logits[rows] = -torch.inf
-            logits[rows, :, wanted[rows]] = 0.0
+            logits[rows, :, forced[rows]] = 0.0
         return logits.log_softmax(dim=-1)
-
-
-def _padded(prefixes: Sequence[Sequence[int]]) -> Tensor:
-    longest = max(map(len, prefixes))
-    return torch.tensor([[*prefix, *[_FREE] * (longest - len(prefix))] for prefix in prefixes])

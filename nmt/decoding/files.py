@@ -24,12 +24,12 @@ from nmt.runs import RunFolder
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """What is read and what is written; None is standard input or output."""
+    """The files to read and write; None is standard input or output."""
 
     input: Path | None
     output: Path | None
     alignments: Path | None = None
-    """None: no alignments."""
+    """None: no alignments are written."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError` if one file is named twice, or an output cannot be a file."""
@@ -41,12 +41,12 @@ class Files:
                 _check_output(option, output)
 
     def outputs(self) -> list[Path]:
-        """The files that get a line each for every line of the input; of a link, what it leads to."""
+        """The output files, which get one line for each input line; links are resolved."""
         paths = [path for path in (self.output, self.alignments) if path]
         return [Path(os.path.realpath(path)) if path.is_symlink() else path for path in paths]
 
     def are_finished(self) -> bool:
-        """Whether the outputs are there and no parts of them."""
+        """Whether all outputs exist and none is unfinished."""
         return all(path.exists() for path in self.outputs()) and not _made_from_file(self.outputs()[0]).exists()
 
 
@@ -63,7 +63,7 @@ def _check_output(option: str, path: Path) -> None:
 
 @dataclasses.dataclass
 class Totals:
-    """What was translated, and in how long."""
+    """Amount of text translated, and the time it took."""
 
     lines: int = 0
     tokens: int = 0
@@ -75,16 +75,16 @@ class Totals:
 
 
 def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool) -> Totals:
-    """Translate line by line; each comes out as soon as it and all before it are done.
+    """Translate line by line; each line is written as soon as it and all lines before it are translated.
 
-    With `resume`, unfinished output files are continued; see `OutputFiles` for what it raises.
+    With `resume`, unfinished output files are continued; raises as `OutputFiles` does.
     """
     totals = Totals()
     start = time.perf_counter()
     paths = files.outputs()
     with OutputFiles(paths, made_from, resume, files.input) if paths else contextlib.nullcontext() as outputs:
-        done, note_read = (outputs.done, outputs.note_read) if outputs else (0, None)
-        for translation in translator.stream(_input_blocks(files.input, done, note_read), done + 1):
+        done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
+        for translation in translator.stream(_input_blocks(files.input, done, record_read), done + 1):
             totals.lines += 1
             totals.tokens += translation.num_tokens
             columns = [translation.text]
@@ -102,41 +102,40 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
 def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str) -> dict[str, Any]:
     """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
-    models = [[_written(path), path.stat().st_mtime] for path in model_files]
-    alignments = _written(files.alignments)
+    models = [[_as_text(path), path.stat().st_mtime] for path in model_files]
     return {
-        "--input": _written(files.input),
-        "--alignments": alignments,
+        "--input": _as_text(files.input),
+        "--alignments": _as_text(files.alignments),
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
     }
 
 
-def _written(path: Path | None) -> str:
-    """The path as JSON can hold it: a name may have bytes that are not text."""
+def _as_text(path: Path | None) -> str:
+    """The path in a form that JSON can hold: file names may contain bytes that are not UTF-8."""
     return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
 
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """The first bytes of a text, after decompression."""
+    """Size and hash of the first bytes of a file, after decompression."""
 
     size: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path, size: int) -> "Beginning":
-        """The beginning of a file, shorter than `size` if the file is. `DataError` if it cannot be read."""
+        """The first `size` bytes of a file, or all if it has fewer. `DataError` if it cannot be read."""
         with opened(path) as file:
-            beginning = _Hashed(file)
-            while beginning.size < size and beginning.read1(min(1 << 20, size - beginning.size)):
+            hashed = _Hashed(file)
+            while hashed.size < size and hashed.read1(min(1 << 20, size - hashed.size)):
                 pass
-        return beginning.so_far()
+        return hashed.beginning()
 
 
 class _Hashed:
-    """An open file, and what has been read of it."""
+    """An open file that hashes all bytes read from it."""
 
     def __init__(self, file: Readable) -> None:
         self.size = 0
@@ -144,23 +143,24 @@ class _Hashed:
         self._hash = hashlib.sha256()
 
     def read1(self, size: int, /) -> bytes:
-        """As the file's."""
+        """As `Readable.read1`."""
         data = self._file.read1(size)
         self.size += len(data)
         self._hash.update(data)
         return data
 
-    def so_far(self) -> Beginning:
-        """All that has been read."""
+    def beginning(self) -> Beginning:
+        """The part that has been read."""
         return Beginning(self.size, self._hash.hexdigest())
 
 
 def _input_blocks(
-    path: Path | None, skip: int, note_read: Callable[[Beginning], None] | None = None
+    path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
 ) -> Iterator[list[str]]:
-    """The lines after the first `skip`, in blocks; of a file, with a progress bar if standard error is a terminal.
+    """The lines after the first `skip`, in blocks; for a file, with a progress bar if standard error is a terminal.
 
-    Before each block of a file, `note_read` gets what has been read to its end, and maybe more.
+    Before each block of a file, `record_read` is called with the part of the file that has been read. It includes the
+    block, and may be longer.
     """
     if path is None:
         yield from line_blocks(cast(BufferedReader, sys.stdin.buffer), "standard input")
@@ -174,10 +174,10 @@ def _input_blocks(
         hashed = _Hashed(file)
         for block in line_blocks(hashed, str(path)):
             if skip < len(block):
-                if note_read is not None:
-                    note_read(hashed.so_far())
+                if record_read is not None:
+                    record_read(hashed.beginning())
                 yield block[skip:]
-                if bar is not None:  # the next block is asked for: this one is done
+                if bar is not None:  # the consumer is done with this block
                     bar.update(len(block) - skip)
             skip = max(0, skip - len(block))
     if bar is not None:
@@ -190,14 +190,14 @@ _READ = "read"
 
 
 class OutputFiles:
-    """Files that get a line each for every line of an input, and their names once all are there.
+    """Files that get one line for each input line. They have their names only when they are complete.
 
-    Until then the lines are in NAME.part, and NAME.part.json beside the first says what they are made from, and how
-    much of the input has been read, with its hash. With `resume`, the lines of an unfinished translation are kept:
-    `done` of them, as many as are complete in all files. A name that ends in .gz is written through gzip.
+    Until then the lines are in NAME.part. NAME.part.json beside the first file says what they are made from, and the
+    size and hash of the input that has been read. With `resume`, the `done` lines that are complete in all files are
+    kept. A file whose name ends in .gz is compressed.
 
-    Raises `RunError` if there are such parts and `resume` is not set, or they were made from something else: another
-    input, or one that has changed where it had been read. What comes after that may change and grow.
+    Raises `RunError` if there are unfinished files and `resume` is not set, or they were made from something else:
+    another input, or one that has changed in the part that had been read. The rest of the input may change and grow.
     """
 
     def __init__(
@@ -212,12 +212,12 @@ class OutputFiles:
         if self._made_from_file.exists():
             read = self._check(resume, input_file) or read
             self.done = min(sum(1 for _ in _complete_lines(part)) for part in self._parts)
-        self.note_read(read)
+        self.record_read(read)
         with _writing(self._parts[0]):
             self._files = [_reopened(part, self.done) for part in self._parts]
 
     def _check(self, resume: bool, input_file: Path | None) -> Beginning | None:
-        """What had been read of the input file, if there is one."""
+        """The part of the input file that had been read; None without an input file."""
         part = self._parts[0]
         remedy = f"remove {self._made_from_file} to start over"
         if not resume:
@@ -229,28 +229,26 @@ class OutputFiles:
         for key, value in self._made_from.items():
             if (old := before.get(key)) != value:
                 which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
-                raise RunError(
-                    f"{part} was started with another {key}{which}; resume with what it was started with, or {remedy}"
-                )
+                raise RunError(f"{part} was started with another {key}{which}; resume with the same one, or {remedy}")
         if input_file is None:
             return None
         try:
             read = Beginning(**before[_READ])
             now = Beginning.of(input_file, read.size)
         except (KeyError, TypeError):
-            raise RunError(f"{self._made_from_file}: does not say what had been read; {remedy}") from None
+            raise RunError(f"{self._made_from_file}: does not say how much had been read; {remedy}") from None
         if now != read:
-            what = "is shorter than what had been read of it" if now.size < read.size else "has changed"
+            what = "has become shorter" if now.size < read.size else "has changed"
             raise RunError(f"{input_file} {what} since {part} was started; restore it, or {remedy}")
         return read
 
-    def note_read(self, read: Beginning) -> None:
-        """Remember what has been read of the input, for a translation that resumes."""
+    def record_read(self, read: Beginning) -> None:
+        """Record which part of the input has been read, to check when the translation resumes."""
         with _writing(self._made_from_file):
             write_json(self._made_from_file, {**self._made_from, _READ: dataclasses.asdict(read)})
 
     def write(self, *lines: str) -> None:
-        """A line for each of the files."""
+        """Write one line to each file."""
         with _writing(self._parts[0]):
             for file, line in zip(self._files, lines, strict=True):
                 file.write(f"{line}\n".encode())
@@ -269,7 +267,7 @@ class OutputFiles:
                 self._made_from_file.unlink()
             return
         for file in self._files:
-            with contextlib.suppress(OSError):  # the error that is being raised says it
+            with contextlib.suppress(OSError):  # the error that is being raised is reported
                 file.close()
         if self.done:
             message = f"{self.done:,} lines are in {self._parts[0]}; the same command with --continue resumes it"
@@ -297,14 +295,14 @@ def _opened_part(path: Path, mode: str) -> BinaryIO:
 
 
 def _complete_lines(part: Path) -> Iterator[bytes]:
-    """The complete lines of a file that may end anywhere."""
+    """The complete lines of a file that may end within a line."""
     if part.exists():
         with _opened_part(part, "rb") as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
             yield from (line for line in file if line.endswith(b"\n"))
 
 
 def _reopened(part: Path, keep: int) -> BinaryIO:
-    """The file, opened to write after its first `keep` lines; the old one stays until these are written."""
+    """The file, opened to write after its first `keep` lines; it is replaced once these are written again."""
     new = part.with_name(f"{part.name}.new")
     file = _opened_part(new, "wb")
     file.writelines(itertools.islice(_complete_lines(part), keep))

@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""The result of a search."""
 
 import dataclasses
 
@@ -10,14 +10,14 @@ class Hypothesis:
     """One decoded sequence."""
 
     tokens: tuple[int, ...]
-    """Its ids, those of a forced prefix included, without the start id and `</s>`."""
+    """Its ids, including a forced prefix, without the start id and `</s>`."""
     log_prob: float
-    """Sum of the log-probabilities of its tokens, that of `</s>` included where it was reached."""
+    """Sum of the log-probabilities of its tokens, and of `</s>` if it was reached."""
     score: float
-    """`log_prob / max(1, len(tokens)) ** length_penalty`: what hypotheses are ranked by."""
+    """`log_prob / max(1, len(tokens)) ** length_penalty`; hypotheses are ranked by it."""
     token_log_probs: tuple[float, ...] | None = None
-    """Of each token, and of `</s>` where it was reached; their sum is `log_prob`, up to rounding. None from
-    CTranslate2, whose searches give the sum alone: it could score the tokens once more, but without the constraints."""
+    """The log-probability of each token, and of `</s>` if it was reached; their sum is `log_prob`, up to rounding.
+    None from CTranslate2: its search returns only the sum, and its scoring ignores the constraints."""
 
     @classmethod
     def scored(
@@ -27,13 +27,13 @@ class Hypothesis:
         length_penalty: float,
         token_log_probs: tuple[float, ...] | None = None,
     ) -> "Hypothesis":
-        """With the score that all searches and engines rank by; `</s>` does not count in the length."""
+        """Compute the score, in the same way for all searches and engines; `</s>` does not count in the length."""
         return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty, token_log_probs)
 
 
 def forbidden_ids(special: SpecialIds) -> list[int]:
-    """What no hypothesis holds: padding and the start id are no text, and `<unk>` would be of no use to its reader.
+    """The ids that no hypothesis may contain: padding and the start id are no text, and `<unk>` is useless to a reader.
 
-    `</s>` is what some decoders start with; it ends a hypothesis all the same.
+    Some decoders start with `</s>`, which must stay allowed to end a hypothesis.
     """
     return sorted({special.pad, special.start, special.unk} - {special.eos})

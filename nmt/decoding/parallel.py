@@ -1,4 +1,4 @@
-"""One text translated by several devices at once, in order: a process for each, which gets a block at a time."""
+"""Translating one text on several devices at once, in order: each has a process, which gets a block at a time."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ def line_translator(
     engine: str = "auto",
     precision: str | None = None,
 ) -> Iterator[LineTranslator]:
-    """The models' translator for the length of the block: on a device, or on several, `cuda:0,cuda:1`."""
+    """The models' translator within the `with` block: on one device, or on several, `cuda:0,cuda:1`."""
     if devices is not None:
         with ParallelTranslator(models, devices.split(","), decoding, alignments, engine, precision) as translator:
             yield translator
@@ -51,9 +51,9 @@ def line_translator(
 
 
 class ParallelTranslator:
-    """A `Translator` in a process on each of several devices; it is left by `with`.
+    """A `Translator` in a process for each of `devices`; to be used in a `with` statement.
 
-    A device may be named more than once. CPU threads are shared out evenly.
+    A device may be named more than once. CPU threads are divided evenly.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class ParallelTranslator:
 
     @functools.cached_property
     def engine_name(self) -> str:
-        """That of the `Translator` in each process, or several; known once all have loaded their models."""
-        # As many requests at once as there are processes, so that each loads its model, or says why it cannot.
+        """As `Translator.engine_name`, joined if the processes differ. Waits until all have loaded their models."""
+        # One request for each process, so that each loads its model, or reports why it cannot.
         loading = [self._workers.submit((1, []), "loaded a model") for _ in range(len(self._workers))]
         return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
@@ -91,7 +91,7 @@ class ParallelTranslator:
         for block in blocks:
             if len(under_way) == 2 * len(self._workers):
                 yield from under_way.popleft().result()[1]
-            under_way.append(self._workers.submit((first, block), f"translated line {first:,} and those behind it"))
+            under_way.append(self._workers.submit((first, block), f"translated the lines from {first:,} on"))
             first += len(block)
         for future in under_way:
             yield from future.result()[1]
@@ -104,14 +104,14 @@ def _translator_on(
     alignments: bool,
     engine: str,
     precision: str | None,
-    tells_engine: bool,
+    logs_engine: bool,
 ) -> Callable[[tuple[int, Sequence[str]]], tuple[str, list[Translation]]]:
-    """What a process does with the number of a block's first line, and the block: its engine's name, and translations.
+    """A worker's function: from a block's first line number and its lines to the engine's name and the translations.
 
-    One tells which engine it takes; the others take the same.
+    One worker logs the choice of its engine; the others choose the same.
     """
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
-    if tells_engine:
+    if logs_engine:
         logging.getLogger("nmt").setLevel(logging.INFO)
     translator = load(
         models,

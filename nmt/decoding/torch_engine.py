@@ -26,7 +26,7 @@ from nmt.source import Source
 
 
 class TorchEngine:
-    """Searches with a model on the device where its parameters are. The model must be in evaluation mode."""
+    """Searches with a model on the device of its parameters. The model must be in evaluation mode."""
 
     name = "torch"
     batches_at_once = 1
@@ -55,11 +55,11 @@ class TorchEngine:
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
-        """How much each id of a target looked at each of its source, `</s>` left out: (T, S) for each pair."""
+        """The attention of each target id to each source id, without `</s>`: (T, S) for each pair."""
         source, special = self._source(sources), self._tgt_special
-        tgt_in = pad(targets, special.pad, first=[special.start])  # row t is what id t was chosen by
+        tgt_in = pad(targets, special.pad, first=[special.start])  # row t is the attention when id t was predicted
         weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
-        return [of_pair[: len(tgt), : len(src)] for of_pair, src, tgt in zip(weights, sources, targets, strict=True)]
+        return [matrix[: len(tgt), : len(src)] for matrix, src, tgt in zip(weights, sources, targets, strict=True)]
 
     def _source(self, sources: Sequence[Sequence[int]]) -> Source:
         """A batch on the model's device, each source with its `</s>`."""
@@ -70,21 +70,21 @@ class TorchEngine:
 def load_torch_engine(
     runs: Sequence[RunFolder], tokenizers: Tokenizers, device: str, precision: str = "fp32"
 ) -> TorchEngine:
-    """The run's best model, or the ensemble of several runs', on a device; `ConfigError` as `choose_dtype`."""
+    """The run's best model, or an ensemble of several runs' models, on a device; `ConfigError` as `choose_dtype`."""
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen, "decoding.precision")
-    with torch.random.fork_rng(devices=[]):  # weights are drawn before they are read, and others use the generator
+    with torch.random.fork_rng(devices=[]):  # initializing weights must not change the caller's generator
         models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval(), tokenizers)
 
 
 def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, Any]:
-    """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers don't belong together."""
+    """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers do not match."""
     config, sizes = run.inference_config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     try:
         shapes = parameter_shapes(config, *sizes)
     except ValueError as error:
-        raise RunError(f"{run.path}: its tokenizers are not those of its model: {error}") from None
+        raise RunError(f"{run.path}: its tokenizers do not match its model: {error}") from None
     check_weights(run.model_file, shapes)
     model = build_model(config, *sizes)
     load_weights(model, run.model_file)

@@ -1,4 +1,4 @@
-"""Text in, text out: batches by length, the order kept."""
+"""Text in, text out: lines are batched by length, and returned in order."""
 
 import dataclasses
 import itertools
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
-LONG_LINE_CHARACTERS = 1 << 14  # characters; SentencePiece needs hundreds of bytes of memory for each
-PIECE_CHARACTERS = 16  # of SentencePiece's longest
+LONG_LINE_CHARACTERS = 1 << 14  # SentencePiece needs hundreds of bytes of memory for each character
+PIECE_CHARACTERS = 16  # maximum length of SentencePiece's pieces
 
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """What came of one line."""
+    """The translation of one line."""
 
     text: str
     num_tokens: int
-    """Pieces of the text."""
+    """Number of pieces of the text."""
     alignment: str = ""
-    """Which words come from which, "0-0 2-1", where that was asked for."""
+    """Word alignment, "0-0 2-1", source first; empty unless it was requested."""
     score: float = 0.0
-    """`Hypothesis.score` of the text; 0 for an empty line, which is not searched for."""
+    """`Hypothesis.score` of the text; 0 for an empty line."""
     n_best: tuple[tuple[str, float], ...] = ()
-    """All that was found and its score, best first, so that the text itself is the first: at most
-    `decoding.beam_size`. None for an empty line. Two may be the same text in other pieces."""
+    """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
+    for an empty line. Two may be the same text in different pieces."""
 
 
 class Translator:
@@ -70,17 +70,17 @@ class Translator:
 
     @property
     def engine_name(self) -> str:
-        """What searches, for a record of results."""
+        """The engine's name, recorded with results."""
         return self._engine.name
 
     def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
-        """One translation a line, in order; an empty line gives an empty line.
+        """The translation of each line, in order; an empty line gives an empty line.
 
-        A line with more pieces than the model was trained for is cut, with a warning that names it: by its number
-        among `numbers`, one a line, else counted from 1.
+        A line with more than `data.max_length` pieces is cut, with a warning that contains its number: from `numbers`,
+        one for each line, or counted from 1.
         """
         if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines, not one string")
+            raise TypeError("translate expects a list of lines, not one string")
         numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
         texts = []
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
@@ -90,7 +90,7 @@ class Translator:
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         """Translations of any number of lines, in order, each as soon as it and all before it are done.
 
-        Batches are made within a block, one of which is held at a time. Lines are numbered from `first`.
+        One block is held in memory at a time; batches are made within it. Warnings count lines from `first`.
 
         >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
         >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
@@ -118,9 +118,7 @@ class Translator:
             raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
         outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = self._word_aligner.align(sources, outputs) if self._word_aligner else [""] * len(outputs)
-        return [
-            self._translation(hypotheses, alignment) for hypotheses, alignment in zip(found, alignments, strict=True)
-        ]
+        return [self._translation(of_one, alignment) for of_one, alignment in zip(found, alignments, strict=True)]
 
     def _translation(self, hypotheses: Sequence[Hypothesis], alignment: str) -> Translation:
         n_best = tuple((self._decode(one.tokens), one.score) for one in hypotheses)
@@ -129,7 +127,7 @@ class Translator:
 
     def _decode(self, tokens: Sequence[int]) -> str:
         text = self._tokenizers.tgt.decode(tokens)
-        return " ".join(text.split("\n"))  # bytes may spell a line's end; one line must stay one
+        return " ".join(text.split("\n"))  # byte pieces may encode a line break
 
     def _encode(self, number: int, line: str) -> list[int]:
         if self._decoding.lower_capitals and is_in_capitals(line):
@@ -147,19 +145,19 @@ class Translator:
         return ids
 
     def _beginning(self, line: str) -> str:
-        """As much of a long line as decides the pieces that are translated, and more, so that the rest has no say.
+        """The beginning of a long line, long enough that the rest cannot affect the pieces that are translated.
 
-        Many spaces are one to a tokenizer, and up to three characters become one by Unicode's NFC.
+        A tokenizer reads several spaces as one, and Unicode's NFC composes up to three characters into one.
         """
         if len(line) <= LONG_LINE_CHARACTERS:
             return line
-        most = max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * self._max_src_length)
-        words = itertools.islice(re.finditer("[^ ]+", line), most)
-        return " ".join(word[0] for word in words)[: 2 * most]
+        count = max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * self._max_src_length)
+        words = itertools.islice(re.finditer("[^ ]+", line), count)
+        return " ".join(word[0] for word in words)[: 2 * count]
 
 
 def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of the sources that are not empty, longest first, cut where padding would exceed `batch_tokens`.
+    """Batches of the indices of nonempty sources, longest first, each of at most `batch_tokens` positions.
 
     A batch holds at least one source, however long.
     """
@@ -182,16 +180,15 @@ def load(
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
-    `model` is a run's folder or name, by default the newest under ./runs; several, `load(["runs/a", "runs/b"])`,
-    translate together as an ensemble, with the search settings of the first, and sources cut at the least of their
-    `data.max_length`. The folder of an export will do for a run's. `decoding` replaces the search settings; `engine` is
-    `torch`, `ctranslate2`, or `auto`: CTranslate2 for an export, and on a CPU for a run with one that is fresh; with
-    `alignments`, translations tell which words come from which. A `precision` replaces `decoding.precision` and, as an
-    export has its own, asks for PyTorch. Nothing outside of the translator is changed, unless `own_process`
-    says that this process is for translating alone, as our commands' are: then the C library keeps what PyTorch frees,
-    which is faster on a CPU, and threads stop spinning while other programs want their cores.
-    Raises `nmt.errors.RunError` if one is not a trained run or their vocabularies
-    differ, and `ConfigError` if a model cannot hold outputs of `decoding.max_length`.
+    `model` is the folder or name of a run, or the folder of an export; by default the newest run under ./runs. Several,
+    `load(["runs/a", "runs/b"])`, are an ensemble, with the search settings of the first and the least
+    `data.max_length`. `decoding` replaces the search settings. `engine` is `torch`, `ctranslate2`, or `auto`:
+    CTranslate2 for an export, and on a CPU for a run with a fresh export. With `alignments`, translations have word
+    alignments. `precision` replaces `decoding.precision` and selects PyTorch, since an export has its own. With
+    `own_process`, for a process that only translates, the C library keeps the memory that PyTorch frees, which is
+    faster on a CPU, and waiting threads stop spinning while other programs need the cores; without it, nothing outside
+    the translator is changed. Raises `nmt.errors.RunError` if a model is not a trained run or vocabularies differ, and
+    `ConfigError` if `decoding.max_length` is too long for a model.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.inference_config() for run in runs]
@@ -216,7 +213,7 @@ def load(
         devices.own_the_process()
     word_aligner = None
     if alignments:
-        from nmt.decoding.alignment import Aligner, WordAligner  # numpy, too, is loaded when it is first needed
+        from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
 
         assert isinstance(loaded, Aligner)
         word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)

@@ -1,4 +1,4 @@
-"""The mean of a run's checkpoints as a new run, scored beside the original."""
+"""The mean of a run's checkpoints as a new run, compared with the original."""
 
 import dataclasses
 import json
@@ -18,29 +18,29 @@ from nmt.runs import RunFolder, run_named
 
 @dataclasses.dataclass(frozen=True)
 class AveragedRun:
-    """What was averaged, and the scores; average.json in the new run holds the same."""
+    """An averaged run and its scores; average.json in the new run holds the same."""
 
     run: str
-    """The folder of the run."""
+    """Folder of the original run."""
     average: str
-    """The new folder."""
+    """Folder of the new run."""
     steps: list[int]
-    """Of the checkpoints that were averaged."""
+    """Steps of the averaged checkpoints."""
     run_scores: dict[Metric, Score]
-    """Of the run's own model on its validation set."""
+    """Scores of the original model on the validation set."""
     average_scores: dict[Metric, Score]
 
 
 def average_run(
     run: RunFolder, last: int | None, best: int | None, name: str | None = None, device: str = "auto"
 ) -> AveragedRun:
-    """Write the mean of the weights of some of a run's checkpoints as the new run `name` (RUN-average).
+    """Write the mean weights of some of a run's checkpoints as the new run `name`, by default RUN-average.
 
-    The `last` ones, the `best` ones, or without either as many of the last as the run keeps. Raises `RunError` if
-    there are fewer, or the new run exists; nothing is written then.
+    These are the `last` N checkpoints, the `best` N, or without either the last `training.keep_checkpoints`. Raises
+    `RunError` if there are fewer, or the new run exists; nothing is written then.
     """
     target = run_named(f"{run.name}-average" if name is None else name)
-    with target.locked():  # a training that started here meanwhile would be replaced
+    with target.locked():  # a training that starts here meanwhile would be overwritten
         if os.path.lexists(target.path):
             raise RunError(f"{target.path} exists already; give the average another --name")
         return _write_average(run, _steps(run, last, best), target, device)
@@ -57,11 +57,11 @@ def _write_average(run: RunFolder, steps: list[int], target: RunFolder, device: 
         shutil.copytree(run.tokenizer, new.tokenizer)
         files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
         write_weights(mean_of_weights(files), new.model_file)
-        of_run, of_average = (
+        run_scores, average_scores = (
             evaluate(load(folder.path, device=device, engine="torch", own_process=True), validation, metrics).scores
             for folder in (run, new)
         )
-        result = AveragedRun(str(run.path), str(target.path), steps, of_run, of_average)
+        result = AveragedRun(str(run.path), str(target.path), steps, run_scores, average_scores)
         write_json(temporary / "average.json", dataclasses.asdict(result))
     return result
 
@@ -72,22 +72,22 @@ def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
         raise ConfigError("--last and --best exclude each other")
     settings = run.config().training
     steps = checkpoint_steps(run.checkpoints)
-    wanted, which = best or last or max(2, settings.keep_checkpoints), "checkpoints"
+    count, kind = best or last or max(2, settings.keep_checkpoints), "checkpoints"
     if best is not None:
         values = _validations(run, settings.best_metric)
         sign = -1 if HIGHER_IS_BETTER[settings.best_metric] else 1
         steps = sorted((step for step in steps if step in values), key=lambda step: sign * values[step])
-        which = "checkpoints with a validation"
-    if len(steps) < wanted:
+        kind = "checkpoints with a validation"
+    if len(steps) < count:
         raise RunError(
-            f"{run.path}: there are {len(steps)} {which}, not {wanted}; a training keeps the last "
+            f"{run.path}: there are {len(steps)} {kind}, not {count}; a training keeps the last "
             f"training.keep_checkpoints ({settings.keep_checkpoints}) and the best"
         )
-    return sorted(steps[:wanted]) if best is not None else steps[-wanted:]
+    return sorted(steps[:count]) if best is not None else steps[-count:]
 
 
 def _validations(run: RunFolder, metric: str) -> dict[int, float]:
-    """The metric of each validation, by step, from metrics.jsonl, without NaN."""
+    """The metric of each validation by step, from metrics.jsonl, except NaN."""
     if not run.metrics_file.is_file():
         return {}
     values = {}
@@ -96,6 +96,6 @@ def _validations(run: RunFolder, metric: str) -> dict[int, float]:
             record = json.loads(line)
             if record["kind"] == "validation" and not math.isnan(record[metric]):
                 values[int(record["step"])] = float(record[metric])
-        except (ValueError, TypeError, KeyError):  # a line that a kill cut in half
+        except (ValueError, TypeError, KeyError):  # an incomplete line, after a kill
             continue
     return values

@@ -1,4 +1,4 @@
-"""Translate test sets and score them; validations during training use the same code."""
+"""Translate test sets and score them, also in the validations of a training."""
 
 import dataclasses
 import hashlib
@@ -38,9 +38,9 @@ class Evaluation:
     hypotheses: list[str]
     scores: dict[Metric, Score]
     seconds: float = 0.0
-    """Of translating."""
+    """Time taken to translate."""
     file: Path | None = None
-    """Where the hypotheses were written."""
+    """The file that the hypotheses were written to."""
 
 
 def read_test_set(src: Path, references: Sequence[Path]) -> TestSet:
@@ -61,7 +61,7 @@ def _read_reference(path: Path, other: Path, count: int) -> list[str]:
 def evaluate(
     translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric], ranks: Ranks = ALONE
 ) -> Evaluation:
-    """Translate the sources, each process its share, and score the result."""
+    """Translate the sources, shared among the processes, and score the result."""
     start = time.perf_counter()
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
@@ -84,10 +84,10 @@ def evaluate_runs(
     engine: str = "auto",
     precision: str | None = None,
 ) -> Iterator[tuple[str, Evaluation]]:
-    """Translate and score `name: (sources, references)`, all of them read before the first is translated.
+    """Translate and score `name: (sources, references)`, after reading all of them.
 
-    Hypotheses and scores are kept in the run as evaluation/NAME.hyp and NAME.json; those of an ensemble in the
-    first of its runs, as NAME.ensemble-OTHERS.hyp and .json.
+    Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run; those of an ensemble to
+    evaluation/NAME.ensemble-OTHERS.hyp and .json in its first run.
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
@@ -97,7 +97,7 @@ def evaluate_runs(
         result = evaluate(translator, test_set, metrics)
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
-        scores = {metric: dataclasses.asdict(of) for metric, of in result.scores.items()}
+        scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
         write_json(path.with_suffix(".json"), {**description, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
@@ -106,9 +106,9 @@ def evaluate_runs(
 def choose_test_sets(
     run: RunFolder, src: Path | None, references: Sequence[Path] | None
 ) -> dict[str, tuple[Path, Sequence[Path]]]:
-    """The files that are given, both or neither, or the run's test sets: `name: (sources, references)`.
+    """The given files, both or neither, or else the run's test sets: `name: (sources, references)`.
 
-    Raises `ConfigError` if there are none, `RunError` if the model holds no training configuration to name them.
+    Raises `ConfigError` if there are none, `RunError` if the run has no training configuration.
     """
     if src and references:
         return {src.name: (src, references)}
@@ -121,13 +121,13 @@ def choose_test_sets(
 def choose_metrics(
     settings: EvaluationConfig, known_language: str, tgt_lang: str | None, tokenizer: BleuTokenizer | None
 ) -> dict[Metric, SacreMetric]:
-    """The metrics of `settings`; a given `tgt_lang` replaces the known language, and `tokenizer` that of BLEU."""
+    """The metrics of `settings`; `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU."""
     language = reference_language(tgt_lang, known_language)
     return make_metrics(settings.metrics, language, tokenizer or settings.bleu_tokenizer)
 
 
 def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
-    """The suffix of an ensemble's files, which lie beside its first model's: `.ensemble-B+C` for A, B and C."""
+    """The suffix of an ensemble's files, in the folder of its first run: `.ensemble-B+C` for A, B and C."""
     others = "+".join(re.sub(r"[^\w.-]", "_", run.name) for run in runs[1:])
     if len(others.encode()) > 100:  # a file's name has at most 255 bytes
         others = hashlib.sha256(others.encode()).hexdigest()[:16]
@@ -135,7 +135,7 @@ def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
 
 
 def reference_language(given: str | None, otherwise: str) -> str:
-    """The language that translations are scored for: the given one, or else the known one.
+    """The language of the references: the given one, or else the known one.
 
     Raises `ConfigError` if neither is known, or the given one is not a language code.
     """

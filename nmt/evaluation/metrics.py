@@ -1,4 +1,4 @@
-"""Scores of translations, all of them sacreBLEU's, on plain text, with its signatures."""
+"""Scores of translations by sacreBLEU, on plain text, with its signatures."""
 
 import dataclasses
 import math
@@ -32,33 +32,32 @@ class Score:
     """One metric of one set of translations."""
 
     name: str
-    """As sacreBLEU calls it: BLEU, chrF2, TER."""
+    """sacreBLEU's name: BLEU, chrF2, TER."""
     value: float
-    """0 to 100; TER, the only one where less is better, may exceed that."""
+    """0 to 100; TER, where less is better, may exceed 100."""
     signature: str
-    """What must be equal for two scores to be comparable."""
+    """Two scores are comparable only if their signatures are equal."""
 
 
 def make_metrics(
     names: Sequence[Metric], tgt_lang: str, tokenizer: BleuTokenizer = "auto"
 ) -> dict[Metric, SacreMetric]:
-    """sacreBLEU's metrics for a target language, which decides how text is cut into words.
+    """sacreBLEU's metrics for a target language, which determines the tokenization.
 
-    TER cuts what is written with Chinese characters or kana into characters; of other languages without spaces, its
-    words are whatever spaces separate. Raises `MissingExtraError` if the language's package is not installed, and
-    `ConfigError` if `flores200` cannot be downloaded.
+    TER splits languages written with Chinese characters or kana into characters, and all others at spaces. Raises
+    `MissingExtraError` if the language's package is not installed, `ConfigError` if `flores200` cannot be downloaded.
     """
     return {name: _make(name, tgt_lang, tokenizer) for name in names}
 
 
-def bleu_tokenizer(tgt_lang: str, asked_for: BleuTokenizer = "auto") -> str:
-    """sacreBLEU's name of the tokenizer that BLEU uses for a language.
+def bleu_tokenizer(tgt_lang: str, tokenizer: BleuTokenizer = "auto") -> str:
+    """sacreBLEU's name for the tokenizer that BLEU uses for a language.
 
     >>> [bleu_tokenizer(language) for language in ("de", "zh-Hant", "jpn", "th", "yue", "zh-Latn")]
     ['13a', 'zh', 'ja-mecab', 'char', 'char', '13a']
     """
-    if asked_for != "auto":
-        return asked_for
+    if tokenizer != "auto":
+        return tokenizer
     if script_of(tgt_lang) != "Latn" and (own := _OWN_TOKENIZER.get(base_language(tgt_lang))):
         return own
     return "char" if is_without_spaces(tgt_lang) else "13a"
@@ -89,7 +88,7 @@ def _make(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer) -> SacreMetric:
 def score(
     metrics: dict[Metric, SacreMetric], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[Metric, Score]:
-    """Corpus scores of `hypotheses` against one or several sets of references, each as long as they are."""
+    """Corpus scores of `hypotheses` against one or several lists of references, each of the same length."""
     scores = {}
     for name, metric in metrics.items():
         result = metric.corpus_score(hypotheses, references)
