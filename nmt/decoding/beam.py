@@ -14,7 +14,7 @@ from nmt.source import Source
 
 
 def beam_search(
-    model: Seq2SeqModel[M, S], source: Source, constraints: Constraints, beam_size: int, length_penalty: float = 1.0
+    model: Seq2SeqModel[M, S], source: Source, constraints: Constraints, beam_size: int, length_penalty: float
 ) -> list[list[Hypothesis]]:
     """Translate a batch; at most K hypotheses a sentence, best first, sentences in their order.
 

@@ -15,7 +15,7 @@ from nmt.source import Source
 
 
 def greedy_search(
-    model: Seq2SeqModel[M, S], source: Source, constraints: Constraints, length_penalty: float = 1.0
+    model: Seq2SeqModel[M, S], source: Source, constraints: Constraints, length_penalty: float
 ) -> list[list[Hypothesis]]:
     """Translate a batch; one hypothesis a sentence, in its order. Finished sentences leave the batch."""
     state = model.start(model.encode(source), 1, int(constraints.max_lengths.max()))
