@@ -326,8 +326,8 @@ def test_special_ids_are_where_the_tokenizer_has_them(special: SpecialIds, min_l
     limits, other_limits = constraints([6], min_length, 2), constraints([6], min_length, 2, special=special)
     model, other = TableModel(table), TableModel(renamed, start_id=special.start)
     for found, expected in (
-        (beam_search(other, source([[9]]), other_limits, 3), beam_search(model, source([[9]]), limits, 3)),
-        (greedy_search(other, source([[9]]), other_limits), greedy_search(model, source([[9]]), limits)),
+        (beam_search(other, source([[9]]), other_limits, 3, 1.0), beam_search(model, source([[9]]), limits, 3, 1.0)),
+        (greedy_search(other, source([[9]]), other_limits, 1.0), greedy_search(model, source([[9]]), limits, 1.0)),
     ):
         assert_same(
             [dataclasses.replace(one, tokens=tuple(back[token] for token in one.tokens)) for one in found[0]],

@@ -347,7 +347,9 @@ def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Trans
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4
     with torch.no_grad():
         mask = torch.ones_like(ids, dtype=torch.bool)
-        ((best, *_),) = beam_search(engine_model, Source(ids, mask), Constraints.of(decoding, OWN_SPECIAL_IDS, [5]), 3)
+        ((best, *_),) = beam_search(
+            engine_model, Source(ids, mask), Constraints.of(decoding, OWN_SPECIAL_IDS, [5]), 3, 1.0
+        )
     tokenizers = Tokenizers(tokenizer, tokenizer)
     translator = Translator(tokenizers, TorchEngine(engine_model, tokenizers), decoding, max_src_length=50)
     assert translator.translate([line]) == [" ".join(f"w{index - 4}" for index in best.tokens)]
