@@ -131,7 +131,7 @@ ROWS = [
     yaml_row("tabs", "data:\n\ttrain: {}\n", "bad.yaml:2: not valid YAML: found character '\\t'"),
     yaml_row("a list", "- data\n", "bad.yaml: not a configuration"),
     yaml_row("too deep", "data: " + "[" * 2000, "bad.yaml: its lists or mappings are nested too deeply"),
-    more_yaml("a key twice", "model: {}\n", "copy.yaml:18: the key 'model' is here twice"),
+    more_yaml("a key twice", "model: {}\n", "copy.yaml:18: the key 'model' occurs twice"),
     more_yaml("a key that is none", "modle: {}\n", "copy.yaml:18: unknown key modle; did you mean model?"),
     more_yaml("a wrong type", "evaluation: 3\n", "copy.yaml:18: evaluation is 3; it should be"),
     more_yaml("a command", f"evaluation: {COMMAND_TAG}\n", "copy.yaml:18: not valid YAML", "os.system"),
