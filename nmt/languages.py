@@ -18,7 +18,8 @@ LANGUAGE_CODES = frozenset(_ISO_639_1.split())
 _COUNTRIES = {"cn": "zh", "jp": "ja", "kr": "ko, or kau (Kanuri)"}
 
 # ISO 15924: Han, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Lanna, New Tai Lue, Tai Le, Tai Viet, Javanese, Balinese
-_WITHOUT_SPACES = frozenset("Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali".split())
+_WITHOUT_SPACES = "Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali"
+_SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 
 _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BCP 47)"
 
@@ -80,7 +81,7 @@ def script_of(code: str) -> str:
 
 def is_without_spaces(code: str) -> bool:
     """Whether the language is written without spaces between words."""
-    return script_of(code) in _WITHOUT_SPACES
+    return script_of(code) in _SCRIPTS_WITHOUT_SPACES
 
 
 @functools.cache

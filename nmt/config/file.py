@@ -154,9 +154,9 @@ def _not_yaml(error: yaml.YAMLError, where: str) -> ConfigError:
 
 
 def _construct(root: yaml.Node, where: str) -> Any:
-    """The node's value; `ConfigError` for a repeated key, since YAML would silently keep the last, and for the key `<<`.
+    """The node's value; `ConfigError` for a repeated key, since YAML would silently keep the last, and for `<<`.
 
-    `<<` copies a mapping into another; ten lines of it can make a billion keys.
+    The key `<<` copies a mapping into another; ten lines of it can make a billion keys.
     """
     stack, visited = [root], set()
     while stack:
@@ -290,7 +290,7 @@ def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, .
 
 
 def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str) -> str:
-    """`; did you mean ...?` with the same key in another section or a similar one in this section, else all keys here."""
+    """`; did you mean ...?` with the same key elsewhere or a similar one in this section, else its keys."""
     *above, key = location
     keys_of = {name: _keys(field.annotation, variant) for name, field in schema.model_fields.items()}
     if not above:
