@@ -49,7 +49,7 @@ def rename(path: Path, to: Path) -> None:
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder next to `path`; after a kill, `remove_leftovers` removes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Replacing a folder takes two renames. After a kill between them, the old folder is in the temporary one, as `old`,
     and `remove_leftovers` restores it. Checkpoints are never replaced: each has a different name.
     """
-    with beside(path) as holder:
+    with temporary_folder(path) as holder:
         temporary, old = holder / path.name, holder / "old"
         try:
             yield temporary
@@ -81,7 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The folders made by `beside` that killed processes left in `folder`, each with the name that it was made for."""
+    """The folders made by `temporary_folder` that killed processes left in `folder`, each with the name that it was made for."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
         if match and path.is_dir() and not path.is_symlink():

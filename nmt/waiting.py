@@ -81,7 +81,7 @@ def _watch(count: int) -> None:
             teams = [_IdleTeam() for _ in range(count)]
         elif share < QUIET and teams:
             for team in teams:
-                team.leave()
+                team.end()
             teams = []
 
 
@@ -93,15 +93,15 @@ class _IdleTeam:
     """
 
     def __init__(self) -> None:
-        self._left = threading.Event()
-        threading.Thread(target=self._stay, name="nmt-idle-team", daemon=True).start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="nmt-idle-team", daemon=True).start()
 
-    def _stay(self) -> None:
+    def _run(self) -> None:
         import torch
 
         torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
-        self._left.wait()
+        self._ended.wait()
 
-    def leave(self) -> None:
+    def end(self) -> None:
         """End the team."""
-        self._left.set()
+        self._ended.set()

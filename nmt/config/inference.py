@@ -78,7 +78,7 @@ class TokenizerConfig(Section):
     """With `type: word`, words that occur fewer times than this in the training text become `<unk>`."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
     """SentencePiece's normalization rule: `identity` keeps the text as it is. The nfkc rules also turn Chinese
-    punctuation into ASCII, which costs score against references that keep it."""
+    punctuation into ASCII, which lowers scores against references that keep it."""
     max_train_pairs: PositiveInt = 1_000_000
     """Maximum number of training pairs that the vocabulary is built from, since SentencePiece holds them in memory.
     Larger corpora are sampled uniformly; the same corpus always gives the same vocabulary."""
@@ -138,7 +138,7 @@ class DecodingConfig(Section):
     beam_size: BeamSize = 5
     """Number of hypotheses kept at each step; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 1.0
-    """Exponent alpha: hypotheses are ranked by log-probability / length ** alpha. 0 prefers short translations."""
+    """Exponent alpha: hypotheses are ranked by `log-probability / length ** alpha`; 0 prefers short translations."""
     min_length: Annotated[int, Field(ge=0)] = 1
     """Minimum length of a translation in pieces; at most 10 and `max_length`."""
     max_length: Positions = 256

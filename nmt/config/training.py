@@ -52,7 +52,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-def _one_or_named(value: object) -> object:
+def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
     if any(isinstance(part, str) for part in value.values()):
@@ -73,7 +73,7 @@ class DataConfig(TextConfig):
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     validation: CorpusFiles
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
-    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = Field(default_factory=dict)
+    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_named_test_sets)] = Field(default_factory=dict)
     """The test sets that `nmt eval` scores: `NAME: {src, tgt}` for each, or one `{src, tgt}`, which is named `test`."""
 
     @model_validator(mode="before")
@@ -128,8 +128,7 @@ class AugmentationConfig(Section):
     """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
     lower_case: Rate = 0.0
     """Share of the sources that are lowercased by the rules of `data.src_lang` (Turkish I becomes ı), so that the model
-    can translate carelessly typed text. Targets stay unchanged. For input in capitals, see
-    `decoding.lower_capitals`."""
+    can translate carelessly typed text. Targets stay unchanged. For input in capitals: `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
     """Share of the sources that lose their punctuation and symbols (Unicode's categories P and S), except inside words,
     so that the model can translate carelessly typed text. `lower_case` and `drop_punctuation` may sum to 1 at most."""
@@ -207,7 +206,7 @@ class TrainingConfig(Section):
     one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""
     batch_parts: PositiveInt | Literal["auto"] = "auto"
     """Number of parts that each micro-batch is divided into for several processes; an update has the same pairs as with
-    one process. `auto`: the fewest that give every process equally many. The run's config.yaml records the number."""
+    one process. `auto`: as few as give every process the same number. The run's config.yaml records the number."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Device to train on: `cpu`, `cuda`, `cuda:N` (GPU number N), `mps` (Apple), or `auto`: the first available of
     CUDA, MPS and the CPU. With `auto` and `cuda`, each of several processes uses a different GPU."""
@@ -255,7 +254,7 @@ class TrainingConfig(Section):
         return self.schedule in ("cosine", "linear")
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _settings_agree(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("one of training.max_steps, training.max_epochs and training.max_minutes is needed")
         if (self.batch_tokens == "auto") != (self.update_tokens is not None):

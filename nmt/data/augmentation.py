@@ -1,6 +1,6 @@
 """Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise.
 
-The text is decoded from the ids of a pair. Everything random depends on the seed, the epoch and the number of the batch
+A pair's text is decoded from its ids. Everything random depends on the seed, the epoch and the number of the batch
 in the epoch's plan, so it is the same after a resume, in any worker and in any process.
 """
 

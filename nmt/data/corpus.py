@@ -77,24 +77,24 @@ def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
     long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8.
     """
     size, number = LINES_BYTES // 64, 1
-    begun = _BegunLine(f"{name}:{number}")
+    partial = _PartialLine(f"{name}:{number}")
     while data := file.read1(size):
         part, end, following = data.partition(b"\n")
-        begun.add(part)
+        partial.add(part)
         if not end:
             continue
         whole, end, rest = following.rpartition(b"\n")
-        lines = _split(b"".join([begun.content(), b"\n", whole, end]), name, number)
+        lines = _split(b"".join([partial.content(), b"\n", whole, end]), name, number)
         number += len(lines)
-        begun = _BegunLine(f"{name}:{number}")
-        begun.add(rest)
+        partial = _PartialLine(f"{name}:{number}")
+        partial.add(rest)
         yield lines
         size = min(2 * size, LINES_BYTES)
-    if content := begun.content():
+    if content := partial.content():
         yield _split(content, name, number)
 
 
-class _BegunLine:
+class _PartialLine:
     """A line that has been read in part."""
 
     def __init__(self, place: str) -> None:
@@ -150,11 +150,11 @@ def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
     for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
             longer = 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
-            raise _differing(files, *((count, count + longer) if src is None else (count + longer, count)))
+            raise _length_mismatch(files, *((count, count + longer) if src is None else (count + longer, count)))
         yield src, tgt
 
 
-def _differing(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
+def _length_mismatch(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
     return DataError(
         f"the two sides differ in length: {files.src} has {src_count:,} lines, "
         f"{files.tgt} has {tgt_count:,}; every line needs its translation"
@@ -228,7 +228,7 @@ def pairs_in(files: CorpusFiles) -> int:
     """The number of pairs in two files, possibly 0; `DataError` as for `count_pairs`."""
     src_count, tgt_count = count_lines(files.src), count_lines(files.tgt)
     if src_count != tgt_count:
-        raise _differing(files, src_count, tgt_count)
+        raise _length_mismatch(files, src_count, tgt_count)
     return src_count
 
 

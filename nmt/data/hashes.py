@@ -78,5 +78,5 @@ def _cached() -> dict[str, list[object]]:
         value = read_json(CACHE / _HASHES_FILE)
     except RunError:
         return {}
-    is_sound = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())
-    return value if is_sound else {}
+    is_valid = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())
+    return value if is_valid else {}

@@ -27,7 +27,7 @@ class SideReport:
     language: str
     vocab_size: int
     pieces_per_word: float
-    """Words are what white space separates."""
+    """Words are separated by white space."""
     characters_per_piece: float
     """White space not counted; replaces `pieces_per_word` for languages written without spaces."""
     unknown_share: float
@@ -44,7 +44,7 @@ class SideReport:
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
     """Encode lines after normalization, and count; lines of more than `max_length` pieces are too long."""
-    words = characters = pieces = unknown = spelled = longest = too_long = 0
+    words = characters = pieces = unknown = byte_pieces = longest = too_long = 0
     byte_ids = tokenizer.byte_ids
     first_line: tuple[str, ...] | None = None
     for line in lines:
@@ -56,7 +56,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
         characters += sum(map(len, line_words))
         pieces += len(ids)
         unknown += ids.count(tokenizer.special.unk)
-        spelled += sum(index in byte_ids for index in ids)
+        byte_pieces += sum(index in byte_ids for index in ids)
         longest = max(longest, len(ids))
         too_long += max_length is not None and len(ids) > max_length
     return SideReport(
@@ -65,7 +65,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
         pieces_per_word=pieces / max(1, words),
         characters_per_piece=characters / max(1, pieces),
         unknown_share=unknown / max(1, pieces),
-        byte_share=spelled / max(1, pieces),
+        byte_share=byte_pieces / max(1, pieces),
         longest=longest,
         too_long=too_long,
         first_line=first_line or (),
@@ -93,7 +93,7 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """How much of a held-out text occurs in the training text."""
+    """The overlap of a held-out text with the training text."""
 
     pairs: int
     """Number of pairs in the held-out text."""
@@ -105,8 +105,7 @@ class Overlap:
 class Survey:
     """Properties of the training text that deserve a warning before training.
 
-    Lines are compared as bytes, without white space at their ends; pairs with an empty side count neither as copied nor
-    as seen.
+    Lines are compared as bytes, without white space at their ends; pairs with an empty side are not counted as either.
     """
 
     pairs: int

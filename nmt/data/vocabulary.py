@@ -45,7 +45,7 @@ class Vocabulary:
         ('a',)
         """
         counts = Counter(word for sentence in sentences for word in sentence)
-        for piece in SPECIAL_PIECES:  # in a text, these are ordinary words
+        for piece in SPECIAL_PIECES:  # occurrences in a text do not count
             del counts[piece]
         ranked = sorted((-count, word) for word, count in counts.items() if count >= min_frequency)
         return cls([*SPECIAL_PIECES, *(word for _, word in ranked)][:max_size])
