@@ -1,7 +1,7 @@
-"""Writing files and folders so that a kill at any instant leaves the old one or the new one, never half of one.
+"""Atomic writing of files and folders: a kill at any instant leaves the old one or the new one, never a partial one.
 
-Everything is written to a temporary name beside its place, flushed to the disk, then renamed. Only `write_bytes`,
-`append`, `flush_one` and `rename` change a disk; the tests make each call of each of them fail.
+Everything is written under a temporary name in the same folder, flushed to the disk, then renamed. Only `write_bytes`,
+`append`, `flush_one` and `rename` change a disk; the tests make every call of them fail.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from typing import Any
 from nmt.errors import RunError
 from nmt.locks import locked
 
-# Unfinished files are in a folder beside their place, named `.NAME.` + eight characters + this.
+# Unfinished files are in a temporary folder next to their destination, named `.NAME.` + eight characters + this.
 _TEMPORARY = ".nmt-part"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that nobody else uses yet, in a folder that `replacing` gave."""
+    """Write a file at a temporary path that `replacing` yielded."""
     with path.open("wb") as file:
         file.write(data)
 
 
 def append(path: Path, line: str) -> None:
-    """Add a line to a file; if the write fails, a part of the line may stay."""
+    """Append a line to a file; if the write fails, part of the line may remain."""
     with path.open("ab") as file:
         file.write(f"{line}\n".encode())
 
@@ -44,13 +44,13 @@ def flush_one(path: Path) -> None:
 
 
 def rename(path: Path, to: Path) -> None:
-    """Rename a file or a folder; a file of that name is replaced atomically."""
+    """Rename a file or a folder; an existing file named `to` is replaced atomically."""
     path.replace(to)
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """Give an empty folder beside `path` for the length of the block; after a kill, `remove_leftovers` removes it."""
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder next to `path`; after a kill, `remove_leftovers` removes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
     try:
@@ -61,12 +61,12 @@ def beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write a file or a folder at; it becomes `path` if the block ends well.
+    """Yield a temporary path to write a file or a folder at; it is renamed to `path` if the block raises nothing.
 
-    Replacing a folder takes two renames; a kill between them leaves the old one in the folder `beside`, as `old`, from
-    where `remove_leftovers` restores it. Nothing replaces a checkpoint: each has a name of its own.
+    Replacing a folder takes two renames. After a kill between them, the old folder is in the temporary one, as `old`,
+    and `remove_leftovers` restores it. Checkpoints are never replaced: each has a different name.
     """
-    with beside(path) as holder:
+    with temporary_folder(path) as holder:
         temporary, old = holder / path.name, holder / "old"
         try:
             yield temporary
@@ -81,7 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The folders that `beside` made in `folder` and a killed process left, each with the name it was writing."""
+    """The `temporary_folder`s that killed processes left in `folder`, each with the name of the file it was made for."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
         if match and path.is_dir() and not path.is_symlink():
@@ -90,9 +90,9 @@ def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
 
 @contextlib.contextmanager
 def building(folder: Path) -> Iterator[Path | None]:
-    """As `replacing`, for a folder that several processes may want at once: the first makes it, the others wait.
+    """`replacing` for a folder that several processes may need at once: the first builds it, the others wait.
 
-    Gives None if it exists by then. What a killed process left of it is removed.
+    Yields None if the folder exists after waiting. Leftovers of killed processes are removed.
     """
     with locked(folder, wait=True):
         if folder.is_dir():

@@ -3,21 +3,21 @@
     NmtError                      the user's mistake: one plain message, exit code 2
     ├── ConfigError               a configuration file, a key in it, or a command-line value
     ├── DataError                 a corpus: missing, empty, sides that do not match, not UTF-8
-    ├── VocabularyError           a vocabulary that the corpus cannot give, or that cannot be read
+    ├── VocabularyError           a vocabulary that cannot be built from the corpus, or cannot be read
     ├── RunError                  a folder that is not a run, or a run that cannot do what was asked
     ├── MissingExtraError         an optional package that is not installed
-    ├── ExportError               an export that does not translate as its run does: exit code 3
+    ├── ExportError               an export whose translations differ from its run's: exit code 3
     ├── TrainingError             the run could not continue (disk, memory, divergence): exit code 3
-    │   └── WorkerError           processes that prepare its batches die repeatedly
+    │   └── WorkerError           processes that prepare batches die repeatedly
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
 
-A message names the file, line or key, the value found there, and what would be right.
+A message names the file, line or key, the value found there, and what would be valid.
 Any other exception that reaches the command line is a bug and keeps its traceback (exit code 1).
 """
 
 
 class NmtError(Exception):
-    """Base of everything that is reported to the user as one plain message."""
+    """Base of all errors that are reported to the user as one plain message."""
 
     exit_code = 2
 
@@ -39,10 +39,10 @@ class RunError(NmtError):
 
 
 class MissingExtraError(NmtError):
-    """An optional package is needed and not installed."""
+    """An optional package that is needed and not installed."""
 
 
-# Imported where they are first needed; some are missing where only an export is used.
+# Imported where first needed; some may be missing on a machine that only uses an export.
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes")
 
 
@@ -50,7 +50,7 @@ def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The error for a package that nmt was installed without; None for any other module, which is a bug."""
     if error.name not in _PACKAGES:
         return None
-    return MissingExtraError(f"{error.name} is not installed here, and this needs it: pip install {error.name}")
+    return MissingExtraError(f"{error.name} is needed for this and not installed: pip install {error.name}")
 
 
 class ExportError(NmtError):
@@ -60,13 +60,13 @@ class ExportError(NmtError):
 
 
 class TrainingError(NmtError):
-    """A training that could not continue, through no mistake of the user."""
+    """A training that could not continue, for a reason other than a user's mistake."""
 
     exit_code = 3
 
 
 class WorkerError(TrainingError):
-    """Processes that prepare batches die repeatedly; nothing is known to be wrong with the training itself."""
+    """Processes that prepare batches die repeatedly; the training itself may be sound."""
 
 
 class InterruptedTrainingError(NmtError):
@@ -89,7 +89,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a GPU or the CPU; decided without torch, which may not be installed."""
+    """Whether an allocation failed, on a GPU or the CPU; does not import torch, which may not be installed."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return any(text in str(error) for text in _OUT_OF_MEMORY)

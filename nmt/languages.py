@@ -1,11 +1,11 @@
-"""Language codes: ISO 639, or BCP 47 with a script or a region; and how a language is written."""
+"""Language codes (ISO 639, or BCP 47 with a script or a region), and the scripts of languages."""
 
 import contextlib
 import functools
 from pathlib import Path
 
-# ISO 639-1, so that `train.en` names its language and `train.txt` (which ISO 639-3 knows) does not. They are also
-# checked without langcodes, which takes 20 ms to import. Kanuri's kr is left out: most who write it mean Korean.
+# ISO 639-1 only: with ISO 639-3, `train.txt` would name a language, too. The list also saves importing langcodes, which
+# takes 20 ms. Kanuri's kr is left out: most people who write it mean Korean.
 _ISO_639_1 = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
@@ -17,11 +17,8 @@ ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 LANGUAGE_CODES = frozenset(_ISO_639_1.split())
 _COUNTRIES = {"cn": "zh", "jp": "ja", "kr": "ko, or kau (Kanuri)"}
 
-# In ISO 15924: Han, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Lanna, New Tai Lue, Tai Le, Tai Viet, Javanese and
-# Balinese.
-_WITHOUT_SPACES = """
-Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali
-"""
+# ISO 15924: Han, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Lanna, New Tai Lue, Tai Le, Tai Viet, Javanese, Balinese
+_WITHOUT_SPACES = "Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali"
 _SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 
 _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BCP 47)"
@@ -44,7 +41,7 @@ def check_language(code: str) -> str:
     primary, *subtags = language.to_tag().split("-")
     if primary in _COUNTRIES:
         raise ValueError(f"{code!r} is named after a country; did you mean {_COUNTRIES[primary]}?")
-    # ISO 639-3 gains codes that the library does not know yet, so for three letters only the form is checked.
+    # The library may lack recent ISO 639-3 codes, so for three letters only the form is checked.
     known = "en" if len(primary) == 3 else primary
     if len(primary) not in (2, 3) or not langcodes.tag_is_valid("-".join([known, *subtags])):
         raise ValueError(f"{code!r} is {_NO_CODE}")
@@ -54,7 +51,7 @@ def check_language(code: str) -> str:
 def language_suffix(path: Path) -> str:
     """The language code at the end of a file's name (`train.en`, `train.zh-Hant.gz`), or ''.
 
-    Three letters alone are not taken for a language: `.txt` and `.src` are ISO 639-3 codes, too.
+    Three letters do not count as a language: `.txt` and `.src` are ISO 639-3 codes, too.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lstrip(".")
     language, _, subtags = suffix.partition("-")
@@ -67,14 +64,14 @@ def language_suffix(path: Path) -> str:
 
 
 def base_language(code: str) -> str:
-    """The language without script or region, in two letters if it has them: `zh` for `zh-Hant`, `cmn` and `zho`."""
+    """The language without script or region, in two letters if possible: `zh` for `zh-Hant`, `cmn` and `zho`."""
     if not code or code in LANGUAGE_CODES:
         return code
     return _standardised(code)[0]
 
 
 def script_of(code: str) -> str:
-    """The script of a language as an ISO 15924 code: the one that the code names, or else the most likely one.
+    """The script of a language as an ISO 15924 code: the one in the language code, or else the most likely one.
 
     >>> script_of("th"), script_of("yue"), script_of("zh-Latn")
     ('Thai', 'Hant', 'Latn')

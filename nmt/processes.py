@@ -1,13 +1,13 @@
-"""Worker processes as fresh interpreters: requests go in, answers come out, both pickled.
+"""Worker processes as fresh interpreters that receive pickled requests and return pickled answers.
 
-A worker reads requests from its standard input and answers on its standard output; it ends when its input does, however
-the parent ended. It imports only what its work needs. It runs in a session of its own, so Ctrl-C does not reach it.
+A worker reads requests from standard input and writes answers to standard output; it exits at the end of its input,
+even if the parent was killed. It imports only what it needs. It runs in a new session, so Ctrl-C does not reach it.
 
-Why not `concurrent.futures.ProcessPoolExecutor`: its workers import `__main__`, which runs a script without a guard
+`concurrent.futures.ProcessPoolExecutor` falls short: its workers import `__main__`, which runs a script without a guard
 again; they outlive a parent that is killed, and share the terminal's process group while they start. Each has a
 workaround: hiding `__main__`, blocking signals, watching the parent in a thread. Even then a pool takes twice as long
-to start, delays Ctrl-C until the current work is done, does not say how a worker died, and in some releases of
-Python 3.11 hangs when one dies (gh-94777).
+to start, delays Ctrl-C until the current work is done, does not report how a worker died, and hangs when one dies in
+some releases of Python 3.11 (gh-94777).
 """
 
 import contextlib
@@ -28,11 +28,11 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 BROKEN_OFF = (EOFError, pickle.UnpicklingError)
-"""What pickle raises when the writer has ended, before a message or in the middle of one."""
+"""Exceptions of pickle when the writer has exited, before a message or in the middle of one."""
 
 
 def available_cores() -> int:
-    """Cores that this process may use: by its affinity, and by a container's quota of CPU time where there is one."""
+    """Number of cores that this process may use, by its affinity and by the container's quota of CPU time, if any."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota (Linux control groups, version 2)
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -41,22 +41,22 @@ def available_cores() -> int:
 
 
 def cores_to_use() -> int:
-    """Cores to compute with: OMP_NUM_THREADS if it is set, else all that are available."""
+    """Number of cores to compute with: OMP_NUM_THREADS if it is set, else all available ones."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) else available_cores()
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
-    """The command that runs a program's text in a fresh interpreter with this one's import path."""
+    """The command that runs the source text of a program in a fresh interpreter with the same import path."""
     head = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); "
     return [sys.executable, "-c", head + program, "\n".join(sys.path), *arguments]
 
 
 class Workers(Generic[Request, Answer]):
-    """One process for each of `prepare`, which are functions that return the function that answers requests.
+    """One worker process for each function in `prepare`; it returns the function that answers requests.
 
-    A worker calls its `prepare` at its first request. In this process, a thread for each worker sends it a request and
-    waits for the answer.
+    A worker calls its `prepare` function at its first request. In this process, one thread for each worker sends it a
+    request and waits for the answer.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Workers(Generic[Request, Answer]):
         program = "from nmt.processes import serve; serve(sys.argv[1])"
         self._processes = [
             subprocess.Popen(
-                python_command(program, pickle.dumps(of_one).hex()),
+                python_command(program, pickle.dumps(function).hex()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-            for of_one in prepare
+            for function in prepare
         ]
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         for process in self._processes:
@@ -86,25 +86,25 @@ class Workers(Generic[Request, Answer]):
 
     def __exit__(self, *exception: object) -> None:
         for process in self._processes:
-            process.kill()  # it holds nothing that could be lost
+            process.kill()  # it has no state to save
         self._pool.shutdown(cancel_futures=True)
         for process in self._processes:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 assert stream is not None
-                with contextlib.suppress(OSError):  # data that a dead worker did not read
+                with contextlib.suppress(OSError):  # unsent data for a dead worker
                     stream.close()
 
     def submit(self, request: Request, task: str) -> Future[Answer]:
-        """The answer to a request, from the first worker that is free.
+        """Send a request to the first idle worker; the future holds its answer.
 
-        Raises the `NmtError` that ended the work, or a `TrainingError`, "a process that `task` ...", if its process
-        dies.
+        The future raises the `NmtError` that the worker raised, or a `TrainingError`, "a process that `task` ...", if
+        the worker dies.
         """
         return self._pool.submit(self._ask, request, task)
 
     def _ask(self, request: Request, task: str) -> Answer:
-        process = self._idle.get()  # there are as many threads as processes
+        process = self._idle.get()  # one is idle: there are as many threads as processes
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -117,7 +117,7 @@ class Workers(Generic[Request, Answer]):
                 "the limit, and run the same command again"
             ) from None
         finally:
-            self._idle.put(process)  # even if dead, or another request's thread would wait for it forever
+            self._idle.put(process)  # even if dead, or the next request would wait forever
         if isinstance(answer, NmtError):
             raise answer
         return answer
@@ -131,13 +131,13 @@ def _end_of(code: int) -> str:
 
 
 def serve(prepare: str) -> None:
-    """A worker's main function: answer each request on standard input until there are no more.
+    """A worker's main function: answer the requests from standard input until its end.
 
-    `prepare` is one of those of `Workers`, pickled, in hexadecimal; an `NmtError` that it raises answers the first
-    request.
+    `prepare` is the worker's function from `Workers`, pickled, in hexadecimal. If it raises an `NmtError`, that is the
+    answer.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that what a library prints is not taken for an answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's print cannot corrupt an answer
     work: Callable[[object], object] | None = None
     while True:
         try:
@@ -156,5 +156,5 @@ def serve(prepare: str) -> None:
         try:
             pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
-        except BrokenPipeError:  # the parent has ended
+        except BrokenPipeError:  # the parent has exited
             os._exit(0)

@@ -2,9 +2,9 @@
 
 A step of training or decoding has hundreds of OpenMP barriers, where the first thread to finish waits for the others.
 GNU's library spins there for milliseconds, which is fastest on an idle machine. When another program occupies a core,
-a thread spins while the one it waits for has no core, and a step takes 65 times as long. Always spinning less costs a
-fifth of the speed (scripts/README.md). So a background thread measures how long this process's threads wait for a
-core, and makes them spin less while that is long. The results are the same, to the bit.
+a thread spins while the thread it waits for has no core, and a step takes 65 times as long. Always spinning less costs
+a fifth of the speed (scripts/README.md). So a background thread measures how long this process's threads wait for a
+core, and while that is long, makes them spin less. The results are the same to the bit.
 """
 
 import contextlib
@@ -18,35 +18,35 @@ from pathlib import Path
 SPIN_COUNT, BLOCK_TIME, POLICY = "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"
 TASKS = Path("/proc/self/task")
 SECONDS_BETWEEN_LOOKS = 0.25
-# Share of the time that threads wait for a core: 30% or more with another busy program, below 5% without.
+# Time that threads wait for a core, relative to elapsed time: 30% or more with another busy program, else below 5%.
 BUSY, QUIET = 0.20, 0.05
 
 
 def bound_waiting() -> None:
     """Where waiting cannot be measured, limit spinning for the whole process; call it before torch is loaded.
 
-    What the user has set is kept.
+    The user's own settings are kept.
     """
     if _is_chosen():
         return
     os.environ[BLOCK_TIME] = "1"  # LLVM's and Intel's libraries, in milliseconds
     if sys.platform == "win32":
-        os.environ[POLICY] = "PASSIVE"  # Microsoft's runtime has nothing between this and spinning
+        os.environ[POLICY] = "PASSIVE"  # Microsoft's runtime has only this and spinning
     elif waited_for_cores() is None:
         os.environ[SPIN_COUNT] = "1000"
 
 
 def _is_chosen() -> bool:
-    # Child processes inherit the block time that we set.
+    # A block time of 1 may be ours, inherited from the parent process.
     return bool(os.environ.keys() & {SPIN_COUNT, POLICY}) or os.environ.get(BLOCK_TIME, "1") != "1"
 
 
 def waited_for_cores() -> float | None:
-    """Seconds that this process's threads were ready to run but had no core; None where that is not known."""
+    """Seconds that this process's threads were ready to run but had no core; None where that cannot be measured."""
     nanoseconds = 0
     try:
         for task in TASKS.iterdir():
-            with contextlib.suppress(ProcessLookupError):  # the thread has just ended
+            with contextlib.suppress(ProcessLookupError):  # the thread has just exited
                 nanoseconds += int((task / "schedstat").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return None
@@ -55,7 +55,7 @@ def waited_for_cores() -> float | None:
 
 @functools.cache
 def watch() -> None:
-    """From now on, make this process's threads spin less while other programs compete for the cores."""
+    """Start a background thread that makes this process spin less while other programs compete for the cores."""
     import torch
 
     num_threads = torch.get_num_threads()
@@ -65,7 +65,7 @@ def watch() -> None:
 
 
 def teams_needed(num_threads: int, cores: int) -> int:
-    """Idle teams to add so that threads outnumber cores; each team adds all its threads but the first."""
+    """Number of idle teams that make the threads outnumber the cores; each team adds `num_threads - 1` threads."""
     return max(0, cores - num_threads) // (num_threads - 1) + 1
 
 
@@ -81,27 +81,27 @@ def _watch(count: int) -> None:
             teams = [_IdleTeam() for _ in range(count)]
         elif share < QUIET and teams:
             for team in teams:
-                team.leave()
+                team.end()
             teams = []
 
 
 class _IdleTeam:
-    """An additional team of OpenMP threads that does nothing and uses no core.
+    """An additional team of OpenMP threads that does nothing and occupies no core.
 
     While a process has more OpenMP threads than the machine has cores, GNU's library spins 100 times instead of
-    300,000 (its manual, at GOMP_SPINCOUNT).
+    300,000 (GOMP_SPINCOUNT in its manual).
     """
 
     def __init__(self) -> None:
-        self._left = threading.Event()
-        threading.Thread(target=self._stay, name="nmt-idle-team", daemon=True).start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="nmt-idle-team", daemon=True).start()
 
-    def _stay(self) -> None:
+    def _run(self) -> None:
         import torch
 
         torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
-        self._left.wait()
+        self._ended.wait()
 
-    def leave(self) -> None:
+    def end(self) -> None:
         """End the team."""
-        self._left.set()
+        self._ended.set()

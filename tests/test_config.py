@@ -124,7 +124,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None
     ],
 )
 def test_a_key_that_stands_twice_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
-    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} is here twice"
+    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} occurs twice"
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_broken_yaml_in_set_is_said_to_come_from_there(load: Load) -> None:
 def test_a_key_that_stands_twice_in_set_is_refused(load: Load) -> None:
     message = message_of(load, DATA + TRAINING, "data.train={src: a.en, src: b.en}")
     assert message.startswith("--set data.train")
-    assert "'src' is here twice" in message
+    assert "'src' occurs twice" in message
 
 
 # ------------------------------------------------------------------------------------------ the objects
@@ -603,7 +603,7 @@ def test_a_weight_belongs_to_training_corpora_and_not_beside_a_temperature(load:
     cases = [
         (
             [two, "data.temperature=5"],
-            "data.temperature: a mixture follows from the corpora's sizes or from their weights",
+            "data.temperature: a temperature and the weights in data.train exclude each other",
         ),
         (
             ["data.validation={src: a.en, tgt: a.de, weight: 3}"],

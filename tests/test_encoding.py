@@ -263,7 +263,7 @@ def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkey
 def test_no_more_text_is_under_way_than_is_allowed(
     tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.data.encoding, "BYTES_UNDER_WAY", 1000)
+    monkeypatch.setattr(nmt.data.encoding, "MAX_PENDING_BYTES", 1000)
     drawn = 0
 
     def blocks() -> Iterator[Block]:

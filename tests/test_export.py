@@ -607,4 +607,4 @@ def test_a_folder_alone_translates_without_torch(run: RunFolder, tmp_path: Path)
     (alone / "model.safetensors").touch()
     done = nmt_without_torch("translate", "--model", "model", "1 2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "nmt: torch is not installed here, and this needs it: pip install torch\n" in done.stderr
+    assert "nmt: torch is needed for this and not installed: pip install torch\n" in done.stderr

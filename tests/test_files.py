@@ -129,7 +129,7 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
     assert second == ("漢字か" * LONGEST_LINE)[: len(second)]
     assert peak < 8 * LONGEST_LINE
     (message,) = caplog.messages
-    assert message == "text:2: a line of more than 4,194,304 bytes; the rest of it is left out"
+    assert message == "text:2: line longer than 4,194,304 bytes; the rest is left out"
     if kind != "pipe":
         os.close(writer)
 

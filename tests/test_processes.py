@@ -20,7 +20,7 @@ def prepare():
 @pytest.mark.parametrize(
     ("package", "error", "message"),
     [
-        ("torch", MissingExtraError, "^torch is not installed here, and this needs it: pip install torch$"),
+        ("torch", MissingExtraError, "^torch is needed for this and not installed: pip install torch$"),
         ("nmt.misspelt", TrainingError, "a process that tried ended with exit code 1"),
     ],
 )

@@ -1,8 +1,7 @@
-"""Reading a YAML file into a `Config` or an `InferenceConfig`, with errors that say where and what instead.
+"""Reading a YAML file into a `Config` or an `InferenceConfig`.
 
-An unknown or repeated key, or a value that does not fit, is an error that names its path, its line and
-what would be right. Paths in a file are relative to that file. `--set section.key=value` replaces single
-values, written as in YAML.
+An unknown or repeated key, or an invalid value, is an error that names the key, its line and what would be valid. Paths
+in a file are relative to its folder. `--set section.key=value` replaces single values, written as in YAML.
 """
 
 import difflib
@@ -26,7 +25,7 @@ def read_config(path: Path, schema: type[Schema], overrides: Iterable[str] = ())
     """Read a file into a `schema`.
 
     `overrides` are `section.key=value` texts; their values are YAML.
-    Raises `ConfigError` for anything that cannot be read or does not fit.
+    Raises `ConfigError` if the file cannot be read or a value is invalid.
     """
     root, raw = _parse(path, schema)
     overridden = [_override(raw, text) for text in overrides]
@@ -39,7 +38,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def load_inference_config(path: Path) -> InferenceConfig:
-    """Read what translating needs, from a file that holds nothing else or from a whole run's.
+    """Read what translation needs from the configuration of an exported model or of a whole run.
 
     Sections and keys that only training reads are skipped. Raises `ConfigError` as `load_config` does.
     """
@@ -51,12 +50,12 @@ def load_inference_config(path: Path) -> InferenceConfig:
 
 
 def holds_training_config(path: Path) -> bool:
-    """Whether a file has the sections that training adds."""
+    """Whether a file is the configuration of a whole run, with the sections for training."""
     return "training" in _parse(path, InferenceConfig)[1]
 
 
 def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[str, Any]]:
-    """A file's YAML as nodes, which know their lines, and as values."""
+    """A file's YAML as nodes, which have line numbers, and as values."""
     try:
         data = path.read_bytes()
         text = data.decode("utf-8")
@@ -71,12 +70,12 @@ def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[
     root = _compose(text, str(path))
     raw = _construct(root, str(path)) if root is not None else None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: not a configuration; it should hold the sections {_listed(schema.model_fields)}")
+        raise ConfigError(f"{path}: not a configuration; it should hold the sections {', '.join(schema.model_fields)}")
     return root, raw
 
 
 def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseModel]) -> dict[str, Any]:
-    """`raw` without the keys that `larger` has and `smaller` does not."""
+    """`raw` without the keys that only `larger` has."""
     skipped = larger.model_fields.keys() - smaller.model_fields.keys()
     return {key: value for key, value in raw.items() if key not in skipped}
 
@@ -88,7 +87,7 @@ def _validate(
     path: Path,
     overridden: Sequence[tuple[str, ...]] = (),
 ) -> Schema:
-    """The values of a file as a `schema`; `ConfigError`, a line for each problem, if they do not fit."""
+    """The values of a file as a `schema`; `ConfigError`, with a line for each invalid value, if there are any."""
     try:
         return schema.model_validate(raw, context={"folder": path.parent.resolve()})
     except ValidationError as error:
@@ -96,10 +95,10 @@ def _validate(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, less surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
+    """YAML's safe loader without surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The node's value; as a YAML error, with its place, where the safe loader has a bug's exception for it."""
+        """The node's value; a YAML error with its line where the safe loader raises an unrelated exception."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError, TypeError):  # such as `!!int x` and `0x_`
@@ -123,14 +122,14 @@ _Loader.add_implicit_resolver(
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what `_Loader` would not read as text."""
+    """Quotes text that `_Loader` would otherwise read as another type."""
 
 
 _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
 def to_yaml(config: InferenceConfig) -> str:
-    """The configuration with every default written out, as a file that is read back the same."""
+    """The configuration as YAML, with all defaults; reading it gives an equal configuration."""
     text: str = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
@@ -155,14 +154,14 @@ def _not_yaml(error: yaml.YAMLError, where: str) -> ConfigError:
 
 
 def _construct(root: yaml.Node, where: str) -> Any:
-    """The node's value; a repeated key is an error, since YAML would silently keep the last.
+    """The node's value; `ConfigError` for a repeated key, since YAML would silently keep the last, and for `<<`.
 
-    So is `<<`, which copies mappings into others: ten lines of it make a billion keys.
+    The key `<<` copies a mapping into another; ten lines of it can make a billion keys.
     """
     stack, visited = [root], set()
     while stack:
         node = stack.pop()
-        if id(node) in visited:  # an alias
+        if id(node) in visited:  # referred to by an alias
             continue
         visited.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -174,14 +173,14 @@ def _construct(root: yaml.Node, where: str) -> Any:
                 if key.tag == "tag:yaml.org,2002:merge":
                     raise ConfigError(f"{line}: the key << is not supported; write out the keys that it would copy")
                 if key.value in seen:
-                    raise ConfigError(f"{line}: the key {key.value!r} is here twice")
+                    raise ConfigError(f"{line}: the key {key.value!r} occurs twice")
                 seen.add(key.value)
                 stack.append(value)
         elif isinstance(node, yaml.SequenceNode):
             stack.extend(node.value)
         elif _UNWRITABLE.search(node.value):
             line = f"{where}:{node.start_mark.line + 1}"
-            raise ConfigError(f"{line}: {_short(node.value)} holds a character that no name or text can have")
+            raise ConfigError(f"{line}: {_short(node.value)} holds a character that is not allowed in a name or text")
     loader = _Loader("")
     try:
         return loader.construct_document(root)
@@ -192,7 +191,7 @@ def _construct(root: yaml.Node, where: str) -> Any:
 
 
 def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
-    """Put `section.key=value` into the parsed file; returns the key's path."""
+    """Apply `section.key=value` to the parsed file; returns the key's path."""
     key, equals, value = text.partition("=")
     parts = tuple(key.strip().split("."))
     if not equals or len(parts) < 2 or not all(parts):
@@ -214,11 +213,11 @@ def _explain(
     overridden: Sequence[tuple[str, ...]],
     path: Path,
 ) -> str:
-    """One line an error: where it is in the file, the key's path, and what would be right."""
+    """One line an error: its line in the file, the key's path, and what would be valid."""
     lines = []
     problems = error.errors()
     for problem in problems:
-        # A list is also called too short when its only item is what is wrong.
+        # pydantic also reports a list as too short if its only item is invalid.
         if problem["type"] == "too_short" and any(
             other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
         ):
@@ -250,16 +249,16 @@ def _explain(
 
 
 def _variants(section: Any) -> list[type[BaseModel]]:
-    """The classes of a section: one, or several that a key of it tells apart."""
+    """The classes of a section: one, or several that a key of the section distinguishes."""
     if isinstance(section, type) and issubclass(section, BaseModel):
         return [section]
     return [variant for part in get_args(section) for variant in _variants(part)]
 
 
 def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
-    """A pydantic location as the keys that a file has, and the variant of the section ('': it has one alone).
+    """A pydantic location as the keys in a file, and the variant of the section ('' if it has only one).
 
-    Where a section has several variants, pydantic puts the name of one behind the section's: model, transformer, d_ff.
+    For a section with several variants, pydantic's location names one after the section: model, transformer, d_ff.
     """
     field = schema.model_fields.get(location[0]) if location else None
     if field is None or len(location) < 2 or len(_variants(field.annotation)) < 2:
@@ -268,10 +267,10 @@ def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[
 
 
 def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """A key's path as the file writes it, and its line.
+    """A key's path as written in the file, and its line.
 
-    The line is that of the nearest section above it if the key is missing, and 0 if there is none. A list's index is
-    left out of the path where the file has its one item alone.
+    For a missing key, the line of the nearest section above it, or 0 if there is none. A list index is left out of the
+    path where the file has a single item instead of a list.
     """
     node, line, path = root, 0, []
     for part in location:
@@ -291,7 +290,7 @@ def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, .
 
 
 def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str) -> str:
-    """`; did you mean ...?`, from the same section's keys first, then from the other sections'."""
+    """`; did you mean ...?` with the same key elsewhere or a similar one in this section, else its keys."""
     *above, key = location
     keys_of = {name: _keys(field.annotation, variant) for name, field in schema.model_fields.items()}
     if not above:
@@ -306,11 +305,11 @@ def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str
     close = difflib.get_close_matches(key, here, n=1)
     if close:
         return f"; did you mean {'.'.join([*above, close[0]])}?"
-    return f"; known here: {_listed(here)}"
+    return f"; known here: {', '.join(here)}"
 
 
 def _keys(section: Any, variant: str) -> list[str]:
-    """The keys of a section; of the variant that has this name in a `Literal`, where there are several."""
+    """The keys of a section; if it has several variants, those of the one with this name in a `Literal`."""
     variants = _variants(section)
     named = [one for one in variants if any(get_args(of.annotation) == (variant,) for of in one.model_fields.values())]
     return [key for one in named or variants for key in one.model_fields]
@@ -321,14 +320,10 @@ _UNWRITABLE = re.compile("[\ud800-\udfff\0]")
 
 
 def _short(value: object) -> str:
-    """The value as in a program, but for what is long: by aliases, a line of YAML can hold a billion words."""
+    """The value's `repr`, abbreviated if long: with aliases, a line of YAML can hold a billion words."""
     shortened = reprlib.Repr()
     shortened.maxlevel, shortened.maxstring, shortened.maxother = 2, 100, 100
     try:
         return shortened.repr(value)
     except ValueError:
         return "a number of thousands of digits"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -1,7 +1,7 @@
-"""What translating reads of a configuration: languages, tokenizer, model, decoding.
+"""The sections of a configuration that translation reads: languages, tokenizer, model, decoding.
 
-Each key is documented where it is defined. A model that was exported or imported has these sections alone; what
-training adds is in training.py.
+Each key is documented where it is defined. An exported or imported model has only these sections; training.py adds
+those for training.
 """
 
 from typing import Annotated, Literal, Self
@@ -13,8 +13,8 @@ from nmt.languages import check_language
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
-# Beyond any Transformer ever trained: a typing mistake is reported at once, and a configuration from elsewhere
-# cannot take all memory.
+# Larger than in any Transformer so far: a typing error is reported at once, and an untrusted configuration cannot
+# exhaust the memory.
 MAX_LAYERS = 256
 MAX_WIDTH = 1 << 17
 MAX_POSITIONS = 1 << 16
@@ -28,29 +28,29 @@ BeamSize = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
 
 
 class Section(BaseModel):
-    """What all sections share: unknown keys are refused and nothing changes after parsing."""
+    """Base of all sections: unknown keys are errors, and values cannot change after parsing."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        defer_build=True,  # a section that is never read costs no time
+        defer_build=True,  # saves time where a section is never read
         allow_inf_nan=False,
         protected_namespaces=(),
     )
 
 
 class TextConfig(Section):
-    """What text is translated: its languages, and how long it may be."""
+    """The languages, and the maximum length of a sentence."""
 
     src_lang: str
-    """The source language, as a code of ISO 639 (`en`, `hsb`), with a script or a region where that matters (BCP 47:
-    `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file."""
+    """The source language: an ISO 639 code (`en`, `hsb`), with a script or a region where that matters (BCP 47:
+    `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file, such as `train.en`."""
     tgt_lang: str
-    """The target language; it also chooses the tokenizer of BLEU (`evaluation.bleu_tokenizer`)."""
+    """The target language, given in the same way; `evaluation.bleu_tokenizer: auto` depends on it."""
     max_length: Positions = 128
-    """Pairs with more pieces than this on either side are left out of training, and counted; a longer
-    sentence is cut when translating, with a warning. A line of 64 KB, or of 64 bytes a piece if that is more,
-    counts as longer without being looked at."""
+    """Maximum length of a sentence in pieces. Training leaves out pairs with a longer side and reports their number;
+    translation truncates a longer source, with a warning. A line of more than 64 KB (or 64 bytes for each of these
+    pieces, if that is more) counts as longer without being tokenized."""
 
     @field_validator("src_lang", "tgt_lang")
     @classmethod
@@ -59,64 +59,65 @@ class TextConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How text becomes the pieces that the model sees."""
+    """How text is split into pieces, the tokens that the model reads and writes."""
 
     type: Literal["bpe", "unigram", "char", "word"] = "bpe"
-    """SentencePiece with byte pairs (Sennrich et al. 2016), a unigram model (Kudo 2018) or characters; or
-    `word`: whatever white space separates."""
+    """`bpe` (byte-pair encoding, Sennrich et al. 2016), `unigram` (Kudo 2018) and `char` (characters) are SentencePiece
+    models; `word` splits at white space."""
     vocab_size: Annotated[int, Field(ge=5, le=MAX_PIECES)] = 8000
-    """Number of pieces, the four special ones included: exactly that many for `bpe` and `unigram`, at most
-    that many for `char` and `word`."""
+    """Number of pieces in a vocabulary, including the four special ones: the exact number for `bpe` and `unigram`, the
+    maximum for `char` and `word`."""
     joint: bool = True
-    """One vocabulary for both sides, which lets the embeddings be tied, or one a side."""
+    """Use one vocabulary for both sides, as `model.tie_embeddings: all` requires; `false`: one for each side."""
     byte_fallback: bool = True
-    """Write characters that are not in the vocabulary as bytes instead of `<unk>` (not for `word`)."""
+    """Encode characters that are not in the vocabulary as bytes instead of `<unk>`; no effect on `word`."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
-    """Share of the training text's characters that `bpe`, `unigram` and `char` must cover."""
+    """Share of the training text's characters that the vocabulary covers; rarer ones become bytes or `<unk>`. No effect
+    on `word`."""
     min_frequency: PositiveInt = 1
-    """`word` only: rarer words are `<unk>`."""
+    """With `type: word`, words that occur fewer times than this in the training text become `<unk>`."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
-    """What SentencePiece rewrites first. The nfkc rules also turn Chinese punctuation into ASCII, which
-    a reference that keeps it will count as errors."""
+    """SentencePiece's normalization rule: `identity` keeps the text as it is. The nfkc rules also turn Chinese
+    punctuation into ASCII, which lowers scores against references that keep it."""
     max_train_pairs: PositiveInt = 1_000_000
-    """The vocabulary is built from at most this many training pairs, drawn evenly: SentencePiece holds them in memory.
-    The same corpus gives the same vocabulary."""
+    """Maximum number of training pairs that the vocabulary is built from, since SentencePiece holds them in memory.
+    Larger corpora are sampled uniformly; the same corpus always gives the same vocabulary."""
 
 
 class TransformerConfig(Section):
     """The encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     architecture: Literal["transformer"] = "transformer"
-    """Which kind of model it is."""
+    """The kind of model."""
     num_encoder_layers: Layers = 3
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     num_decoder_layers: Layers = 3
-    """Layers of the decoder."""
+    """Number of decoder layers."""
     d_model: Width = 256
-    """Width of the states between the layers."""
+    """Dimension of the embeddings and of the states between the layers; a multiple of `num_heads`."""
     num_heads: Width = 4
-    """Attention heads; `d_model` is divided among them."""
+    """Number of attention heads in each attention; each has `d_model / num_heads` dimensions."""
     d_ff: Width = 1024
-    """Width of the feed-forward networks."""
+    """Inner dimension of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer normalisation before each part (trains stably without care) or after it (as in the paper)."""
+    """Layer normalisation before each sublayer (trains more stably) or after it (as in Vaswani et al. 2017)."""
     activation: Literal["relu", "gelu", "swiglu"] = "relu"
-    """Of the feed-forward networks; `swiglu` (Shazeer 2020) has a third matrix."""
+    """Activation of the feed-forward networks; `swiglu` (Shazeer 2020) adds a third matrix to each."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How the model knows the place of a piece in its sentence."""
+    """Position embeddings: fixed sine waves (needs an even `d_model`), or learned vectors."""
     max_positions: Positions = 512
-    """Longest sequence the model can hold, in pieces."""
+    """Maximum length of a source or target in pieces, including `<s>` or `</s>`."""
     dropout: Rate = 0.1
-    """On the embeddings and on what each part adds to the residual stream."""
+    """Dropout probability of the embeddings and of each sublayer's output."""
     attention_dropout: Rate = 0.0
-    """On the attention weights."""
+    """Dropout probability of the attention weights."""
     activation_dropout: Rate = 0.0
-    """Inside the feed-forward networks, after the activation."""
+    """Dropout probability inside the feed-forward networks, after the activation."""
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    """Which matrices are one: source, target and output (`all`, needs a joint vocabulary), target and
-    output (`decoder`), or none."""
+    """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
+    `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
     output_bias: bool = False
-    """A bias on the logits, one number a piece of the target vocabulary."""
+    """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
     @model_validator(mode="after")
     def _heads(self) -> Self:
@@ -127,39 +128,39 @@ class TransformerConfig(Section):
         return self
 
 
-# A second joins as `Annotated[A | B, Field(discriminator="architecture"), BeforeValidator(transformer_by_default)]`.
+# To add one: `Annotated[A | B, Field(discriminator="architecture"), BeforeValidator(transformer_by_default)]`.
 ModelConfig = TransformerConfig
 
 
 class DecodingConfig(Section):
-    """How a translation is searched for."""
+    """Beam search and its limits."""
 
     beam_size: BeamSize = 5
-    """Hypotheses kept at each step; 1 is greedy search."""
+    """Number of hypotheses kept at each step; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 1.0
-    """Alpha: a hypothesis is ranked by its log-probability over length ** alpha; 0 prefers short ones."""
+    """Exponent alpha: hypotheses are ranked by `log-probability / length ** alpha`; 0 prefers short translations."""
     min_length: Annotated[int, Field(ge=0)] = 1
-    """Fewest pieces of a translation."""
+    """Minimum length of a translation in pieces; at most 10 and `max_length`."""
     max_length: Positions = 256
-    """Most pieces of a translation."""
+    """Maximum length of a translation in pieces; less than `model.max_positions`."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
-    """A translation also has at most this many times the source's pieces, and ten more."""
+    """A translation also has at most this many times as many pieces as its source, plus ten."""
     no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MAX_POSITIONS)] = 0
-    """No N pieces in a row may occur twice in a translation, which stops loops; 0 allows any. It counts pieces, not
-    words, as in CTranslate2 and Hugging Face: with 3, a name or word that is cut into three or more pieces cannot occur
-    twice, while three words in a row can if they are cut in another way the second time. A small N harms what must be
-    said twice; 0, or an N above the pieces of the longest name, keeps it."""
+    """No sequence of N pieces may occur twice in a translation, which stops loops; 0: no restriction. N counts pieces,
+    not words, as in CTranslate2 and Hugging Face: with 3, a name of three or more pieces cannot occur twice, while
+    three words can if they are split differently the second time. A small N damages translations that must repeat
+    something; use 0, or more pieces than the longest name has."""
     lower_capitals: bool = False
-    """Translate a line of several words in capitals alone as if it were in lowercase: few capitals are in a
-    vocabulary, and spelled out letter by letter they are translated badly. Goes with `augmentation.lower_case`."""
+    """Lowercase a source line of several words if all of its letters are capitals: a vocabulary has few pieces in
+    capitals, and words split into letters are translated badly. Use it together with `augmentation.lower_case`."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of PyTorch's weights and products: half of it takes half of the memory, and less time where a device has
-    instructions for it; fp16 is for GPUs. An export for CTranslate2 has a quantization instead."""
+    """Number format of PyTorch's weights and matrix products; fp16 is for GPUs. The 16-bit formats need half the
+    memory, and less time where the device has instructions for them. A CTranslate2 export is quantized instead."""
     batch_tokens: PositiveInt = 2048
-    """Padded source positions that are translated at once; changes speed and memory alone."""
+    """Number of source tokens, padding included, that are translated at once; affects only speed and memory."""
 
     def longest_output(self, src_length: int) -> int:
-        """Most tokens of a translation, from its source's length alone, without `</s>`."""
+        """Maximum number of tokens of a translation without `</s>`, from the length of its source."""
         return int(min(self.max_length, src_length * self.max_length_ratio + 10))
 
     @model_validator(mode="after")
@@ -170,26 +171,23 @@ class DecodingConfig(Section):
 
 
 class InferenceConfig(Section):
-    """All that a model needs in order to translate."""
+    """The configuration that a model needs for translation."""
 
     data: TextConfig
-    """Which languages, and how long a sentence may be."""
+    """Languages, and the maximum length of a sentence."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
-    """How text becomes pieces."""
+    """How text is split into pieces."""
     model: ModelConfig = Field(default_factory=ModelConfig)
-    """The shape of the network."""
+    """The architecture of the network."""
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
-    """How a translation is searched for."""
+    """Beam search and its limits."""
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
             raise ValueError("model.tie_embeddings: all needs tokenizer.joint: true; else use `decoder` or `none`")
-        # One more than the pieces: the target carries <s> or </s>, the source </s>.
-        for key, value in (
-            ("data.max_length", self.data.max_length),
-            ("decoding.max_length", self.decoding.max_length),
-        ):
-            if value + 1 > self.model.max_positions:
-                raise ValueError(f"{key} ({value}) must be less than model.max_positions ({self.model.max_positions})")
+        limit = self.model.max_positions
+        for section, value in (("data", self.data.max_length), ("decoding", self.decoding.max_length)):
+            if value + 1 > limit:  # the pieces, and <s> or </s>
+                raise ValueError(f"{section}.max_length ({value}) must be less than model.max_positions ({limit})")
         return self

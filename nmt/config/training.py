@@ -1,7 +1,7 @@
 """What training adds to a configuration: corpora, augmentation, training, evaluation.
 
-A YAML file is parsed once (file.py) into these frozen objects; every part of the program is then given its own section
-and nothing else. What the file may hold is exactly what the classes here and in inference.py hold.
+A YAML file is parsed once (file.py) into these frozen objects; each part of the program then gets only its section.
+The keys a file may have are exactly the fields of the classes here and in inference.py.
 """
 
 import re
@@ -31,27 +31,28 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
 
 
 class CorpusFiles(Section):
-    """Two text files of equal length: line n of one is the translation of line n of the other."""
+    """Two text files with the same number of lines: line n of one is the translation of line n of the other."""
 
     src: ConfigPath
-    """The source side: UTF-8, one sentence a line; read through gzip if it ends in .gz."""
+    """The source side: UTF-8, one sentence a line; decompressed if the name ends in .gz. A relative path starts at the
+    folder of the configuration file."""
     tgt: ConfigPath
-    """The target side."""
+    """The target side, in the same format."""
 
 
 class TrainingFiles(CorpusFiles):
     """One of the corpora to train on."""
 
     weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    """How often each of its pairs occurs in an epoch. A fraction of them is drawn again in every
-    epoch: 2.5 is every pair twice, and half of them once more."""
+    """How often each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice and half of the pairs,
+    sampled again for each epoch, a third time."""
 
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-def _one_or_named(value: object) -> object:
+def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
     if any(isinstance(part, str) for part in value.values()):
@@ -60,25 +61,25 @@ def _one_or_named(value: object) -> object:
 
 
 class DataConfig(TextConfig):
-    """Which text is read, and in which languages."""
+    """Corpora for training, validation and tests, and their languages."""
 
     train: Annotated[tuple[TrainingFiles, ...], Field(min_length=1), BeforeValidator(_as_list)]
-    """The training corpus: one `{src, tgt}`, or a list of them, each with a `weight` if it should be seen more
-    or less often than the others."""
+    """The training corpus: one `{src, tgt}`, or a list of several. A `weight` makes the pairs of one corpus occur more
+    or less often."""
     temperature: Annotated[float, Field(ge=1)] | None = None
-    """Instead of weights: corpora share an epoch, which has as many pairs as all of them together, in proportion to
-    size ** (1 / temperature). 1 leaves them as they are; the higher, the more alike (5 is usual)."""
+    """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
+    as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
     drop_duplicates: bool = False
-    """Leave out a pair that is the same, character for character, as one before it in any of the corpora."""
+    """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     validation: CorpusFiles
-    """The validation set: chooses the best checkpoint and stops the training."""
-    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_one_or_named)] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `name: {src, tgt}`, or one `{src, tgt}`."""
+    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
+    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_named_test_sets)] = Field(default_factory=dict)
+    """The test sets that `nmt eval` scores: `NAME: {src, tgt}` for each, or one `{src, tgt}`, which is named `test`."""
 
     @model_validator(mode="before")
     @classmethod
     def _languages_of_files(cls, raw: Any) -> Any:
-        """Where a language is not given, the suffix of the first training file names it."""
+        """Take a language that is not given from the suffix of the first training file."""
         if not isinstance(raw, dict):
             return raw
         corpora, languages = _as_list(raw.get("train")), {}
@@ -88,7 +89,7 @@ class DataConfig(TextConfig):
                 continue
             path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
             if not isinstance(path, str | Path):
-                languages[f"{side}_lang"] = "und"  # the file is reported as missing; that is enough
+                languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
                 continue
             languages[f"{side}_lang"] = language_suffix(Path(path))
             if not languages[f"{side}_lang"]:
@@ -100,9 +101,9 @@ class DataConfig(TextConfig):
 
     @field_validator("temperature")
     @classmethod
-    def _no_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _temperature_without_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
-            raise ValueError("a mixture follows from the corpora's sizes or from their weights; leave one of them out")
+            raise ValueError("a temperature and the weights in data.train exclude each other; leave one of them out")
         return value
 
     @field_validator("test")
@@ -115,34 +116,34 @@ class DataConfig(TextConfig):
 
 
 class AugmentationConfig(Section):
-    """What is done to training pairs, drawn again each time they are seen; never in validation or translation."""
+    """Random changes to training pairs, different each time a pair is seen; never in validation or translation."""
 
     subword_sampling: Rate = 0.0
-    """Words are cut into pieces at random: with `tokenizer.type: bpe`, each merge is left out with this probability
-    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual), with `unigram`, cuts are drawn in proportion to their
-    probability to this power (Kudo 2018; 0.1 to 0.5)."""
+    """Split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with this probability
+    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in proportion to its
+    probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
     src_word_dropout: Rate = 0.0
-    """Each source piece is hidden behind `<unk>` with this probability (Sennrich et al. 2016)."""
+    """Probability that a source piece is replaced by `<unk>` (Sennrich et al. 2016)."""
     tgt_word_dropout: Rate = 0.0
-    """The same for the decoder's input; its targets stay as they are."""
+    """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
     lower_case: Rate = 0.0
-    """Share of the sources that are put in lowercase by the rules of `data.src_lang` (Turkish I is ı; a script without
-    case stays); for inputs as people type them, like the next key. Targets stay as they are. For capitals there is
-    `decoding.lower_capitals`."""
+    """Share of the sources that are lowercased by the rules of `data.src_lang` (Turkish I becomes ı), so that the model
+    can translate carelessly typed text. Targets stay unchanged. For input in capitals: `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
-    """Share of the sources that lose their punctuation marks and symbols (Unicode's categories P and S), but for those
-    inside words."""
+    """Share of the sources that lose their punctuation and symbols (Unicode's categories P and S), except inside words,
+    so that the model can translate carelessly typed text. `lower_case` and `drop_punctuation` may sum to 1 at most."""
     join: Rate = 0.0
-    """Share of the batches whose pairs are joined two by two, for inputs of more than one sentence."""
+    """Share of the batches in which every two pairs are concatenated into one, so that the model can translate lines of
+    several sentences."""
 
     @property
     def changes_text(self) -> bool:
-        """Whether sentences are tokenized again in each epoch."""
+        """Whether sentences are tokenized again whenever they are seen."""
         return any((self.subword_sampling, self.lower_case, self.drop_punctuation))
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is done at all."""
+        """Whether any augmentation is enabled."""
         return self.changes_text or any((self.src_word_dropout, self.tgt_word_dropout, self.join))
 
     @model_validator(mode="after")
@@ -155,105 +156,105 @@ class AugmentationConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How long, how fast and on what the model is trained."""
+    """How the model is trained: duration, batches, optimizer, device, validation, checkpoints."""
 
     max_steps: PositiveInt | None = None
-    """Stop after this many updates. At least one of max_steps, max_epochs and max_minutes is needed."""
+    """Stop after this many updates; `null`: no limit. One of `max_steps`, `max_epochs`, `max_minutes` is required."""
     max_epochs: PositiveInt | None = None
-    """Stop after this many passes over the corpus."""
+    """Stop after this many epochs (passes over the training corpus); `null`: no limit."""
     max_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Stop after this many minutes of training, including those before a resume."""
+    """Stop after this many minutes of training, including those before a resume; `null`: no limit."""
     batch_tokens: PositiveInt | Literal["auto"] = 4096
-    """Size of a micro-batch: the larger of its padded source and padded target positions. `auto` finds the largest
-    that fits the device, and writes it and `batches_per_update` into the run's config.yaml."""
+    """Size of a micro-batch in tokens, padding included; the larger of its two sides counts. `auto` finds the largest
+    size that fits into the device's memory, and writes it and `batches_per_update` into the run's config.yaml."""
     batches_per_update: PositiveInt = 1
-    """Micro-batches whose gradients are summed for one update, over all processes together."""
+    """Number of micro-batches whose gradients are summed for one update, over all processes together."""
     update_tokens: PositiveInt | None = None
-    """With `batch_tokens: auto`: the positions of an update, however many micro-batches make it."""
+    """With `batch_tokens: auto`, which requires it: size of a whole update in tokens, padding included."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """The schedule's peak."""
+    """Peak of the learning rate schedule, reached after the warm-up."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    """After the warm-up: falling with the root of the step (as in the paper), along a cosine or a line
-    to `min_learning_rate` at `max_steps`, or not at all."""
+    """Learning rate after the warm-up: it falls with the inverse square root of the step (Vaswani et al. 2017), falls
+    along a cosine or a line to `min_learning_rate` at `max_steps`, or stays constant."""
     warmup_steps: Annotated[int, Field(ge=0)] = 1000
-    """Updates over which the learning rate rises in a line from 0 to its peak."""
+    """Number of updates over which the learning rate rises linearly from 0 to its peak."""
     min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
-    """Where `cosine` and `linear` end."""
+    """Learning rate at `max_steps`, with `schedule: cosine` or `linear`; the other schedules ignore it."""
     restart_schedule: bool = False
-    """A run that is resumed with another max_steps repeats warm-up and decay over the updates from there to
-    max_steps. Without it, `cosine` and `linear` refuse that: the rate of every update so far depends on max_steps."""
+    """Allow a run with `schedule: cosine` or `linear` to resume with another `max_steps`: warm-up and decay are then
+    repeated over the remaining updates. With `false` this is an error: all earlier rates depended on `max_steps`."""
     schedule_start: Annotated[int, Field(ge=0)] = 0
-    """The update after which the schedule was restarted. Written by nmt; a resumed run keeps it."""
+    """The update after which the schedule was restarted. Written by nmt into the run's config.yaml; do not set it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's, on matrices alone: not on biases and normalisations."""
+    """AdamW's weight decay, applied to matrices only, not to biases and normalisations."""
     adam_betas: tuple[Rate, Rate] = (0.9, 0.98)
-    """AdamW's two decay rates."""
+    """AdamW's decay rates for the averages of the gradient and of its square."""
     label_smoothing: Rate = 0.1
-    """Share of the target probability that is spread over the whole vocabulary (Szegedy et al. 2016)."""
+    """Share of the target probability that is spread evenly over the whole vocabulary (Szegedy et al. 2016)."""
     r_drop: Annotated[float, Field(ge=0)] = 0.0
-    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, with two dropout masks, and the two must agree;
-    5 is usual. 0 leaves it out. It makes an update cost twice as much."""
+    """Weight alpha of the R-Drop loss (Liang et al. 2021): each batch passes through the model twice, with two dropout
+    masks, and differing predictions are penalised. 5 is usual; 0: off. An update then costs twice as much."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Gradients are scaled down to this global norm; `null` leaves them."""
+    """Scale gradients down to this global norm if theirs is larger; `null`: never."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Of the matrix products; `auto` is bf16 on a GPU that has it, else fp32."""
+    """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
     compile: bool = False
-    """Have torch.compile fuse the operations between the matrix products, for batches of any shape. For GPUs: on a CPU
-    it takes minutes and gains nothing."""
+    """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For GPUs: on a CPU,
+    compiling takes minutes and gains nothing."""
     processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
-    """Processes that `nmt train` starts, which share each update. `auto` is one for each GPU, or on a CPU one for each
-    core, if that leaves each of them 1,000 positions of a micro-batch; otherwise one. Under torchrun, `auto` alone."""
+    """Number of processes that `nmt train` starts and that share each update. `auto` is one for each GPU, or on a CPU
+    one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""
     batch_parts: PositiveInt | Literal["auto"] = "auto"
-    """Parts that each micro-batch is cut into, so that several processes can share it: the update has the same pairs.
-    `auto` is as few as give every process the same number; the run's config.yaml holds the number."""
+    """Number of parts that each micro-batch is divided into for several processes; an update has the same pairs as with
+    one process. `auto`: as few as give every process the same number. The run's config.yaml records the number."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    """`auto` (CUDA, then Apple's MPS, then the CPU), `cpu`, `cuda`, `cuda:N` or `mps`. With `auto` and `cuda`,
-    several processes take a GPU each."""
+    """Device to train on: `cpu`, `cuda`, `cuda:N` (GPU number N), `mps` (Apple), or `auto`: the first available of
+    CUDA, MPS and the CPU. With `auto` and `cuda`, each of several processes uses a different GPU."""
     threads: Annotated[int, Field(ge=1, le=1_024)] | None = None
-    """CPU threads of each process; `null` shares the cores evenly. The same numbers of processes, parts and threads
-    give the same weights to the bit."""
+    """Number of CPU threads of each process; `null` divides the cores evenly. The same numbers of processes, parts and
+    threads give the same weights to the bit."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of everything random."""
+    """Seed of everything random in training: initial weights, order of batches, dropout, augmentation."""
     validate_every: PositiveInt = 500
-    """Updates between validations; each one is followed by a checkpoint."""
+    """Number of updates between two validations; a checkpoint is saved after each validation."""
     save_every_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Also save a checkpoint whenever this many minutes have passed since the last one, for machines that may be taken
-    away at any time; `null`: only at validations."""
+    """Also save a checkpoint whenever this many minutes have passed since the last one, for machines that may shut down
+    at any time; `null`: only at validations."""
     log_every: PositiveInt = 50
-    """Updates between two lines of the log."""
+    """Number of updates between two lines of the log."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
-    """The validation metric that decides which model is the best, and when training stops early."""
+    """The validation metric that decides which model is the best and, with `patience`, when training stops."""
     patience: PositiveInt | None = None
-    """Stop after this many validations in a row without a better `best_metric`; `null`: never."""
+    """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
     max_skipped_updates: PositiveInt = 20
-    """An update whose gradient is not finite is skipped; after this many in a row the training ends, and says why."""
+    """An update with a gradient that is not finite is skipped; this many in a row end the training with an error."""
     keep_checkpoints: PositiveInt = 2
-    """How many of the last checkpoints stay on disk, beside the best and those that `average_last` needs."""
+    """Number of latest checkpoints kept on disk, in addition to the best and those that `average_last` needs."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Validations score an exponential moving average of the weights over the updates, and the best of these averages
-    is the run's model; 0.999 looks back over about 1,000 updates. The weights themselves are trained as without it."""
+    """Validate an exponential moving average of the weights, with this decay an update; the best average becomes the
+    run's model. 0.999 averages over about 1,000 updates. Training itself is unaffected. `null`: off."""
     average_last: Annotated[int, Field(ge=2)] | None = None
-    """Or: validations score the mean of the weights at this many validations, the last one included; at first of as
-    many as there are."""
+    """Validate the mean of the weights at the last N validations, the current one included (at first, at all of them);
+    the best mean becomes the run's model. `null`: off. `ema_decay` and `average_last` exclude each other."""
 
     @property
     def micro_batch_tokens(self) -> int:
-        """`batch_tokens` where it is known to be a number: in a run whose training has started."""
+        """`batch_tokens` as a number, which it always is once training has started."""
         assert isinstance(self.batch_tokens, int), "resolved before the first plan"
         return self.batch_tokens
 
     @property
     def parts(self) -> int:
-        """`batch_parts` as a number: 1 until processes share a micro-batch."""
+        """`batch_parts` as a number; an unresolved `auto` is 1."""
         return 1 if self.batch_parts == "auto" else self.batch_parts
 
     @property
     def ends_at_max_steps(self) -> bool:
-        """Whether the schedule does, so that all of its rates depend on it."""
+        """Whether every learning rate of the schedule depends on `max_steps`."""
         return self.schedule in ("cosine", "linear")
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _settings_agree(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("one of training.max_steps, training.max_epochs and training.max_minutes is needed")
         if (self.batch_tokens == "auto") != (self.update_tokens is not None):
@@ -291,22 +292,22 @@ class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
-    """What `nmt eval` prints."""
+    """Metrics that `nmt eval` prints and writes."""
     bleu_tokenizer: BleuTokenizer = "auto"
-    """How BLEU cuts text into words. `auto` follows `data.tgt_lang`: sacreBLEU's `zh`, `ja-mecab` and `ko-mecab`,
-    `char` (characters) for other languages written without spaces, such as Thai, Khmer and Cantonese, else `13a`.
-    `flores200` (spBLEU) downloads a SentencePiece model once."""
+    """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
+    Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and
+    Cantonese; otherwise `13a`. `flores200` (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
-    """Beam size of the validations during training; greedy search is the fastest."""
+    """Beam size of the validations during training; 1, greedy search, is the fastest."""
 
 
 class Config(InferenceConfig):
-    """A whole run: what translating reads, and what training adds."""
+    """The configuration of a whole run: the sections for translating and those for training."""
 
     data: DataConfig
-    """Which text is read, and in which languages."""
+    """Corpora and languages."""
     augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
-    """What is done to training pairs each time they are seen."""
+    """Random changes to training pairs."""
     training: TrainingConfig
     """How the model is trained."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
@@ -320,11 +321,9 @@ class Config(InferenceConfig):
                 f"tokenizer has one way to write a word"
             )
         settings = self.training
-        key, value = (
-            ("batch_tokens", settings.batch_tokens)
-            if settings.update_tokens is None
-            else ("update_tokens", settings.update_tokens)
-        )
+        key, value = "batch_tokens", settings.batch_tokens
+        if settings.update_tokens is not None:
+            key, value = "update_tokens", settings.update_tokens
         if isinstance(value, int) and self.data.max_length + 1 > value:
             raise ValueError(
                 f"training.{key} ({value}) must be more than data.max_length "

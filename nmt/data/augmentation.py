@@ -1,7 +1,7 @@
-"""What changes training pairs on their way into a batch, each time differently: subword sampling, word dropout, noise.
+"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise.
 
-Text is not kept for it: the ids of a pair spell its text. Everything random depends on the seed, the epoch and the
-number of the batch in the epoch's plan, so it is the same after a resume, in any worker and in any process.
+A pair's text is decoded from its ids. Everything random depends on the seed, the epoch and the number of the batch
+in the epoch's plan, so it is the same after a resume, in any worker and in any process.
 """
 
 import dataclasses
@@ -21,26 +21,26 @@ from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.languages import base_language
 
-# Cut again, a sentence has more pieces than the plan of the epoch counted: with a BPE of 4,000 on captions, 1.2
-# times as many at a dropout of 0.1. One that has more than STRETCH times the pieces of the longest in its batch
-# keeps its own, so that a batch has a largest size.
+# A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
+# 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
+# is not changed, which limits the size of a batch.
 STRETCH = 2.0
-JOINED = 4 / 3  # three rows of n positions become two, of which one has 2n
+JOINED = 4 / 3  # three rows of n positions become two rows of 2n
 
 Change = Callable[[str], str] | None
 
 
 class Augmented(NamedTuple):
-    """The pairs of a batch as they will be seen this time."""
+    """The augmented pairs of a batch."""
 
     src: Ragged
     tgt: Ragged
     tgt_seen: NDArray[np.integer]
-    """The ids of `tgt` that the decoder reads; `<unk>` stands where word dropout hid one."""
+    """The ids of `tgt` that the decoder reads, with `<unk>` in place of those that word dropout chose."""
 
 
 class Augmentation:
-    """A run's `augmentation` at work on the batches of one epoch."""
+    """A run's `augmentation`, for the batches of one epoch."""
 
     def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int) -> None:
         self._config = config.augmentation
@@ -52,9 +52,9 @@ class Augmentation:
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
-        """The pairs of batch `number` of the epoch, changed."""
+        """Augment the pairs of batch `number` of the epoch."""
         config = self._config
-        random = np.random.default_rng([*self._seed, 2, number])  # not the streams of the plan and of the mixture
+        random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
         if config.join and random.random() < config.join:
             src, tgt = self._joined(src, tgt)
         if config.changes_text:
@@ -63,22 +63,22 @@ class Augmentation:
             src = self._rewritten(src, changes, self._samplers[0], draws)
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws)
         return Augmented(
-            (_hidden(src[0], config.src_word_dropout, self._src_unk, random), src[1]),
+            (_word_dropout(src[0], config.src_word_dropout, self._src_unk, random), src[1]),
             tgt,
-            _hidden(tgt[0], config.tgt_word_dropout, self._tgt_unk, random),
+            _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random),
         )
 
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
-        """What is done to each of `count` sources."""
+        """A randomly chosen change, or None, for each of `count` sources."""
         chances = (self._config.lower_case, self._config.drop_punctuation)
         changes: list[Change] = [self._lowercase, without_punctuation, None]
         return [changes[index] for index in random.choice(3, size=count, p=[*chances, 1 - sum(chances)])]
 
     def _joined(self, src: Ragged, tgt: Ragged) -> tuple[Ragged, Ragged]:
-        """One pair of every two: the batch has half the rows, twice as long.
+        """Concatenate every two pairs: the batch has half the rows, twice as long.
 
-        SentencePiece's first piece of a sentence stands for the space before it, so its ids are put one after the
-        other. Two that would be too long together stay apart.
+        A sentence's first SentencePiece piece includes the space before it, so the ids are simply concatenated. Two
+        pairs that would be too long together stay separate.
         """
         sides = [np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in (src, tgt)]
         rows: list[list[NDArray[np.integer]]] = [[], []]
@@ -98,13 +98,13 @@ class Augmentation:
     def _rewritten(
         self, side: Ragged, changes: Sequence[Change], sampler: SubwordSampler | None, draws: Random
     ) -> Ragged:
-        """A side's sentences, their texts changed, in pieces that are sampled."""
+        """A side's sentences with changed texts and sampled pieces."""
         ids, lengths = side
         limit = min(self._max_length, int(STRETCH * int(lengths.max())))
         rows = np.split(ids, np.cumsum(lengths)[:-1])
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
-            if change and self._src_unk not in own:  # with <unk>, what the text was is not known
+            if change and self._src_unk not in own:  # <unk> cannot be decoded
                 new = self._tokenizer.encode(normalize(change(self._tokenizer.decode(own))))
             if sampler:
                 new = sampler(new, draws)
@@ -122,28 +122,28 @@ def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
     return SubwordSampler(tokenizer, kind, alpha)
 
 
-def _hidden(ids: NDArray[np.integer], share: float, unk: int, random: np.random.Generator) -> NDArray[np.integer]:
+def _word_dropout(ids: NDArray[np.integer], share: float, unk: int, random: np.random.Generator) -> NDArray[np.integer]:
     """Each id replaced by `unk` with probability `share`."""
     return np.where(random.random(len(ids)) < share, unk, ids) if share else ids
 
 
 def ragged(rows: list[NDArray[np.integer]]) -> Ragged:
-    """Rows one after the other, and the length of each."""
+    """The rows concatenated, and the length of each."""
     return np.concatenate(rows), np.array([len(row) for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """How large a batch can become."""
+    """The maximum size of an augmented batch."""
 
     width: int
-    """Positions of its longest row."""
+    """Maximum number of positions of a row."""
     stretch: float = 1.0
-    """Its positions over those that it was planned with."""
+    """Maximum ratio of the positions of a batch to the planned ones."""
 
 
 def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
-    """The reach of batches of `corpus`, whose sentences have at most `max_length` pieces."""
+    """The maximum size of a batch from `corpus`; a sentence has at most `max_length` pieces."""
     width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
     if config.join:
         width, stretch = 2 * width, stretch * JOINED

@@ -1,4 +1,4 @@
-"""From encoded pairs to padded batches: the plan of an epoch, and its DataLoader.
+"""Padded batches of encoded pairs: the plan of an epoch, and its DataLoader.
 
 Shapes: B batch, S source length, T target length.
 """
@@ -25,9 +25,9 @@ from nmt.source import Source
 
 Ids = Sequence[int] | NDArray[np.integer]
 Plan = list[NDArray[np.integer]]
-"""The numbers of the pairs of each batch."""
+"""The indices of the pairs in each batch."""
 
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # pairs that are processed at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Batch:
 
     For the pair "a b" -> "x y" and one row:
 
-        source    a   b   </s>         what the encoder reads
-        tgt_in    <s> x   y            what the decoder reads
-        tgt_out   x   y   </s>         what it should say at each position
+        source    a   b   </s>         the encoder's input
+        tgt_in    <s> x   y            the decoder's input
+        tgt_out   x   y   </s>         the correct output at each position
     """
 
     source: Source
@@ -48,12 +48,12 @@ class Batch:
     tgt_out: Tensor
     """(B, T) int64"""
     tgt_positions: Tensor
-    """(N,) int64: where in `tgt_out.flatten()` its real positions are, in order"""
+    """(N,) int64: indices of the real positions in `tgt_out.flatten()`, in order"""
     num_tgt_tokens: int
-    """N, real positions of `tgt_out`, counted before it leaves the CPU."""
+    """N, the number of real positions, known without a wait for the device"""
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on another device; does not wait for the copy if the memory is pinned."""
+        """The batch on another device; from pinned memory, the copy is asynchronous."""
         return dataclasses.replace(
             self,
             source=self.source.to(device),
@@ -63,7 +63,7 @@ class Batch:
         )
 
     def pin_memory(self) -> "Batch":
-        """The batch in memory that a GPU can copy from by itself; the DataLoader calls this."""
+        """The batch in pinned memory, from which a GPU can copy asynchronously; the DataLoader calls this."""
         return dataclasses.replace(
             self,
             source=self.source.pin_memory(),
@@ -79,7 +79,7 @@ def pad(sequences: Sequence[Ids], pad_id: int, first: Sequence[int] = (), last: 
 
 
 def source_of(sequences: Sequence[Ids], special: SpecialIds) -> Source:
-    """Sentences in ids, without `</s>`, as a model reads them."""
+    """A model's padded input for sentences of ids, which come without `</s>`."""
     return _source(_joined(sequences), special)
 
 
@@ -96,7 +96,7 @@ def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) 
 
 
 def _joined(sequences: Sequence[Ids]) -> Ragged:
-    """Id sequences one after the other, and the length of each."""
+    """The id sequences concatenated, and the length of each."""
     return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sequences]), np.array([*map(len, sequences)])
 
 
@@ -107,7 +107,7 @@ def _pad(
     first: Sequence[int] = (),
     last: Sequence[int] = (),
 ) -> Tensor:
-    """`pad` of sequences in one array, one after the other."""
+    """`pad` for sequences that are concatenated in one array."""
     width = int(lengths.max())
     padded = np.full((len(lengths), len(first) + width + len(last)), pad_id, dtype=np.int64)
     padded[:, : len(first)] = first
@@ -118,7 +118,7 @@ def _pad(
 
 
 def _real_positions(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """(B, longest + 1), True at the positions of each sequence and of its `</s>`."""
+    """(B, longest + 1), True at the positions of each sequence and its `</s>`."""
     real: NDArray[np.bool_] = np.arange(int(lengths.max()) + 1) <= lengths[:, None]
     return real
 
@@ -136,16 +136,16 @@ def plan_epoch(
     epoch: int,
     pairs: NDArray[np.integer] | None = None,
 ) -> Plan:
-    """Which pairs make up each batch of an epoch, in the order of training.
+    """The pairs of each batch of an epoch, in the order of training.
 
-    Pairs are sorted by the longer of their sides and, within one length, by how much longer the source is,
-    upwards and downwards in turn so that neighbours across the border are alike too; ties fall at random.
-    A batch is filled while the larger of its padded source and padded target positions is at most
-    `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled.
-    Everything random depends on `(seed, epoch)`, so that a plan is made again on a resume, not saved.
+    Pairs are sorted by the length of their longer side and, within one length, by the difference of source and target,
+    ascending and descending in turn so that the last pairs of a length resemble the first of the next; ties are broken
+    at random. A batch is filled while the larger of its padded source and padded target positions is at most
+    `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled. Everything
+    random depends only on `(seed, epoch)`, so a plan is not saved but computed again on a resume.
 
-    Lengths are in pieces, without `<s>` and `</s>`; no pair may be longer than `batch_tokens` - 1.
-    `pairs` are those of the epoch, each as often as it occurs (mixture.py); without it, every pair occurs once.
+    Lengths are in pieces, without `<s>` and `</s>`; no pair may be longer than `batch_tokens` - 1. `pairs` holds the
+    epoch's pairs, each as often as it occurs (mixture.py); without it, every pair occurs once.
     """
     random = np.random.default_rng([seed, epoch])
     order, edges = _sorted_by_length(src_lengths, tgt_lengths, random, pairs)
@@ -160,10 +160,10 @@ def _sorted_by_length(
     random: np.random.Generator,
     pairs: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.integer], list[int]]:
-    """The pairs in the order that `plan_epoch` describes; and for n = 0, 1, ... how many are shorter than n.
+    """The pairs in the order that `plan_epoch` describes; and for n = 0, 1, ... the number of pairs shorter than n.
 
-    One 64-bit number a pair is sorted: from the highest bits on, its length and how much longer its source is, chance,
-    and the pair's own number. Pairs of length n have 2n + 1 differences, those shorter than n have n * n in all.
+    The sort key of a pair is a 64-bit number. From the highest bits on, it holds the pair's length and the difference
+    of its sides, random bits, and the pair's index. Length n has 2n + 1 differences; the lengths below n, n * n in all.
     """
     count = len(src_lengths) if pairs is None else len(pairs)
     longest = max(int(src_lengths.max()), int(tgt_lengths.max()))
@@ -171,7 +171,7 @@ def _sorted_by_length(
     chance_bits = min(32, 63 - number_bits - ((longest + 1) ** 2).bit_length())
     assert chance_bits > 0
     keys = np.empty(count, dtype=np.uint64)
-    for begin in range(0, count, _PIECE):  # so that what is computed on the way stays small
+    for begin in range(0, count, _PIECE):  # keeps temporary arrays small
         end = min(begin + _PIECE, count)
         numbers = np.arange(begin, end) if pairs is None else pairs[begin:end].astype(np.int64)
         src, tgt = src_lengths[numbers].astype(np.int64), tgt_lengths[numbers].astype(np.int64)
@@ -187,9 +187,9 @@ def _sorted_by_length(
 
 
 def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
-    """Where batches begin in pairs that are sorted by length; `edges[n]` of them are shorter than n.
+    """Where each batch begins in the pairs sorted by length; `edges[n]` of them are shorter than n.
 
-    The loop runs over lengths and batches, not over pairs.
+    The loops iterate over lengths and batches, not over pairs.
     """
     cuts, start, width_before = [0], 0, 0
     for length, (begin, end) in enumerate(itertools.pairwise(edges)):
@@ -208,7 +208,7 @@ def _cuts(edges: Sequence[int], batch_tokens: int) -> list[int]:
 
 
 def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
-    """Real positions over padded ones, both sides together."""
+    """Share of the padded positions that are real, both sides together."""
     pairs = np.concatenate(plan)
     sizes = np.array([len(batch) for batch in plan])
     begins = np.cumsum(sizes) - sizes
@@ -221,7 +221,7 @@ def share_of_real_positions(corpus: EncodedCorpus, plan: Plan) -> float:
 
 
 class _Batches(Dataset[Batch]):
-    """Asked for `(number, pairs)`: the number of a batch in its plan, and those of its pairs."""
+    """Indexed by `(number, pairs)`: the number of a batch in its plan, and the indices of its pairs."""
 
     def __init__(self, corpus: EncodedCorpus, augmentation: Augmentation | None) -> None:
         self._corpus = corpus
@@ -234,29 +234,29 @@ class _Batches(Dataset[Batch]):
         return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 
-# How workers are started. Not by forking the trainer, which has the threads of OpenMP, CUDA, NCCL and the progress bar,
-# whose locks a fork copies as they happen to be: a server without them, which has loaded torch once, is forked instead.
-# It takes a second or two to start, and a worker of it milliseconds. Elsewhere forking is unsafe (macOS) or unknown.
+# How workers are started. Forking the trainer could copy locks that threads of OpenMP, CUDA, NCCL or the progress bar
+# hold. Instead, a server without threads that has loaded torch is forked: it starts in a second or two, and then each
+# worker in milliseconds. Outside Linux, forking is unsafe (macOS) or unavailable (Windows).
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GROUP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def num_workers(device: torch.device, is_augmented: bool) -> int:
-    """How many processes make batches ahead: for a GPU two, for a CPU one if there is something to augment."""
+    """Number of processes that prepare batches in advance: two for a GPU; for a CPU one, if there is augmentation."""
     return 2 if device.type == "cuda" else int(is_augmented)
 
 
 def start_worker_server() -> None:
-    """Have the server that workers are forked from running; started early, it loads torch beside other preparations.
+    """Start the server that workers are forked from, if it is not running; started early, it loads torch meanwhile.
 
-    A launcher or a terminal signals whole groups of processes. Workers end with their server, and the trainer needs
-    them until it has saved; so the server takes no signal, and ends when the trainer does.
+    A launcher or a terminal signals whole process groups. Workers end with their server, and the trainer needs them
+    until it has saved; so the server blocks signals, and ends when the trainer does.
     """
     if sys.platform == "linux" and START_METHOD == "forkserver":
-        from multiprocessing import forkserver, resource_tracker  # which not every system has
+        from multiprocessing import forkserver, resource_tracker  # missing on Windows
 
         multiprocessing.set_forkserver_preload(["__main__", "nmt.data.batches"])
-        resource_tracker.ensure_running()  # the server would start it, and unblock signals after that
+        resource_tracker.ensure_running()  # or the server would start it, then unblock signals
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
         try:
             forkserver.ensure_running()
@@ -265,7 +265,7 @@ def start_worker_server() -> None:
 
 
 def _leave_process_group(worker: int) -> None:
-    """A worker takes no signal that is for the group, either; by a SIGTERM of its own the trainer itself ends it."""
+    """Keep signals to the process group from a worker, too; the trainer ends it by a SIGTERM to it alone."""
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
@@ -273,7 +273,7 @@ def _leave_process_group(worker: int) -> None:
 
 
 def _exit_with_trainer() -> None:
-    """However that ends: a worker keeps its server alive, and torch's own watch is for the server that forked it."""
+    """End a worker, and with it its server, when the trainer ends; torch's watchdog only watches the server."""
     if (trainer := multiprocessing.parent_process()) is not None:
         trainer.join()
         os._exit(1)
@@ -286,9 +286,9 @@ def batch_loader(
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
 ) -> DataLoader[Batch]:
-    """A DataLoader of the plan's batches, or of those with the given `numbers`, in their order.
+    """A DataLoader of the plan's batches, or only of those with the given `numbers`, in that order.
 
-    They are made ahead in `num_workers` other processes.
+    They are prepared in advance by `num_workers` other processes.
     """
     workers = num_workers(device, augmentation is not None)
     if workers:
@@ -301,5 +301,5 @@ def batch_loader(
         multiprocessing_context=START_METHOD if workers else None,
         pin_memory=device.type == "cuda",
         worker_init_fn=_leave_process_group,
-        generator=torch.Generator(),  # its own, so that making an iterator draws nothing from the model's
+        generator=torch.Generator(),  # so that an iterator draws nothing from torch's default one
     )

@@ -1,6 +1,7 @@
 """Normalizing lines, and the rules that leave pairs out of training, with counts."""
 
 import dataclasses
+import operator
 import re
 import unicodedata
 from typing import TYPE_CHECKING
@@ -13,11 +14,11 @@ _SPACES = re.compile("[ \u2581]+")
 
 
 def normalize(line: str) -> str:
-    """A line as every tokenizer gets it, in training and in translation.
+    """The line as input for a tokenizer, in training and in translation.
 
-    Unicode NFC, so that an accented letter is one character however it was typed; no white space at the ends; and one
-    space for a run of spaces, where SentencePiece's mark for a space (U+2581) counts as one. Other white space within
-    a line is kept: a no-break space in French and an ideographic space in Japanese carry meaning.
+    Unicode NFC, so that all ways to type an accented letter give the same characters; no white space at the ends; and
+    one space for a run of spaces, where SentencePiece's mark for a space (U+2581) counts as a space. Other white space
+    within a line is kept: a no-break space in French and an ideographic space in Japanese carry meaning.
 
     >>> normalize("\\t a   b\\u3000c \\u3000")
     'a b\\u3000c'
@@ -30,7 +31,7 @@ def normalize(line: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CleaningCounts:
-    """How many pairs were read and left out; a pair that breaks several rules is counted under the first."""
+    """Numbers of pairs that were read and left out; a pair that violates several rules is counted for the first."""
 
     read: int = 0
     empty: int = 0
@@ -42,12 +43,7 @@ class CleaningCounts:
         return self.read - self.empty - self.too_long - self.duplicate
 
     def __add__(self, other: "CleaningCounts") -> "CleaningCounts":
-        return CleaningCounts(
-            self.read + other.read,
-            self.empty + other.empty,
-            self.too_long + other.too_long,
-            self.duplicate + other.duplicate,
-        )
+        return CleaningCounts(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     def __str__(self) -> str:
         reasons = ((self.empty, "empty"), (self.too_long, "too long"), (self.duplicate, "duplicate"))
@@ -59,7 +55,7 @@ class CleaningCounts:
 def clean(
     src_lengths: "NDArray[np.integer]", tgt_lengths: "NDArray[np.integer]", max_length: int
 ) -> "tuple[NDArray[np.bool_], CleaningCounts]":
-    """Which pairs are kept, and counts of the others; lengths are in pieces, without `<s>` and `</s>`."""
+    """A mask of the pairs to keep, and the counts; lengths are in pieces, without `<s>` and `</s>`."""
     empty = (src_lengths == 0) | (tgt_lengths == 0)
     too_long = ~empty & ((src_lengths > max_length) | (tgt_lengths > max_length))
     counts = CleaningCounts(len(empty), int(empty.sum()), int(too_long.sum()))

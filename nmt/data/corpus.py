@@ -1,7 +1,7 @@
-"""Reading parallel text: two files, line n of one the translation of line n of the other.
+"""Reading parallel text: two files, where line n of one is the translation of line n of the other.
 
-A line ends at "\\n" and nowhere else. Python's text mode and `str.splitlines` also break at "\\r",
-U+2028 and a dozen other characters, which shifts one side of a corpus against the other.
+A line ends only at "\\n". Python's text mode and `str.splitlines` also break lines at "\\r", U+2028 and a dozen other
+characters, which misaligns the two sides of a corpus.
 """
 
 import codecs
@@ -23,11 +23,11 @@ from nmt.errors import DataError
 
 log = logging.getLogger("nmt")
 
-# Limits of a block: small enough to hold several at once, large enough to make passing one to a process cheap.
+# Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
-LINES_BYTES = 1 << 17  # of a block of lines to translate: about 2,000 lines, enough to sort by length
-# Bytes of a line to translate: the most positions a model may have, each a piece of 16 characters of 4 bytes.
+LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
+# Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
 LONGEST_LINE = MAX_POSITIONS * 16 * 4
 
 
@@ -49,7 +49,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The file's lines without their ends: "\\n", and a "\\r" before it.
+    """The file's lines without line ends: "\\n" or "\\r\\n".
 
     Raises `DataError` if the file is missing or a line is not UTF-8.
     """
@@ -58,7 +58,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
-    """`read_lines` for an open file; `name` and the number of its first line are for messages."""
+    """`read_lines` for an open file; its `name` and the number of the first line are for messages."""
     for number, line in enumerate(file, start=first):
         yield _decode(line, name, number)
 
@@ -67,35 +67,35 @@ class Readable(Protocol):
     """An open file or pipe, or an object that behaves like one."""
 
     def read1(self, size: int, /) -> bytes:
-        """Up to `size` bytes that are available now; none at the end."""
+        """Up to `size` bytes of those available now; none at the end."""
 
 
 def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
-    """The lines of an open file or a pipe in blocks: those that are available, without waiting for more.
+    """The lines of an open file or a pipe in blocks; a block holds the lines available now, without waiting for more.
 
-    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, unless one line
-    is. A line is cut at `LONGEST_LINE`, with a warning that names it. Raises `DataError` if a line is not UTF-8.
+    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, except for one
+    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8.
     """
     size, number = LINES_BYTES // 64, 1
-    begun = _BegunLine(f"{name}:{number}")
+    partial = _PartialLine(f"{name}:{number}")
     while data := file.read1(size):
         part, end, following = data.partition(b"\n")
-        begun.add(part)
+        partial.add(part)
         if not end:
             continue
         whole, end, rest = following.rpartition(b"\n")
-        lines = _split(b"".join([begun.content(), b"\n", whole, end]), name, number)
+        lines = _split(b"".join([partial.content(), b"\n", whole, end]), name, number)
         number += len(lines)
-        begun = _BegunLine(f"{name}:{number}")
-        begun.add(rest)
+        partial = _PartialLine(f"{name}:{number}")
+        partial.add(rest)
         yield lines
         size = min(2 * size, LINES_BYTES)
-    if content := begun.content():
+    if content := partial.content():
         yield _split(content, name, number)
 
 
-class _BegunLine:
-    """A line whose end has not been read yet."""
+class _PartialLine:
+    """A line that has been read in part."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -107,15 +107,13 @@ class _BegunLine:
         """Append the next part, up to the limit."""
         if len(part) > self._room and not self._is_cut:
             self._is_cut = True
-            log.warning(
-                "%s: a line of more than %s bytes; the rest of it is left out", self._place, f"{LONGEST_LINE:,}"
-            )
+            log.warning("%s: line longer than %s bytes; the rest is left out", self._place, f"{LONGEST_LINE:,}")
         if kept := part[: self._room]:
             self._parts.append(kept)
             self._room -= len(kept)
 
     def content(self) -> bytes:
-        """Its bytes, without a character that the limit cut in two."""
+        """The line's bytes, without an incomplete character at the limit."""
         content = b"".join(self._parts)
         if self._is_cut:
             _, length = codecs.utf_8_decode(content, "replace", False)  # stops before an incomplete character
@@ -136,9 +134,9 @@ def _decode(line: bytes, name: str, number: int) -> str:
 
 
 def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of two files; with `chosen`, only pairs whose byte in it is not 0.
+    """The (source, target) lines of two files; with `chosen`, only pair n if byte n of it is not 0.
 
-    Raises `DataError`, with both counts, if one of them is longer.
+    Raises `DataError` if the numbers of lines differ.
     """
     src_name, tgt_name = str(files.src), str(files.tgt)
     for index, (src, tgt) in enumerate(raw_pairs(files)):
@@ -147,16 +145,16 @@ def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tupl
 
 
 def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
-    """`read_pairs` as the bytes in the files, with line ends."""
+    """`read_pairs` for the undecoded lines, with line ends."""
     src_lines, tgt_lines = _raw_lines(files.src), _raw_lines(files.tgt)
     for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
             longer = 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
-            raise _differing(files, *((count, count + longer) if src is None else (count + longer, count)))
+            raise _length_mismatch(files, *((count, count + longer) if src is None else (count + longer, count)))
         yield src, tgt
 
 
-def _differing(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
+def _length_mismatch(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
     return DataError(
         f"the two sides differ in length: {files.src} has {src_count:,} lines, "
         f"{files.tgt} has {tgt_count:,}; every line needs its translation"
@@ -165,7 +163,7 @@ def _differing(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive pairs of two files, as the bytes in the files."""
+    """Consecutive pairs of two files, undecoded."""
 
     src_name: str
     tgt_name: str
@@ -175,12 +173,12 @@ class Block:
     tgt: bytes
 
     def lines(self) -> tuple[list[str], list[str]]:
-        """Both sides' lines without their ends; `DataError` if one is not UTF-8."""
+        """Both sides' lines without line ends; `DataError` if one is not UTF-8."""
         return _split(self.src, self.src_name, self.first), _split(self.tgt, self.tgt_name, self.first)
 
 
 def _split(data: bytes, name: str, first: int) -> list[str]:
-    """`decode_lines` of a whole block at once, which is faster."""
+    """`decode_lines` for a whole block at once, which is faster."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -193,7 +191,7 @@ def _split(data: bytes, name: str, first: int) -> list[str]:
 
 
 def read_blocks(files: CorpusFiles) -> Iterator[Block]:
-    """All pairs in blocks of about `BLOCK_BYTES`, and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
+    """All pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
     src_lines: list[bytes] = []
     tgt_lines: list[bytes] = []
     first, size = 1, 0
@@ -230,15 +228,15 @@ def pairs_in(files: CorpusFiles) -> int:
     """The number of pairs in two files, possibly 0; `DataError` as for `count_pairs`."""
     src_count, tgt_count = count_lines(files.src), count_lines(files.tgt)
     if src_count != tgt_count:
-        raise _differing(files, src_count, tgt_count)
+        raise _length_mismatch(files, src_count, tgt_count)
     return src_count
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines that `read_lines` gives, without decoding them; `DataError` if the file cannot be read."""
+    """The number of lines that `read_lines` would yield, counted without decoding; `DataError` if it cannot be read."""
     count, last = 0, b"\n"
     with opened(path) as file:
         while chunk := file.read(1 << 20):
             count += chunk.count(b"\n")
             last = chunk[-1:]
-    return count + (last != b"\n")  # a last line may lack its end
+    return count + (last != b"\n")  # the last line may lack a line end

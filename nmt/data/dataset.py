@@ -1,15 +1,15 @@
 """The encoded corpus: every pair's ids, on disk, memory-mapped.
 
-Tokenisation happens once. A folder holds
+The text is tokenized once. A folder holds
 
-    src.ids  tgt.ids            the ids of all pairs, one after the other, without <s> and </s>
-    src.lengths  tgt.lengths    how many of them each pair has
-    src.starts  tgt.starts      where in the ids each pair begins
-    lines                       on which line of its files each pair stands, since some are left out
-    corpus.json                 the types of the numbers, how many pairs each corpus has, how many were left out
+    src.ids  tgt.ids            the ids of all pairs, concatenated, without <s> and </s>
+    src.lengths  tgt.lengths    the number of ids of each pair
+    src.starts  tgt.starts      the offset of each pair's first id
+    lines                       the line number of each pair in its files, since some pairs are left out
+    corpus.json                 the types of the numbers, the pairs of each corpus, the counts of pairs left out
 
-and is named by a hash of all that decides its content: the text, the tokenizers, the rules of cleaning. Nothing
-of it is read into memory: what a process has looked at lies in the kernel's cache, once for all processes.
+and is named by a hash of everything its content depends on: the text, the tokenizers, the cleaning rules. No process
+holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
 """
 
 import dataclasses
@@ -36,16 +36,16 @@ from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
 
 Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
-"""Sequences of ids, one after the other, and the length of each."""
+"""Concatenated sequences of ids, and the length of each."""
 
-_FORMAT = 3  # raise it when the files above change, or the plan of an epoch: a run is resumed with neither
+_FORMAT = 3  # raise it when the files above or the plan of an epoch change: a run cannot resume with other ones
 _SIDES = ("src", "tgt")
 _PAIRS_MAPPED = 1 << 11  # after this many, the pages that were read are released
-_SECONDS_BETWEEN_WORDS = 60
+_REPORT_INTERVAL = 60  # seconds
 
 
 class EncodedSide:
-    """One side of an encoded corpus: `side[n]` is the ids of line n."""
+    """One side of an encoded corpus: `side[n]` is the ids of pair n."""
 
     def __init__(self, folder: Path, name: str, ids_dtype: str, starts_dtype: str, special: SpecialIds) -> None:
         self.special = special
@@ -63,20 +63,20 @@ class EncodedSide:
         return self._ids[start : start + int(self.lengths[index])]
 
     def gather(self, pairs: NDArray[np.integer]) -> Ragged:
-        """The ids of several lines."""
+        """The ids of several pairs."""
         lengths = self.lengths[pairs]
         ends = np.cumsum(lengths, dtype=np.int64)
-        # Line k's ids stand at starts[k] + 0, 1, 2, ... and here from ends[k] - lengths[k] on.
+        # The ids of pair k are at starts[k] + 0, 1, 2, ...; in the result they begin at ends[k] - lengths[k].
         places = np.repeat(self._starts[pairs].astype(np.int64) - (ends - lengths), lengths)
         places += np.arange(len(places))
         ids = self._flat[places]
         self._pairs_read += len(pairs)
         if self._pairs_read > _PAIRS_MAPPED:
-            self._let_go()
+            self._release_pages()
         return ids, lengths
 
-    def _let_go(self) -> None:
-        """Unmap what was read: it stays in the kernel's cache, but no more counts as this process's memory."""
+    def _release_pages(self) -> None:
+        """Unmap the pages that were read; they stay in the kernel's cache, but not in this process's memory."""
         self._pairs_read = 0
         if isinstance(self._ids.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             self._ids.base.madvise(mmap.MADV_DONTNEED)
@@ -85,7 +85,7 @@ class EncodedSide:
 class EncodedCorpus:
     """Aligned ids of both sides, memory-mapped; `corpus[n]` is the pair `(src, tgt)` of id arrays.
 
-    `special` are the special ids of the source's and of the target's tokenizer.
+    `special` holds the special ids of the source and of the target tokenizer.
     """
 
     def __init__(self, folder: Path, special: tuple[SpecialIds, SpecialIds]) -> None:
@@ -94,7 +94,7 @@ class EncodedCorpus:
         self.key = folder.name
         self.counts = CleaningCounts(**description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
-        """Pairs of each text corpus, in their order here."""
+        """Number of pairs of each text corpus, in order."""
         self.src, self.tgt = (
             EncodedSide(folder, side, description["dtype"], description["starts_dtype"], its_special)
             for side, its_special in zip(_SIDES, special, strict=True)
@@ -107,14 +107,14 @@ class EncodedCorpus:
         return self.src[index], self.tgt[index]
 
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
-        """Where some pairs are in the text: for each text corpus that has any of them, by its place in `data.train`,
-        the numbers of their lines, from 1, upwards and each once."""
+        """The line numbers of some pairs in the text, from 1, sorted and unique, for each corpus that has any of them;
+        a corpus is identified by its index in `data.train`."""
         lines = np.memmap(self._folder / "lines", dtype=np.int64, mode="r")
         corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
         return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path, tuple[SpecialIds, SpecialIds]]]:
-        """Another process opens the files itself; a memory map would be sent to it whole."""
+        """Pickle the paths only: another process opens the files itself, where a memory map would be copied whole."""
         return EncodedCorpus, (self._folder.resolve(), (self.src.special, self.tgt.special))
 
 
@@ -127,11 +127,11 @@ def encode_corpus(
     say: Callable[[str], None] = lambda line: None,
     num_processes: int | None = None,
 ) -> EncodedCorpus:
-    """Open the encoded form of `corpora`, building it first where it is missing.
+    """Open the encoded form of `corpora`; build it first if it is missing.
 
-    Pairs with an empty side, or with more than `max_length` pieces on a side, are left out, and those that occurred
-    before if `drop_duplicates`. Raises `DataError` if a file cannot be read, sides differ in length or no pair is left.
-    The files are the same whatever the number of processes; by default it is chosen by the number of pairs and cores.
+    Pairs with an empty side, or with more than `max_length` pieces on a side, are left out, and with `drop_duplicates`
+    also repeated pairs. Raises `DataError` if a file cannot be read, sides differ in length or no pair is left. The
+    number of processes does not change the files; its default depends on the numbers of pairs and cores.
     """
     folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates)
     if not folder.is_dir():
@@ -163,7 +163,7 @@ def _write(
     """Encode all corpora and write them to a folder."""
     table = PairTable(num_pairs) if job.hashes else None
     counts, sizes = CleaningCounts(), []
-    spoken = time.monotonic()
+    reported = time.monotonic()
     with ExitStack() as stack:
         names = [*(f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")), "lines"]
         files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
@@ -178,19 +178,19 @@ def _write(
                 files["src.lengths"].write(encoded.src_lengths.tobytes())
                 files["tgt.lengths"].write(encoded.tgt_lengths.tobytes())
                 files["lines"].write(encoded.lines.tobytes())
-                if time.monotonic() > spoken + _SECONDS_BETWEEN_WORDS:
-                    spoken = time.monotonic()
+                if time.monotonic() > reported + _REPORT_INTERVAL:
+                    reported = time.monotonic()
                     say(f"encoded {counts.read:,} of {num_pairs:,} pairs")
             sizes.append(counts.kept - before)
     if not counts.kept:
-        raise _nothing_left(corpora, counts, job.max_length)
+        raise _no_pair_left(corpora, counts, job.max_length)
     starts_dtype = _write_starts(folder)
     description = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
     write_json(folder / "corpus.json", {**description, "counts": dataclasses.asdict(counts)})
 
 
 def _without_duplicates(encoded: Encoded, table: PairTable) -> Encoded:
-    """The block's pairs that are not in the table yet; they are put into it."""
+    """The block's pairs that are not in the table yet; they are added to it."""
     is_new = table.add(encoded.hashes)
     if is_new.all():
         return encoded
@@ -207,21 +207,21 @@ def _without_duplicates(encoded: Encoded, table: PairTable) -> Encoded:
 
 
 def _write_starts(folder: Path) -> str:
-    """Where each pair begins: the running sum of the lengths, made piece by piece. Returns its type."""
+    """Write each pair's offset, the cumulative sum of the lengths, in parts. Returns the numbers' type."""
     lengths = {side: np.memmap(folder / f"{side}.lengths", dtype=np.int32, mode="r") for side in _SIDES}
-    total = max(int(of_side.sum(dtype=np.int64)) for of_side in lengths.values())
+    total = max(int(counts.sum(dtype=np.int64)) for counts in lengths.values())
     dtype = "uint32" if total < 2**32 else "int64"
-    for side, of_side in lengths.items():
+    for side, counts in lengths.items():
         start = 0
         with (folder / f"{side}.starts").open("wb") as file:
-            for begin in range(0, len(of_side), 1 << 20):
-                ends = start + np.cumsum(of_side[begin : begin + (1 << 20)], dtype=np.int64)
+            for begin in range(0, len(counts), 1 << 20):
+                ends = start + np.cumsum(counts[begin : begin + (1 << 20)], dtype=np.int64)
                 file.write(np.concatenate([[start], ends[:-1]]).astype(dtype).tobytes())
                 start = int(ends[-1])
     return dtype
 
 
-def _nothing_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
+def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
     names = ", ".join(str(files.src) for files in corpora)
     return DataError(
         f"{names}: no pair is left of {counts.read:,}: {counts.empty:,} have an empty side, {counts.too_long:,} "
@@ -230,9 +230,9 @@ def _nothing_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_le
 
 
 def _fingerprint(corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int, drop_duplicates: bool) -> str:
-    """A hash of everything that decides what the encoded corpus holds."""
+    """A hash of everything that the encoded corpus depends on."""
     digest = hashlib.sha256(json.dumps([_FORMAT, max_length, drop_duplicates]).encode())
-    # tokenizer.json only names the others
+    # tokenizer.json only names the other files
     digest.update(b"".join(file_hashes(path for path in sorted(tokenizer_folder.iterdir()) if path.suffix != ".json")))
     digest.update(b"".join(corpus_hashes(corpora)))
     return digest.hexdigest()[:20]

@@ -9,7 +9,7 @@ HASH_BYTES = 16
 
 
 def pair_hash(src: str, tgt: str) -> bytes:
-    """128 bits of BLAKE2b. The line end between the sides keeps ("a", "bc") and ("ab", "c") apart.
+    """128 bits of BLAKE2b. The line end between the sides makes ("a", "bc") and ("ab", "c") differ.
 
     The probability that any two of n different pairs collide is below n**2 / 2**129: 1.5e-25 for ten million pairs.
     """
@@ -19,8 +19,8 @@ def pair_hash(src: str, tgt: str) -> bytes:
 class PairTable:
     """The hashes of up to `num_pairs` pairs, in 24 bytes a pair.
 
-    Open addressing with linear probing; a third of the slots stay free. A slot is two 64-bit halves; in a used slot the
-    first one is never 0.
+    Open addressing with linear probing; a third of the slots stay free. A slot is two 64-bit halves; the first half of
+    a used slot is never 0.
     """
 
     def __init__(self, num_pairs: int) -> None:
@@ -29,22 +29,22 @@ class PairTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the table takes when it is full."""
+        """Bytes of memory that the full table takes."""
         return self._slots.nbytes
 
     def add(self, hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Add hashes of `HASH_BYTES` each; returns which were neither in the table nor earlier in the array."""
+        """Add hashes of `HASH_BYTES` each; returns a mask of those neither in the table nor earlier in the array."""
         keys = hashes.view(np.uint64).reshape(-1, 2).copy()
         keys[keys[:, 0] == 0, 0] = 1
         self._room -= len(keys)
-        assert self._room >= 0  # or probing would never end
+        assert self._room >= 0  # or probing would never terminate
         is_new = np.zeros(len(keys), dtype=np.bool_)
         slots = keys[:, 1] % np.uint64(len(self._slots)) if len(keys) else keys[:, 1]
         pending = np.arange(len(keys))
         while len(pending):
             at = slots[pending]
             free = np.flatnonzero(self._slots[at, 0] == 0)
-            # Of hashes that find the same free slot, the first takes it; `pending` keeps the array's order.
+            # Among hashes that reach the same free slot, the first takes it; `pending` keeps the array's order.
             winners = pending[free[np.unique(at[free], return_index=True)[1]]]
             self._slots[slots[winners]] = keys[winners]
             is_new[winners] = True

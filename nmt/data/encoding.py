@@ -1,6 +1,6 @@
-"""From blocks of text to ids, in several processes at once, in order.
+"""Encoding blocks of text as ids, in several processes at once, in order.
 
-The processes import this file and no torch.
+The processes import this file but not torch.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 from nmt.processes import Workers, available_cores
 
-# A process takes about 45 MB, and the one that trains 240 MB with torch: together at most 500 MB. On machines with
-# more cores, SentencePiece uses them as threads.
+# A process takes about 45 MB, and the trainer 240 MB with torch: together at most 500 MB. SentencePiece uses further
+# cores with threads.
 MAX_PROCESSES = 5
 MIN_PAIRS = 20_000  # below, starting processes takes longer than encoding
-BYTES_UNDER_WAY = 1 << 23  # of text held at once, however long its lines are
-LONG_LINE_BYTES = 1 << 16  # bytes; SentencePiece needs a hundred times as much memory for a line
+MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
+LONG_LINE_BYTES = 1 << 16  # for a line, SentencePiece needs a hundred times as much memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Job:
 
     max_length: int
     dtype: str
-    """Of the ids: `uint16` or `int32`."""
+    """Type of the ids: `uint16` or `int32`."""
     hashes: bool
     """Whether to compute hashes of the pairs, to find duplicates."""
 
@@ -53,11 +53,11 @@ class Encoded:
     lines: NDArray[np.int64]
     """(P,) the line number of each pair in its files, from 1"""
     hashes: NDArray[np.uint8]
-    """Of all pairs, concatenated; empty without `Job.hashes`"""
+    """The hashes of all pairs, concatenated; empty without `Job.hashes`"""
 
 
 def encode_block(block: Block, tokenizers: Tokenizers, job: Job, threads: int = 1) -> Encoded:
-    """Encode a block's lines and leave out pairs by the rules of cleaning; `DataError` if a line is not UTF-8."""
+    """Encode a block's lines and leave out pairs by the cleaning rules; `DataError` if a line is not UTF-8."""
     src_lines, tgt_lines = block.lines()
     src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
     tgt = _encode_lines(tokenizers.tgt, tgt_lines, job.max_length, threads)
@@ -83,8 +83,8 @@ def _lengths(sequences: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threads: int) -> list[Sequence[int]]:
-    """Ids of normalized lines. A line too long to be kept is not encoded, only given too many ids: a SentencePiece
-    piece has at most 16 characters of 4 bytes."""
+    """Ids of lines, after normalization. A line that is certainly too long gets `max_length` + 1 arbitrary ids instead
+    of being encoded: a SentencePiece piece has at most 16 characters of 4 bytes."""
     longest = max(LONG_LINE_BYTES, 64 * max_length) // 4
     long = {index for index, line in enumerate(lines) if len(line) > longest and len(line.encode()) > 4 * longest}
     normalized = ["" if index in long else normalize(line) for index, line in enumerate(lines)]
@@ -97,10 +97,10 @@ def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threa
 def encode_blocks(
     blocks: Iterable[Block], tokenizers: Tokenizers, tokenizer_folder: Path, job: Job, num_processes: int
 ) -> Iterator[Encoded]:
-    """`encode_block` of each, in order, by so many processes beside this one; by this one alone if they are 0 or 1.
+    """`encode_block` for each block, in order, by N worker processes, or with N < 2 in this process.
 
-    The processes read the tokenizers from their folder. Raises `DataError` for the first line that is not UTF-8, and
-    `TrainingError` if a process dies.
+    The workers load the tokenizers from their folder. Raises `DataError` for the first line that is not UTF-8, and
+    `TrainingError` if a worker dies.
     """
     if num_processes < 2:
         for block in blocks:
@@ -111,26 +111,26 @@ def encode_blocks(
     # numpy's matrix products are not needed, and their threads cost memory.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with Workers([prepare] * num_processes, environment) as workers:
-        under_way: deque[tuple[Future[Encoded], int]] = deque()
+        pending: deque[tuple[Future[Encoded], int]] = deque()
         total = 0
         for block in blocks:
             size = len(block.src) + len(block.tgt)
-            while under_way and (len(under_way) >= 2 * num_processes or total + size > BYTES_UNDER_WAY):
-                done, done_size = under_way.popleft()
+            while pending and (len(pending) >= 2 * num_processes or total + size > MAX_PENDING_BYTES):
+                done, done_size = pending.popleft()
                 total -= done_size
                 yield done.result()
-            under_way.append((workers.submit(block, f"encoded {block.src_name}"), size))
+            pending.append((workers.submit(block, f"encoded {block.src_name}"), size))
             total += size
-        for future, _ in under_way:
+        for future, _ in pending:
             yield future.result()
 
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
-    """What a process does with each block that it is sent."""
+    """The function with which a worker answers requests."""
     tokenizers = load_tokenizers(folder)
     return lambda block: encode_block(block, tokenizers, job, threads)
 
 
 def num_processes_for(num_pairs: int) -> int:
-    """How many processes encode a corpus of N pairs, beside this one."""
+    """The number of worker processes for encoding a corpus of N pairs."""
     return min(available_cores(), MAX_PROCESSES) if num_pairs >= MIN_PAIRS else 0

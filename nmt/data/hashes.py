@@ -1,7 +1,7 @@
 """Hashes of files, cached for large ones so that they are not read again at every start.
 
 As in git, the hash of a large file is cached with its size, times and inode. A file that was written to, replaced or
-renamed since has another time of change (ctime), which no program can set back.
+renamed since then has a different change time (ctime), which no program can reset.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from nmt.runs import RUNS
 CACHE = RUNS / "cache"
 _HASHES_FILE = "files.json"
 LARGE = 1 << 25  # bytes; smaller files are read each time
-_TICK_NS = 3_000_000_000  # no file system has a coarser clock
+_TICK_NS = 3_000_000_000  # longer than the resolution of any file system's clock
 
 
 def file_hash(path: Path) -> bytes:
@@ -56,7 +56,7 @@ def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int]
         began = time.time_ns()
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
-        # A file that has just been written could be written again within one tick of the file system's clock.
+        # A file that was just written could be written again within one tick of the file system's clock, unnoticed.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None
     except FileNotFoundError:
@@ -78,5 +78,5 @@ def _cached() -> dict[str, list[object]]:
         value = read_json(CACHE / _HASHES_FILE)
     except RunError:
         return {}
-    is_sound = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())
-    return value if is_sound else {}
+    is_valid = isinstance(value, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in value.values())
+    return value if is_valid else {}

@@ -3,11 +3,11 @@
 import re
 import unicodedata
 
-# In these, I is the capital of ı, and İ that of i: Unicode's SpecialCasing for tr and az; Crimean Tatar and Gagauz
-# have the same letters.
+# Languages in which ı has the capital I, and i the capital İ: Unicode's SpecialCasing for tr and az; Crimean Tatar and
+# Gagauz have the same letters.
 _DOTLESS_I = ("tr", "az", "crh", "gag")
 _LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
-# Unicode gives Cherokee lowercase letters, which texts do not use: in practice the script has no case.
+# Unicode has lowercase Cherokee letters, but texts do not use them: in practice the script has no case.
 _CHEROKEE = "\u13a0-\u13f5\u13f8-\u13fd\uab70-\uabbf"
 _RUN_OF_CHEROKEE = re.compile(f"([{_CHEROKEE}]+)")
 
@@ -31,22 +31,22 @@ def lowercase(text: str, dotless_i: bool = False) -> str:
 
 
 def is_in_capitals(line: str) -> bool:
-    """Whether a line has several words in capitals, and no other letters.
+    """Whether a line has several words in capitals and no other letters.
 
     >>> is_in_capitals("NO PARKING!"), is_in_capitals("我 在 IBM 工作"), is_in_capitals("NATO 2024")
     (True, False, False)
     """
     if not line.isupper() or _RUN_OF_CHEROKEE.search(line):
         return False
-    # Lo: letters of scripts without case; a capitalised name among them does not make a line in capitals.
+    # Lo: letters of scripts without case; a line of them with a name in capitals is not in capitals.
     return not any(unicodedata.category(c) == "Lo" for c in line) and sum(map(str.isupper, line.split())) > 1
 
 
 def without_punctuation(text: str) -> str:
-    """The text without punctuation and symbols, as people type in a hurry.
+    """The text without punctuation and symbols, as in carelessly typed text.
 
-    These are the characters of Unicode's categories P and S, and marks combined with them. Punctuation inside a word is
-    kept. In scripts written without spaces, all punctuation is between words.
+    Removes the characters of Unicode's categories P and S, and marks combined with them. Punctuation inside a word is
+    kept. In scripts written without spaces, all punctuation counts as between words.
 
     >>> without_punctuation("A man (in a t-shirt) sings, smiles, and waves.")
     'A man in a t-shirt sings smiles and waves'

@@ -12,32 +12,30 @@ Pairs = NDArray[np.integer]
 
 
 def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
-    """How many pairs of each corpus an epoch has; `sizes` are those after cleaning.
+    """The number of pairs of each corpus in an epoch; `sizes` are the corpora's sizes after cleaning.
 
-    With weights, size * weight. With a temperature T, the total number of pairs is shared in proportion to
+    With weights, size * weight. With a temperature T, the total number of pairs is divided in proportion to
     size ** (1 / T) (Arivazhagan et al. 2019).
     """
     if data.temperature is None:
         return [round(size * files.weight) for size, files in zip(sizes, data.train, strict=True)]
     shares = np.array(sizes, dtype=np.float64) ** (1 / data.temperature) * (np.array(sizes) > 0)
-    ends = np.rint(np.cumsum(shares) / shares.sum() * sum(sizes)).astype(
-        np.int64
-    )  # so that nothing is lost in rounding
+    ends = np.rint(np.cumsum(shares) / shares.sum() * sum(sizes))  # rounded sums, so that the total is exact
     return [int(count) for count in np.diff(ends, prepend=0)]
 
 
 def pairs_of_epoch(sizes: Sequence[int], data: DataConfig, seed: int, epoch: int) -> Pairs | None:
     """The indices of an epoch's pairs, repeated as often as they occur; None if every pair occurs once.
 
-    Pairs are numbered consecutively over the corpora. A corpus of n pairs with c in the epoch gives each pair c // n
-    times, and c % n different ones once more, chosen by `(seed, epoch)`. Raises `DataError` if no pair is left.
+    Pairs are numbered consecutively over the corpora. If a corpus has n pairs, and c in the epoch, each pair occurs
+    c // n times, and c % n different pairs, chosen by `(seed, epoch)`, one more time. `DataError` if no pair is left.
     """
     counts = epoch_counts(sizes, data)
     if counts == list(sizes):
         return None
     if not sum(counts):
         raise DataError("the weights of data.train leave no pair in an epoch; raise them")
-    random = np.random.default_rng([seed, epoch, 1])  # another stream than the plan's
+    random = np.random.default_rng([seed, epoch, 1])  # 1: other draws than the plan's
     dtype = np.dtype(np.int32 if sum(sizes) < 2**31 else np.int64)
     parts: list[Pairs] = []
     begin = 0

@@ -1,4 +1,4 @@
-"""What a corpus is made of: as its tokenizer sees it, and what of it occurs in other text."""
+"""Statistics of a text: how a vocabulary fits it, and how much of it occurs in the training text."""
 
 import dataclasses
 import hashlib
@@ -17,7 +17,7 @@ from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.errors import RunError
 from nmt.runs import RunFolder
 
-_SURVEY_FORMAT = 1  # raise it when a survey counts something else
+_SURVEY_FORMAT = 1  # raise it when the counts of a survey change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,24 +27,24 @@ class SideReport:
     language: str
     vocab_size: int
     pieces_per_word: float
-    """Words are what white space separates."""
+    """Words are separated by white space."""
     characters_per_piece: float
-    """White space not counted; the figure to look at in languages that do without it."""
+    """White space not counted; replaces `pieces_per_word` for languages written without spaces."""
     unknown_share: float
-    """Of the pieces that are `<unk>`."""
+    """Share of the pieces that are `<unk>`."""
     byte_share: float
-    """Of the pieces that are a byte of a character which the vocabulary does not hold."""
+    """Share of the pieces that are one byte of a character outside the vocabulary."""
     longest: int
-    """Pieces of the longest line."""
+    """Number of pieces in the longest line."""
     too_long: int
-    """Lines that have more pieces than they may."""
+    """Number of lines with too many pieces."""
     first_line: tuple[str, ...]
-    """The text's first line in pieces, to look at."""
+    """The pieces of the text's first line, as an example."""
 
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
-    """Encode lines, once normalized, and count; a line may have `max_length` pieces."""
-    words = characters = pieces = unknown = spelled = longest = too_long = 0
+    """Encode lines after normalization, and count; lines of more than `max_length` pieces are too long."""
+    words = characters = pieces = unknown = byte_pieces = longest = too_long = 0
     byte_ids = tokenizer.byte_ids
     first_line: tuple[str, ...] | None = None
     for line in lines:
@@ -56,7 +56,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
         characters += sum(map(len, line_words))
         pieces += len(ids)
         unknown += ids.count(tokenizer.special.unk)
-        spelled += sum(index in byte_ids for index in ids)
+        byte_pieces += sum(index in byte_ids for index in ids)
         longest = max(longest, len(ids))
         too_long += max_length is not None and len(ids) > max_length
     return SideReport(
@@ -65,7 +65,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
         pieces_per_word=pieces / max(1, words),
         characters_per_piece=characters / max(1, pieces),
         unknown_share=unknown / max(1, pieces),
-        byte_share=spelled / max(1, pieces),
+        byte_share=byte_pieces / max(1, pieces),
         longest=longest,
         too_long=too_long,
         first_line=first_line or (),
@@ -73,9 +73,9 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
 
 
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
-    """Build the run's vocabulary if it is missing; how it fits the `src` and `tgt` of the validation set.
+    """Build the run's vocabulary if it is missing; report how it fits the `src` and `tgt` of the validation set.
 
-    Raises `RunError` rather than replace the vocabulary of a run whose training has begun.
+    Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
     """
     data = config.data
     count_pairs([*data.train, data.validation])
@@ -93,46 +93,46 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """How much of a held-out text occurs in the training text."""
+    """The overlap of a held-out text with the training text."""
 
     pairs: int
-    """Of the held-out text."""
+    """Number of pairs in the held-out text."""
     seen: int
-    """Those that occur in the training text, source with target."""
+    """Number of these pairs that occur in the training text, with the same target."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What training text may be found out about before anything is learned from it.
+    """Properties of the training text that deserve a warning before training.
 
-    Lines are compared as bytes, without spaces at their ends; a pair with an empty side is never found to be anything.
+    Lines are compared as bytes, without white space at their ends; pairs with an empty side are neither copied nor seen.
     """
 
     pairs: int
     copied: int
-    """Pairs whose target is their source."""
+    """Number of pairs with identical source and target."""
     overlaps: dict[str, Overlap]
-    """For each of the texts that are held out, by its name."""
+    """The overlap with each held-out text, by its name."""
 
 
 def survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, CorpusFiles]) -> Survey:
-    """Read the training text through, unless it has been: the result is remembered by what the files hold.
+    """Survey the training text; the result is cached by the hashes of the files.
 
-    Memory is taken by the held-out texts alone. Raises `DataError` if a file cannot be read or sides differ in length.
+    Only the held-out texts are held in memory. Raises `DataError` if a file cannot be read or sides differ in length.
     """
     digest = hashlib.sha256(json.dumps([_SURVEY_FORMAT, len(corpora), *held_out]).encode())
     digest.update(b"".join(corpus_hashes([*corpora, *held_out.values()])))
-    remembered = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
-    found = _read_survey(remembered)
+    cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
+    found = _read_survey(cached)
     if found is None:
         found = _survey(corpora, {name: list(_stripped_pairs(files)) for name, files in held_out.items()})
-        write_json(remembered, dataclasses.asdict(found))
+        write_json(cached, dataclasses.asdict(found))
     return found
 
 
 def _survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[bytes, bytes]]]) -> Survey:
-    wanted = {pair for of_one in held_out.values() for pair in of_one if all(pair)}
-    sources = {src for src, _ in wanted}  # of most pairs, it is enough to look at the source
+    wanted = {pair for text in held_out.values() for pair in text if all(pair)}
+    sources = {src for src, _ in wanted}  # for most pairs, checking the source is enough
     seen = set()
     pairs = copied = 0
     for files in corpora:
@@ -142,7 +142,7 @@ def _survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[by
                 copied += 1
             if src in sources and (src, tgt) in wanted:
                 seen.add((src, tgt))
-    overlaps = {name: Overlap(len(of_one), sum(pair in seen for pair in of_one)) for name, of_one in held_out.items()}
+    overlaps = {name: Overlap(len(text), sum(pair in seen for pair in text)) for name, text in held_out.items()}
     return Survey(pairs, copied, overlaps)
 
 
@@ -155,10 +155,10 @@ def _stripped_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_survey(path: Path) -> Survey | None:
-    """What is remembered, if it is; what is damaged is computed again."""
+    """The cached survey; None if it is missing or damaged."""
     try:
         value = read_json(path)
-        overlaps = {name: Overlap(**of_one) for name, of_one in value["overlaps"].items()}
+        overlaps = {name: Overlap(**overlap) for name, overlap in value["overlaps"].items()}
         return Survey(value["pairs"], value["copied"], overlaps)
     except (RunError, TypeError, KeyError, AttributeError):
         return None

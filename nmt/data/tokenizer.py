@@ -1,4 +1,4 @@
-"""Text to ids and back: SentencePiece and word tokenizers behind one protocol.
+"""SentencePiece and word tokenizers with a common protocol: text to ids and back.
 
     >>> tokenizer = load_tokenizers(Path("runs/tiny/tokenizer")).src
     >>> tokenizer.encode("hello world")
@@ -6,8 +6,8 @@
     >>> tokenizer.pieces(tokenizer.encode("hello world"))
     ['▁he', 'll', 'o', '▁w', 'or', 'ld']
 
-The ids of a sentence come without `<s>` and `</s>`; whoever builds a batch adds them. Nothing here
-imports torch, so that a translator that does not need torch need not load it.
+The ids of a sentence do not include `<s>` and `</s>`; batches add them. Nothing here imports torch, which a translator
+may not need.
 """
 
 import dataclasses
@@ -33,49 +33,49 @@ _RECIPE = 2  # raise it when the same text and settings give another vocabulary
 
 
 class Tokenizer(Protocol):
-    """One side's text to ids and back.
+    """Converts one side's text to ids and back.
 
-    A tokenizer changes no more of a line than it says; what has to be normalized is normalized before (`normalize`).
+    A tokenizer changes a line only as documented; callers normalize lines first (`normalize`).
     """
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, the special ones included."""
+        """Number of ids, including the special ones."""
 
     @property
     def special(self) -> SpecialIds:
-        """The ids that stand for no text."""
+        """The ids that represent no text."""
 
     @property
     def byte_ids(self) -> frozenset[int]:
-        """The ids that stand for one byte of a character that the vocabulary does not hold."""
+        """The ids that represent one byte of a character outside the vocabulary."""
 
     def encode(self, line: str) -> list[int]:
         """Ids of a line, without `<s>` and `</s>`; none for an empty line."""
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """`encode` of each, in less time."""
+        """`encode` for each line, in less time."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The line that the ids spell; special ids are passed over."""
+        """The text of the ids; special ids are skipped."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The written form of each id."""
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        """For each id, which of the words that white space separates it belongs to, counted from 0."""
+        """For each id, the index of its word; words are separated by white space and counted from 0."""
 
     def save(self, stem: Path) -> Path:
-        """Write the tokenizer to `stem` with its own suffix; returns the file."""
+        """Write the tokenizer to `stem` plus a suffix for its type; returns the file."""
 
 
 class SentencePieceTokenizer:
     """A SentencePiece model (Kudo and Richardson 2018): `bpe`, `unigram` or `char`.
 
-    With byte fallback no text becomes `<unk>`, and with the normalization `identity` `decode(encode(line)) == line` for
-    every line of Unicode characters: combining marks, white space of any kind and at any place, even NUL. The one
-    exception is U+2581, by which SentencePiece writes a space: it comes back as one. The nfkc rules give what they make
-    of the line, with spaces at its ends removed and runs of them made one.
+    With byte fallback no text becomes `<unk>`. With the normalization `identity`, `decode(encode(line)) == line` for
+    every line of Unicode characters, including combining marks, white space of any kind in any place, and NUL. The only
+    exception is U+2581, SentencePiece's mark for a space: it is decoded as a space. With the nfkc rules, decoding gives
+    the normalized line, without spaces at its ends and with runs of spaces as one.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -88,7 +88,7 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
-        """Train on lines, once normalized; `VocabularyError` if they cannot give `vocab_size` pieces."""
+        """Train on lines after normalization; `VocabularyError` if `vocab_size` pieces cannot be built from them."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -105,7 +105,7 @@ class SentencePieceTokenizer:
                 bos_id=OWN_SPECIAL_IDS.start,
                 eos_id=OWN_SPECIAL_IDS.eos,
                 unk_id=OWN_SPECIAL_IDS.unk,
-                max_sentence_length=1 << 20,  # bytes; SentencePiece leaves longer lines out in silence
+                max_sentence_length=1 << 20,  # bytes; SentencePiece silently leaves out longer lines
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -150,15 +150,15 @@ class SentencePieceTokenizer:
         word, after_space, words = -1, True, []
         for piece in self.pieces(ids):
             after_space = after_space or piece.startswith("▁")
-            if after_space and piece.strip("▁"):  # one of several spaces begins no word
+            if after_space and piece.strip("▁"):  # a space before another space begins no word
                 word, after_space = word + 1, False
             words.append(max(0, word))
         return words
 
     def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
-        """The text of each id, None for special pieces and bytes; and the score of each text.
+        """The text of each id, or None for special pieces and bytes; and the score of each text.
 
-        `bpe` merges the two pieces first that together have the highest score; of `unigram` it is the logarithm of a
+        `bpe` first merges the two pieces whose concatenation has the highest score; with `unigram`, a score is a log
         probability.
         """
         processor = self._processor
@@ -177,7 +177,7 @@ class SentencePieceTokenizer:
 
 
 class WordTokenizer:
-    """Words are what white space separates, however much of whatever kind; each comes back as one space."""
+    """Splits at runs of any white space; decoding separates words by one space."""
 
     special = OWN_SPECIAL_IDS
 
@@ -186,7 +186,7 @@ class WordTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
-        """Count the words of lines, once normalized; `VocabularyError` if none is left."""
+        """Count the words of lines after normalization; `VocabularyError` if no word is frequent enough."""
         sentences = (normalize(line).split() for line in lines)
         vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency)
         if len(vocabulary) == len(SPECIAL_PIECES):
@@ -197,7 +197,7 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
-        """Read a word list, one a line in the order of the ids; `RunError` if it is missing or damaged."""
+        """Read a word list, one word a line in the order of the ids; `RunError` if it is missing or damaged."""
         try:
             return cls(Vocabulary(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")))
         except (OSError, ValueError) as error:
@@ -215,7 +215,7 @@ class WordTokenizer:
         return self._vocabulary.encode(line.split())
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        return [self.encode(line) for line in lines]  # no time is lost between the lines, nor has Python threads for it
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._vocabulary.words[index] for index in ids if index not in self.special)
@@ -234,7 +234,7 @@ class WordTokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides; with a joint vocabulary they are one object."""
+    """The tokenizers of both sides; with a joint vocabulary they are the same object."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -246,12 +246,12 @@ class Tokenizers:
 
 
 def train_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> Tokenizers:
-    """Build the vocabularies that `config` asks for from the training corpora, or from a sample of large ones."""
+    """Build the vocabularies for `config` from the training corpora, or from a sample of large ones."""
     chosen = _sample([pairs_in(files) for files in corpora], config.max_train_pairs)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        for files, of_files in zip(corpora, chosen, strict=True):
-            yield from read_pairs(files, of_files)
+        for files, sample in zip(corpora, chosen, strict=True):
+            yield from read_pairs(files, sample)
 
     kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
     if config.joint:
@@ -261,9 +261,9 @@ def train_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig) ->
 
 
 def _sample(sizes: Sequence[int], max_pairs: int) -> list[bytes | None]:
-    """For each corpus, a byte a pair that is 1 if it belongs to the sample; None where all pairs do.
+    """For each corpus, one byte for each pair, 1 if the pair is in the sample; None if all pairs are.
 
-    The sample is drawn evenly from all corpora together, by a fixed seed: the same sizes give the same one.
+    The sample is uniform over all corpora together, with a fixed seed: the same sizes give the same sample.
     """
     total = sum(sizes)
     if total <= max_pairs:
@@ -293,42 +293,42 @@ def ensure_tokenizers(
 
 
 def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> str:
-    """A hash of the settings and the text that decide a vocabulary."""
+    """A hash of the settings and the text that a vocabulary depends on."""
     digest = hashlib.sha256(f"{_RECIPE} {config.model_dump_json()}".encode())
     digest.update(b"".join(corpus_hashes(corpora)))
     return digest.hexdigest()[:20]
 
 
 def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> None:
-    """Write the folder whole: the model or word list of each vocabulary, and tokenizer.json naming them."""
+    """Write the folder atomically: the model or word list of each vocabulary, and tokenizer.json with their names."""
     with replacing(folder) as temporary:
         temporary.mkdir()
         if tokenizers.joint:
             src_file = tgt_file = tokenizers.src.save(temporary / "joint")
         else:
-            src_file, tgt_file = (tokenizers.src.save(temporary / "src"), tokenizers.tgt.save(temporary / "tgt"))
+            src_file, tgt_file = tokenizers.src.save(temporary / "src"), tokenizers.tgt.save(temporary / "tgt")
         names = {"src": src_file.name, "tgt": tgt_file.name, "made_from": made_from}
         write_json(temporary / "tokenizer.json", names)
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Read what `save_tokenizers` wrote; `RunError` if it cannot be read."""
+    """Read tokenizers from a folder of `save_tokenizers`; `RunError` if they cannot be read."""
     src_file, tgt_file = _files(folder)
     src = _load(src_file)
     return Tokenizers(src, src if src_file == tgt_file else _load(tgt_file))
 
 
 def same_tokenizers(folder: Path, other: Path) -> bool:
-    """Whether two folders hold the same tokenizers, to the byte, on both sides; `RunError` if one cannot be read."""
+    """Whether two folders hold identical tokenizer files for both sides; `RunError` if one cannot be read."""
     try:
-        one, two = ([path.read_bytes() for path in _files(of_run)] for of_run in (folder, other))
+        first, second = ([path.read_bytes() for path in _files(either)] for either in (folder, other))
     except OSError as error:
         raise RunError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    return one == two
+    return first == second
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
-    """The files of src and tgt; one file twice where the vocabulary is joint."""
+    """The files of src and tgt; the same file twice if the vocabulary is joint."""
     file = folder / "tokenizer.json"
     names = read_json(file)
     try:
@@ -338,7 +338,7 @@ def _files(folder: Path) -> tuple[Path, Path]:
     for name in (src, tgt):
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):  # a path could lead anywhere
             raise RunError(f"{file}: names {str(name)[:100]!r}, which is not the name of a file beside it")
-        if (folder / name).is_file() and not (folder / name).stat().st_size:  # to SentencePiece that is a model
+        if (folder / name).is_file() and not (folder / name).stat().st_size:  # valid to SentencePiece
             raise RunError(f"{folder / name}: is empty; copy the run's tokenizer/ again")
     return folder / src, folder / tgt
 
@@ -348,7 +348,7 @@ def _load(path: Path) -> Tokenizer:
 
 
 def _why_not_trained(message: str, config: TokenizerConfig) -> str:
-    """SentencePiece's error in our words: mostly, the corpus is too small for the vocabulary."""
+    """A message for SentencePiece's error; usually the corpus is too small for the vocabulary."""
     asked = f"tokenizer.vocab_size ({config.vocab_size:,})"
     if found := re.search(r"value <= (\d+)", message):
         return f"{asked} is larger than the training corpus allows; set it to {int(found[1]):,} or less"

@@ -1,4 +1,4 @@
-"""The word-level vocabulary, and the special ids: those of any tokenizer, and where our own vocabularies have them."""
+"""The word-level vocabulary, and special ids: those of any tokenizer, and those of vocabularies that nmt builds."""
 
 import dataclasses
 from collections import Counter
@@ -7,29 +7,29 @@ from collections.abc import Iterable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """The ids that represent no text, as a tokenizer has them; two of them may be one."""
+    """A tokenizer's ids that represent no text; two of them may be equal."""
 
     pad: int
-    """Fills a sequence up to the width of its batch."""
+    """Pads a sequence to the width of its batch."""
     start: int
-    """What the decoder reads first: `<s>` in our vocabularies, often `<pad>` in others."""
+    """The decoder's first input: `<s>` in vocabularies that nmt builds, often `<pad>` in others."""
     eos: int
     """Ends a sequence."""
     unk: int
-    """Stands for what the vocabulary does not hold."""
+    """Represents text outside the vocabulary."""
 
     def __contains__(self, index: int) -> bool:
         return index in (self.pad, self.start, self.eos, self.unk)
 
 
-# Every vocabulary that is built here begins with these.
+# The first pieces of every vocabulary that nmt builds.
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 OWN_SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 
 
 class Vocabulary:
-    """Words and their ids, the special ones first, then by falling frequency."""
+    """Words and their ids: the special pieces first, then words by descending frequency."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
@@ -39,13 +39,13 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], max_size: int, min_frequency: int) -> "Vocabulary":
-        """The most frequent words; of equally frequent ones, the first in code-point order.
+        """The most frequent words; ties are broken in code-point order.
 
         >>> Vocabulary.build([["a", "b", "a"]], max_size=5, min_frequency=1).words[4:]
         ('a',)
         """
         counts = Counter(word for sentence in sentences for word in sentence)
-        for piece in SPECIAL_PIECES:  # written in a text, they are not special
+        for piece in SPECIAL_PIECES:  # occurrences in a text do not count
             del counts[piece]
         ranked = sorted((-count, word) for word, count in counts.items() if count >= min_frequency)
         return cls([*SPECIAL_PIECES, *(word for _, word in ranked)][:max_size])
@@ -54,7 +54,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of words; `<unk>` for those not in the vocabulary, and for the special pieces' names."""
+        """Ids of words; `<unk>` for words outside the vocabulary, and for the names of special pieces."""
         unk = OWN_SPECIAL_IDS.unk
         ids = (self.ids.get(word, unk) for word in words)
         return [index if index >= len(SPECIAL_PIECES) else unk for index in ids]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nmt.atomic import beside
+from nmt.atomic import temporary_folder
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import reach
@@ -119,7 +119,7 @@ def _try_validation(trainer: Trainer) -> None:
 def _try_checkpoint(trainer: Trainer) -> None:
     """Save one and read it back."""
     parts = (trainer.model, trainer.optimizer, trainer.scaler)
-    with beside(trainer.folder.checkpoints / "trial") as holder:
+    with temporary_folder(trainer.folder.checkpoints / "trial") as holder:
         save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
         load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
     with contextlib.suppress(OSError):
