@@ -94,7 +94,7 @@ def test_fused_attention_and_the_formula_written_out_are_the_papers_equation(nam
     torch.testing.assert_close(attention.weights(x, memory, mask), expected_weights, rtol=1e-4, atol=1e-5)
 
 
-def test_is_causal_stands_for_the_look_ahead_mask() -> None:
+def test_is_causal_equals_the_look_ahead_mask() -> None:
     attention, x = make_attention(), torch.randn(B, S, D)
     expected, _ = paper_multi_head(attention, x, x, look_ahead_mask(S))
     torch.testing.assert_close(attention(x, x, is_causal=True), expected, rtol=1e-4, atol=1e-5)
@@ -163,7 +163,7 @@ def test_a_fully_masked_row_gives_no_nan(training: bool) -> None:
         assert gradient.isfinite().all()
 
 
-def test_what_is_masked_has_no_influence_however_large_it_is() -> None:
+def test_masked_values_have_no_influence_at_any_size() -> None:
     attention = make_attention()
     x, memory = torch.randn(B, Q, D), torch.randn(B, S, D)
     mask = for_heads(torch.arange(S) < torch.tensor([[S], [4], [1]]))  # (B, 1, 1, S)
@@ -237,7 +237,7 @@ def test_attention_dropout_drops_weights_and_scales_the_others(written_out: bool
 
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int, places: int) -> None:
+def test_the_cache_holds_the_slices_of_a_plain_tensor(seed: int, places: int) -> None:
     random = torch.Generator().manual_seed(seed)
     rows, steps = 6, 8
     cache = KeyValueCache(torch.zeros(rows, 1, D), H, steps * places)
@@ -277,7 +277,7 @@ def test_cached_keys_and_values_attend_as_the_whole_prefix_does() -> None:
         torch.testing.assert_close(attended[:, 0], expected[:, place], rtol=1e-4, atol=1e-5)
 
 
-def test_a_bias_stands_for_a_mask() -> None:
+def test_a_bias_equals_a_mask() -> None:
     attention, x, memory = make_attention(), torch.randn(B, Q, D), torch.randn(B, S, D)
     cache = KeyValueCache(memory, H, S)
     cache.append(*attention.keys_values(memory))

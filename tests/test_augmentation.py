@@ -177,7 +177,7 @@ def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities
     assert np.mean(counts) == pytest.approx(expected, abs=4 * np.std(counts) / 300**0.5 + 1e-6)
 
 
-def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
+def test_draws_depend_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
     def drawn(**where: int) -> list[list[int]]:
         change = augmented(corpus, MANY, **where, subword_sampling=0.1, src_word_dropout=0.1)  # type: ignore[arg-type]
         return rows(change.src) + rows(change.tgt)
@@ -188,7 +188,7 @@ def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> No
     assert drawn(number=4, epoch=2) != first != drawn(number=3, epoch=1)
 
 
-def test_word_dropout_hides_its_share_and_never_what_is_to_be_said(corpus: Corpus) -> None:
+def test_word_dropout_hides_its_share_and_never_the_targets_output(corpus: Corpus) -> None:
     plain = augmented(corpus, MANY)
     for side in ("src", "tgt"):
         hidden = augmented(corpus, MANY, **{f"{side}_word_dropout": 0.3})
@@ -259,7 +259,7 @@ def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8])
-def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int) -> None:
+def test_joining_uses_every_pair_once(corpus: Corpus, count: int) -> None:
     pairs = list(range(count))
     joined = augmented(corpus, pairs, join=0.999)
     half = count // 2
@@ -271,7 +271,7 @@ def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int)
     assert sorted(joined.tgt[0]) == sorted(apart.tgt[0])
 
 
-def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
+def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> None:
     encoded = corpus[1]
     longest = np.argsort(encoded.tgt.lengths)[-2:]
     limit = max(int(side.lengths[longest].sum()) for side in (encoded.src, encoded.tgt)) - 1
@@ -328,7 +328,7 @@ def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
+def test_everything_sent_to_a_worker_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
     """And does there what it does here."""
     files = TrainingFiles(**FILES.model_dump())
     tokenizers = corpus[0]
@@ -356,7 +356,7 @@ def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp
 
 
 @pytest.mark.parametrize("method", ["as chosen", "spawn"])
-def test_workers_make_the_same_batches_however_they_are_started(
+def test_workers_make_the_same_batches_with_every_start_method(
     corpus: Corpus, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if method != "as chosen":
@@ -377,7 +377,7 @@ def test_workers_make_the_same_batches_however_they_are_started(
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_is_not_augmented(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, bool]] = []
     plain = nmt.training.feeding.batch_loader
 

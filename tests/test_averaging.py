@@ -128,7 +128,7 @@ def test_the_model_has_its_own_weights_again_whatever_happens(small_model: Trans
 
 
 @pytest.mark.parametrize("average", [EMA, LAST])
-def test_validations_score_the_average_whose_best_is_the_model_and_the_weights_are_trained_as_ever(
+def test_validations_score_the_average_and_keep_its_best_while_training_is_unchanged(
     copy_task: Path, average: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = trained(copy_task, "plain", *LONGER)
@@ -176,7 +176,7 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(
         assert digest(ours) == digest(theirs)
 
 
-def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_for_the_next_mean_are_kept(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [*LONGER, "training.average_last=4", "training.keep_checkpoints=1"]
     run = interrupted(copy_task, "run", 14, monkeypatch, *settings)
     assert check_checkpoint(run.checkpoints / "14").validations == [4, 8, 12]
@@ -195,7 +195,7 @@ def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: py
     assert checkpoint_steps(run.checkpoints) == sorted({15, 20, 24, best})
 
 
-def test_the_moving_average_may_not_be_changed_on_the_way_and_the_mean_of_validations_may(copy_task: Path) -> None:
+def test_a_resumed_run_may_change_average_last_but_not_ema_decay(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     with pytest.raises(RunError, match=r"  training\.ema_decay: None, not 0\.9"):
         trained(copy_task, "run", EMA, "training.max_steps=24")
@@ -225,7 +225,7 @@ def test_one_average_at_a_time(copy_task: Path) -> None:
     [("training.ema_decay=null", 3 * 4 + 1, "keep_checkpoints"), (EMA, 4 * 4 + 1, "keep_checkpoints"),
      ("training.average_last=6", 3 * 7 + 1, "average_last")],
 )  # fmt: skip
-def test_the_disk_must_hold_what_averages_need(
+def test_disk_space_for_averages_is_checked(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str, copies: int, remedy: str
 ) -> None:
     config = load_config(copy_task, [average])

@@ -448,7 +448,7 @@ def test_the_table_is_large_enough() -> None:
 @pytest.mark.parametrize(
     "command", ["translate --model copy --beam-size 1 --input train.en", "eval --hyp test.de --ref test.de"]
 )
-def test_a_reader_that_leaves_ends_it_quietly(ready: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_a_closed_pipe_ends_it_quietly(ready: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.chdir(ready)
     ours, theirs = os.pipe()
     os.close(ours)  # nobody reads

@@ -85,7 +85,7 @@ def test_a_batch_of_one_has_no_padding() -> None:
     assert batch.num_tgt_tokens == 3
 
 
-def test_padding_stands_after_what_follows_a_sequence() -> None:
+def test_padding_is_after_the_end_of_a_sequence() -> None:
     assert pad([[4], [], [5, 6]], 0, first=[1, 9], last=[2]).tolist() == [
         [1, 9, 4, 2, 0],
         [1, 9, 2, 0, 0],
@@ -126,7 +126,7 @@ def test_a_batch_is_its_pairs_written_out(pairs: list[tuple[list[int], list[int]
 
 
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), seed=st.integers(0, 3), epoch=st.integers(0, 3))
-def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
+def test_every_pair_is_in_one_batch_and_no_batch_exceeds_its_tokens(
     pairs: list[tuple[int, int]], batch_tokens: int, seed: int, epoch: int
 ) -> None:
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
@@ -208,7 +208,7 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
 
 
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]), data=st.data())
-def test_a_plan_is_what_a_loop_over_all_pairs_makes(
+def test_a_plan_equals_that_of_a_loop_over_all_pairs(
     pairs: list[tuple[int, int]], batch_tokens: int, piece: int, data: st.DataObject
 ) -> None:
     """Of every pair once, or of those that an epoch draws, some of them several times."""
@@ -264,7 +264,7 @@ def test_the_share_of_real_positions_agrees_with_a_count_by_hand(corpus_of: Corp
     assert share_of_real_positions(corpus, [np.array([2]), np.array([1, 0])]) == pytest.approx(23 / 26)
 
 
-def test_the_share_of_real_positions_is_that_of_the_batches(corpus_of: CorpusOf) -> None:
+def test_the_share_of_real_positions_agrees_with_the_batches(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(500, seed=2))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 512, 0, 0)
     batches = list(batch_loader(corpus, plan, torch.device("cpu")))
@@ -288,7 +288,7 @@ def test_nearly_all_positions_are_real_on_a_corpus_like_multi30k(seed: int) -> N
 # ----------------------------------------------------------------------------------------------- the loader
 
 
-def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: CorpusOf) -> None:
+def test_the_loader_yields_the_batches_of_the_plan_in_order(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     assert len(plan) > 10
@@ -303,7 +303,7 @@ def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: Corpus
         assert len(batch.source.values) == len(chosen)
 
 
-def test_the_loader_gives_what_collating_the_pairs_gives_though_pages_are_let_go(
+def test_batches_of_the_loader_equal_collated_pairs_though_pages_are_released(
     corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 20)
@@ -326,7 +326,7 @@ def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch
     assert [again[5][side].tolist() for side in (0, 1)] == [corpus[5][side].tolist() for side in (0, 1)]
 
 
-def test_the_loader_gives_the_batches_whose_numbers_are_wanted(corpus_of: CorpusOf) -> None:
+def test_the_loader_yields_the_requested_batches(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     whole = [batch.source.values.tolist() for batch in batch_loader(corpus, plan, torch.device("cpu"))]

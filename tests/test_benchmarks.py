@@ -19,7 +19,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_an_environment_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """eole is started in a folder of its own."""
     (tmp_path / "eole" / "bin").mkdir(parents=True)
     (tmp_path / "eole" / "bin" / "python").symlink_to(sys.executable)

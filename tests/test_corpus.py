@@ -71,7 +71,7 @@ def test_random_text_comes_back_line_by_line(tmp_path: Path) -> None:
     assert lines_of(tmp_path / "b.en", content.replace(b"\n", b"\r\n")) == lines
 
 
-def test_a_name_in_gz_is_read_through_gzip(tmp_path: Path) -> None:
+def test_a_gz_file_is_decompressed(tmp_path: Path) -> None:
     content = "\ufeffeins\rzwei\r\ndr\u00fc\u2028ben\n\nohne Ende".encode()
     plain = lines_of(tmp_path / "a.de", content)
     assert plain == ["eins\rzwei", "dr\u00fc\u2028ben", "", "ohne Ende"]

@@ -120,7 +120,7 @@ def floats(*shape: int, start: int, end: int) -> dict[str, object]:
     ids=["a header of 2**63 bytes", "a header beyond the file", "no header", "deep", "not text", "a shape too large",
          "sizes beyond the file", "overlapping", "backwards", "bytes left over", "a type that is none"],
 )  # fmt: skip
-def test_a_file_that_is_no_weights_is_one_message(
+def test_a_file_without_weights_is_one_message(
     run: Path, header: bytes | dict[str, object], data: bytes, length: int | None
 ) -> None:
     write_weights(run, header, data, length)
@@ -140,7 +140,7 @@ def test_a_pickle_is_not_unpickled(run: Path) -> None:
     assert not Path("harm").exists()
 
 
-def test_no_memory_is_taken_for_what_does_not_belong_together(run: Path) -> None:
+def test_mismatched_files_are_refused_before_memory_is_allocated(run: Path) -> None:
     """Read, the headers would take hundreds of MB; built, the models would take 70 GB, 100 MB, and a hundred layers."""
     headers = [
         b'{"__metadata__":{"a":"' + b"x" * 99_000_000 + b'"}}',
@@ -254,7 +254,7 @@ def laughs(key: str, merged: bool) -> str:
     return first + "".join(line.format(n, ", ".join([f"*x{n - 1}"] * 10)) for n in range(1, 11)) + f"{key}: *x10\n"
 
 
-def test_a_billion_laughs_are_not_laughed(run: Path) -> None:
+def test_a_billion_laughs_are_refused(run: Path) -> None:
     runs = []
     for key in ("evaluation", "tokenizer", "other"):
         for merged in (False, True):
@@ -314,7 +314,7 @@ def recorded(max_src_length: int) -> tuple[Translator, Recorder]:
     return Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), max_src_length), tokenizer
 
 
-def test_of_a_long_line_the_tokenizer_sees_a_beginning(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_beginning_of_a_long_line_is_tokenized(caplog: pytest.LogCaptureFixture) -> None:
     short, seen = recorded(20)
     line = "a b c " * 1_700_000  # 10 MB
     assert short.translate([line, "d e"]) == ["a b c " * 6 + "a b", "d e"]

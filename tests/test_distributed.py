@@ -179,7 +179,7 @@ def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_fewer_and_with_more_processes(copy_task: Path) -> None:
+def test_a_run_resumes_with_fewer_and_with_more_processes(copy_task: Path) -> None:
     settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 lies inside the second epoch
     first_half = "training.max_steps=12"
     straight = trained_by_one(copy_task, "straight", *settings)
@@ -210,7 +210,7 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: 
         ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process died without an error message"),
     ],
 )
-def test_one_that_fails_ends_all_with_its_message(
+def test_a_process_that_fails_ends_all_with_its_message(
     copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
 ) -> None:
     patch = AT_STEP_5.format(happening=happening, elsewhere=elsewhere)
@@ -221,7 +221,7 @@ def test_one_that_fails_ends_all_with_its_message(
     assert stderr.count("Traceback") == (1 if "bug" in message else 0)
 
 
-def test_a_mistake_of_the_user_is_told_once(copy_task: Path) -> None:
+def test_a_mistake_of_the_user_is_reported_once(copy_task: Path) -> None:
     codes, stderr = two_processes(command("run", "training.batches_per_update=2", "training.precision=fp16"))
     assert codes == [2, 2]
     assert stderr.count("nmt: training.precision: fp16 is for GPUs") == stderr.count("nmt: ") == 1
@@ -238,7 +238,7 @@ def test_a_signal_to_one_process_stops_all_and_is_saved(copy_task: Path) -> None
     assert_same_curve(trained_by_one(copy_task, "run", *settings), trained_by_one(copy_task, "straight", *settings))
 
 
-def test_torchrun_hands_a_signal_on(copy_task: Path) -> None:
+def test_torchrun_forwards_a_signal(copy_task: Path) -> None:
     arguments = command("run", "training.batches_per_update=2", "training.max_steps=5000")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt"]
     process = subprocess.Popen([*launcher, *arguments], stderr=subprocess.PIPE, text=True)
@@ -271,7 +271,7 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: 
     assert progress.seconds >= 1.2
 
 
-def test_what_the_processes_tell_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_between_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = """
 with joined() as ranks:
@@ -292,7 +292,7 @@ os._exit(0)
     assert codes == [0, 0], stderr
 
 
-def test_alone_there_is_nobody_to_ask() -> None:
+def test_one_process_exchanges_nothing() -> None:
     assert ALONE.is_main
     assert ALONE.gather(ALONE.share([1, 2, 3])) == [1, 2, 3]
     assert ALONE.sum([2.0]) == [2.0]
@@ -334,7 +334,7 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
-def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work(tmp_path: Path) -> None:
+def test_a_signal_to_the_whole_group_does_not_end_the_loaders(tmp_path: Path) -> None:
     program = """
 import multiprocessing.forkserver, os, signal, time
 from types import SimpleNamespace

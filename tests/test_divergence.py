@@ -68,7 +68,7 @@ def sources(share: Share, run: RunFolder) -> list[str]:
     return sorted(tokenizer.decode(row) for batch in share.batches for row in batch.source.values.tolist())
 
 
-def test_a_skipped_update_is_named_with_the_lines_that_it_was_to_learn_from(
+def test_a_skipped_update_is_reported_with_its_lines(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = put_empty_lines(copy_task)
@@ -84,7 +84,7 @@ def test_a_skipped_update_is_named_with_the_lines_that_it_was_to_learn_from(
     assert f" and {len(numbers) - 10:,} more\n" in err
 
 
-def test_so_many_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
+def test_n_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["training.max_skipped_updates=4", "training.max_steps=100", "training.log_every=2"]
@@ -169,12 +169,12 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
         "std::bad_alloc",
     ],
 )
-def test_no_more_memory_is_known_by_what_torch_and_ctranslate2_say(message: str) -> None:
+def test_out_of_memory_is_recognised_by_torchs_and_ctranslate2s_messages(message: str) -> None:
     """On Apple's GPU, NVIDIA's (two of its libraries, CTranslate2), and a CPU under Windows and in C++."""
     assert is_out_of_memory(RuntimeError(message))
 
 
-def test_no_more_memory_is_known_on_this_machine_and_other_errors_are_not() -> None:
+def test_out_of_memory_is_recognised_on_this_machine_and_other_errors_are_not() -> None:
     with pytest.raises(RuntimeError) as error:
         torch.empty(2**50)
     assert is_out_of_memory(error.value)
@@ -234,7 +234,7 @@ def test_a_dry_run_tries_everything_and_trains_nothing(copy_task: Path, cli: Cli
     assert snapshot() == before
 
 
-def test_all_problems_are_told_at_once(copy_task: Path) -> None:
+def test_all_problems_are_reported_at_once(copy_task: Path) -> None:
     copy_task.with_name("val.de").write_text("1 2\n")
     with pytest.raises(NmtError) as error:
         trained(
@@ -261,7 +261,7 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
         ("nmt.training.preflight.try_worst_batch", "the worst batch fails"),
     ],
 )
-def test_what_a_training_will_do_later_fails_before_its_first_step(
+def test_later_failures_are_found_before_the_first_step(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, what: str, message: str
 ) -> None:
     def failing(*arguments: object) -> None:
@@ -334,7 +334,7 @@ def test_text_that_the_vocabulary_was_not_made_for_is_warned_of(
     assert "test: 92.3% of the src pieces are bytes of characters that the vocabulary does not contain" in found[0]
 
 
-def test_a_learning_rate_that_never_gets_warm_is_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warm_up_that_never_ends_is_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reversed_targets(copy_task)
     (warning,) = warnings(copy_task, capsys, QUIET[1], "training.max_steps=null", "training.max_epochs=1")
     assert "never reaches its peak: training.warmup_steps is 50, of 25 steps in all" in warning

@@ -80,7 +80,7 @@ def test_half_precision_keeps_its_type() -> None:
     assert set(output.unique().tolist()) == {0.0, 2.0}
 
 
-def test_it_stands_where_torchs_would() -> None:
+def test_it_is_placed_where_torchs_would_be() -> None:
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
     assert isinstance(nn.Sequential(Dropout(0.1))[0], nn.Module)
 

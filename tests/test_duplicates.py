@@ -56,7 +56,7 @@ def test_the_table_takes_at_most_24_bytes_a_pair_and_holds_as_many(num_pairs: in
     assert table.add(np.frombuffer(hashes, dtype=np.uint8)).all()
 
 
-def test_a_pair_is_told_from_another_that_reads_the_same() -> None:
+def test_pairs_with_the_same_concatenation_are_distinguished() -> None:
     pairs = [("a", "bc"), ("ab", "c"), ("abc", ""), ("", "abc"), ("a ", "bc"), ("é", "x"), ("e\u0301", "x")]
     assert len({pair_hash(*pair) for pair in pairs}) == len(pairs)
     assert {len(pair_hash(*pair)) for pair in pairs} == {HASH_BYTES}

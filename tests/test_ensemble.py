@@ -86,7 +86,7 @@ def test_the_arithmetic_mean_by_hand() -> None:
     assert_same(found, [Hypothesis(tokens, log_prob, log_prob) for tokens, log_prob in expected])
 
 
-def test_the_mean_is_made_first_and_what_is_forbidden_leaves_it_by_hand() -> None:
+def test_forbidden_tokens_leave_the_mean_by_hand() -> None:
     """</s> must wait for one token. Mean: a .45, b .1, </s> .45; without </s>: a 9/11, b 2/11. Then </s> is certain.
 
     Were </s> taken from each model first, a would have (8/9 + 1/2) / 2 = 25/36.
@@ -145,7 +145,7 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
 
 @pytest.mark.parametrize("beam_size", [2, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_beam_search_finds_what_a_search_with_loops_finds(seed: int, beam_size: int) -> None:
+def test_beam_search_agrees_with_a_search_with_loops(seed: int, beam_size: int) -> None:
     ensemble = Ensemble(unlike_models(seed))
     sentences = random_sentences(seed, 4)
     max_lengths = np.random.default_rng(seed).integers(4, 11, size=4).tolist()
@@ -155,7 +155,7 @@ def test_beam_search_finds_what_a_search_with_loops_finds(seed: int, beam_size: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_greedy_finds_what_a_search_with_loops_finds(seed: int) -> None:
+def test_greedy_agrees_with_a_search_with_loops(seed: int) -> None:
     ensemble = Ensemble(unlike_models(seed))
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     expected = [
@@ -233,7 +233,7 @@ def test_runs_translate_as_the_ensemble_of_their_models(make_run: MakeRun) -> No
     assert nmt.load(["a", "a"]).translate(LINES) == nmt.load("a").translate(LINES) == nmt.load(["a"]).translate(LINES)
 
 
-def test_the_first_run_gives_the_search_settings(make_run: MakeRun) -> None:
+def test_the_search_settings_are_the_first_runs(make_run: MakeRun) -> None:
     make_run("a", "decoding.max_length=3", "decoding.min_length=3")
     make_run("b", "decoding.max_length=5", "decoding.min_length=5")
     assert {len(line.split()) for line in nmt.load(["a", "b"]).translate(LINES)} == {0, 3}
@@ -301,7 +301,7 @@ def evaluated(runs: Sequence[RunFolder]) -> Path:
     return evaluation.file
 
 
-def test_the_files_of_an_ensemble_stand_beside_those_of_its_first_model(make_run: MakeRun) -> None:
+def test_the_files_of_an_ensemble_are_in_its_first_models_folder(make_run: MakeRun) -> None:
     a, b, c = make_run("a"), make_run("b"), make_run("c d")
     alone, two, three = evaluated([a]), evaluated([a, b]), evaluated([a, b, c])
     assert alone == a.evaluation / "test.hyp"

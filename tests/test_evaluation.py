@@ -90,7 +90,7 @@ def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -
 
 @pytest.mark.parametrize("language", ["de", "zh", "ja", "ko"])
 @pytest.mark.parametrize("num_references", [1, 2])
-def test_scores_and_signatures_are_those_of_sacrebleus_own_command(
+def test_scores_and_signatures_agree_with_sacrebleus_command(
     write_lines: WriteLines, language: str, num_references: int
 ) -> None:
     truth = SENTENCES[language] * 5
@@ -155,7 +155,7 @@ def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None
     assert evaluate_file(hypotheses, references, make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
 
 
-def test_training_and_eval_use_the_tokenizer_that_is_asked_for(
+def test_training_and_eval_use_the_chosen_tokenizer(
     copy_task: Path, cli: Cli, capsys: pytest.CaptureFixture[str]
 ) -> None:
     char = "evaluation.bleu_tokenizer=char"

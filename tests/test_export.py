@@ -202,7 +202,7 @@ def test_threads_may_search_with_one_engine_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> None:
+def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) -> None:
     """Two words, neither twice, and five wanted."""
     config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
     model = random_model(config, tokenizers)
@@ -214,7 +214,7 @@ def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> No
             assert math.isfinite(best.score)
 
 
-def test_what_is_allowed_of_a_hypothesis() -> None:
+def test_rules_for_a_hypothesis() -> None:
     never = (PAD_ID, BOS_ID, UNK_ID)
     assert _allowed_length((4, 5, 4, 5), never, 0) == 4
     assert _allowed_length((4, 5, 4, 5), never, 1) == 2
@@ -225,7 +225,7 @@ def test_what_is_allowed_of_a_hypothesis() -> None:
     assert [_allowed_length((4, index, 4), never, 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
-def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
+def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: Path) -> None:
     config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
     engine = engine_for(random_model(config, tokenizers), config, tokenizers, tmp_path)
     found = engine.search([[4], [4, 4]], DecodingConfig(beam_size=5, max_length=3, min_length=3))
@@ -303,7 +303,9 @@ def test_an_export_is_a_folder_with_all_that_it_needs(run: RunFolder) -> None:
     assert len(description["comparisons"]) == 2
 
 
-def test_an_export_holds_what_translating_reads_and_needs_no_corpora(run: RunFolder, tmp_path: Path, cli: Cli) -> None:
+def test_an_export_holds_the_sections_for_inference_and_needs_no_corpora(
+    run: RunFolder, tmp_path: Path, cli: Cli
+) -> None:
     """The export is moved to where there is nothing else, and its run and all text are removed."""
     lines = ["3 1 4 1 5", "9 2"]
     ours = load(run.path, engine="torch").translate(lines)
@@ -391,7 +393,7 @@ def score_of(value: float) -> Score:
         ("int8", 999, 29.69, False),
     ],
 )
-def test_what_is_good_enough(quantization: str, same: int, bleu: float, good: bool) -> None:
+def test_limits_of_a_good_export(quantization: str, same: int, bleu: float, good: bool) -> None:
     assert Comparison(5, 1000, same, score_of(30.0), score_of(bleu)).is_good(quantization) is good
 
 
@@ -477,7 +479,7 @@ def test_a_stale_export_is_named_and_left_alone(run: RunFolder, caplog: pytest.L
     assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
 
 
-def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
+def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
     run: RunFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_ctranslate2(run, "float32", device="cpu")
@@ -516,7 +518,7 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
     assert reason([run.path], "cpu") == f"that is not installed ({how_to_install('ct2')})"
 
 
-def test_that_a_precision_of_the_configuration_does_not_count_is_said(
+def test_an_ignored_precision_of_the_configuration_is_reported(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = run.config_file.read_text(encoding="utf-8")
@@ -540,7 +542,7 @@ def test_that_a_precision_of_the_configuration_does_not_count_is_said(
 
 
 @pytest.mark.parametrize("command", ["translate", "devices", "eval"])
-def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
+def test_a_requested_precision_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     arguments = {
         "translate": ["translate", "--input", "val.en", "--device", "cpu"],

@@ -17,7 +17,7 @@ from nmt.processes import python_command
 from nmt.training.launching import launch
 
 
-def test_each_is_told_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_gets_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
     told = """
 import json, os, sys

@@ -67,7 +67,7 @@ def test_every_file_has_its_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("name", ORDER)
-def test_a_file_imports_only_what_stands_above_it(name: str) -> None:
+def test_a_file_imports_only_files_above_it(name: str) -> None:
     path = (PACKAGE / name.replace(".", "/")).with_suffix(".py")
     above = ORDER[: ORDER.index(name)]
     assert [imported for imported in imported_modules(path) if imported not in above] == []

@@ -82,7 +82,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kind", ["train", "build"])
-def test_of_many_processes_that_come_and_go_one_at_a_time_is_the_owner(kind: str) -> None:
+def test_of_many_processes_one_at_a_time_owns_the_lock(kind: str) -> None:
     done = subprocess.run([sys.executable, "-c", MANY, kind], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("0 0 0 0 0 0\n", "")
 
@@ -105,7 +105,7 @@ def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) ->
     assert not Path("kept").exists()
 
 
-def test_who_waits_gets_it_when_it_is_free() -> None:
+def test_a_waiting_process_gets_the_lock_when_it_is_free() -> None:
     program = "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n" \
               "with locked(Path('kept'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.3)\n"  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
@@ -126,7 +126,7 @@ def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:
         pass
 
 
-def test_a_lock_outlives_the_renaming_of_what_it_locks() -> None:
+def test_a_lock_survives_the_renaming_of_its_folder() -> None:
     run = run_named("run")
     with run.locked():
         run.path.mkdir()
@@ -157,7 +157,7 @@ def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
         pass
 
 
-def test_what_an_earlier_version_left_is_told_once_and_holds_nobody_up() -> None:
+def test_an_earlier_versions_lock_is_reported_once_and_blocks_nothing() -> None:
     run = run_named("run")
     run.path.mkdir(parents=True)
     (run.path / "training.lock").write_text("process 4711 on there, begun 2026-11-01 10:00:00\n")

@@ -86,7 +86,7 @@ class KeepsOneThingTwice(OfOneParameter):
         return LossSums(value, value.detach())
 
 
-def test_what_several_operations_keep_counts_once() -> None:
+def test_a_tensor_kept_by_several_operations_counts_once() -> None:
     batch = worst_batch(reach_of((4, 9)), 1000)
     assert try_batch(KeepsOneThingTwice(), batch, FP32).activations == 1000 * 4
 
@@ -123,7 +123,7 @@ def test_twice_the_pairs_keep_twice_the_activations() -> None:
     assert whole == pytest.approx(2 * half, rel=0.02)  # positions' table and masks aside
 
 
-def test_trying_changes_nothing() -> None:
+def test_trying_the_worst_batch_changes_no_state() -> None:
     objective = small_objective()
     before = [parameter.clone() for parameter in objective.parameters()]
     try_batch(objective, worst_batch(reach_of((9, 9)), 200), FP32)
@@ -132,7 +132,7 @@ def test_trying_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("free", [4_000_000, 20_000_000])
-def test_what_is_found_fits_and_little_more_would(free: int) -> None:
+def test_the_size_found_fits_and_little_more_would(free: int) -> None:
     objective, batches = small_objective(), reach_of((9, 9), (3, 2))
     found = fit_batch_tokens(objective, batches, FP32, free, update_tokens=10**6)
     assert USABLE * 0.8 * free < try_worst_batch(objective, batches, found, FP32, free).total < free
@@ -225,7 +225,7 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
         trained(copy_task, *AUTO, "training.update_tokens=700", "training.max_steps=8")
 
 
-def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nmt.training.preflight, "free_memory", lambda device: 300_000)
     with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
         trained(copy_task)
@@ -233,7 +233,7 @@ def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkey
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
-def test_free_memory_is_what_the_kernel_says() -> None:
+def test_free_memory_is_the_kernels_figure() -> None:
     free = free_memory(torch.device("cpu"))
     assert free is not None
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))

@@ -75,7 +75,7 @@ def test_adamw_and_clipping_follow_their_formulas() -> None:
             np.testing.assert_allclose(model.get_parameter(name).detach().numpy(), value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -> None:
+def test_a_not_finite_gradient_changes_nothing_and_the_next_one_does() -> None:
     model = nn.Linear(3, 2)
     optimizer = make_optimizer(model, TrainingConfig(max_steps=1))
     for gradient in (1.0, math.nan, math.inf):

@@ -36,7 +36,7 @@ def test_a_package_that_a_process_lacks_is_named(
         workers.submit("", "tried").result()
 
 
-def test_a_message_that_breaks_off_anywhere_is_known_by_its_error() -> None:
+def test_a_truncated_message_is_an_error() -> None:
     message = pickle.dumps((b"abc" * 30_000, "defg", [1, 2]), pickle.HIGHEST_PROTOCOL)
     for end in [*range(100), 50_000, *range(len(message) - 100, len(message))]:
         with pytest.raises(BROKEN_OFF):

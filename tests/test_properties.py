@@ -104,7 +104,7 @@ SPACED = st.text(st.sampled_from("ab \u2581\t\u3000\xa0e\u0301\u1100\u1161\u0327
 
 
 @given(ANY_LINE | SPACED)
-def test_a_mended_line_is_one_in_nfc_with_single_spaces(line: str) -> None:
+def test_a_normalized_line_is_in_nfc_with_single_spaces(line: str) -> None:
     words = unicodedata.normalize("NFC", line).replace("\u2581", " ").split(" ")
     normalized = normalize(line)
     assert normalized == " ".join(word for word in words if word).strip()
@@ -128,7 +128,7 @@ SUBWORDS = {
 
 
 @given(ANY_LINE | SPACED)
-def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
+def test_identity_round_trips_to_the_character(line: str) -> None:
     for kind in ("bpe", "unigram", "char"):
         tokenizer = SUBWORDS[kind, "identity"]
         for text in (line, normalize(line)):
@@ -138,7 +138,7 @@ def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
 
 
 @given(st.text(st.characters(max_codepoint=0x24F) | st.sampled_from(" ﬁ１Ａｶﾞ㍿　\xa0²学α"), max_size=20))
-def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
+def test_nfkc_round_trips_to_the_nfkc_form(line: str) -> None:
     line = "".join(char for char in line if unicodedata.category(char) != "Cc")
     expected = " ".join(word for word in unicodedata.normalize("NFKC", normalize(line)).split(" ") if word)
     for kind in ("bpe", "unigram", "char"):
@@ -149,7 +149,7 @@ def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
 
 
 @given(ANY_LINE | SPACED)
-def test_what_a_normaliser_has_made_it_leaves_as_it_is(line: str) -> None:
+def test_normalizing_is_idempotent(line: str) -> None:
     for tokenizer in SUBWORDS.values():
         once = tokenizer.decode(tokenizer.encode(normalize(line)))
         again = tokenizer.encode(once)
@@ -158,7 +158,7 @@ def test_what_a_normaliser_has_made_it_leaves_as_it_is(line: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["der", "Hund", "a\u200bb", "学习"])), st.sampled_from([" ", "  ", "\u3000", "\t\xa0"]))
-def test_words_come_back_with_a_space_between_them(words: list[str], space: str) -> None:
+def test_words_round_trip_with_single_spaces(words: list[str], space: str) -> None:
     tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "der", "Hund", "a\u200bb", "学习"]))
     assert tokenizer.decode(tokenizer.encode(space + space.join(words) + space)) == " ".join(words)
 
@@ -209,7 +209,7 @@ def test_any_mapping_is_a_configuration_or_a_message(mapping: dict[str, Any]) ->
 
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(Config.model_fields)), st.data())
-def test_any_value_in_a_sound_configuration_is_taken_or_named(section: str, data: st.DataObject) -> None:
+def test_any_value_in_a_valid_configuration_is_accepted_or_named(section: str, data: st.DataObject) -> None:
     known = sorted(Config.model_fields[section].annotation.model_fields)  # type: ignore[union-attr]
     key = data.draw(st.sampled_from(known))
     mapping = {**SOUND, section: {**SOUND.get(section, {}), key: data.draw(VALUES)}}
@@ -314,7 +314,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
     seed=st.integers(0, 9),
     weights=st.none() | st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
 )
-def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_interrupted(
+def test_an_epoch_has_every_pair_as_often_as_it_should_when_shared_and_interrupted(
     corpus: EncodedCorpus,
     sessions: list[tuple[int, int, int]],
     batch_tokens: int,
@@ -364,7 +364,7 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_
     alpha=st.floats(0, 2),
     min_length=st.integers(0, 2),
 )
-def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
+def test_a_beam_that_holds_all_sentences_finds_the_models_best(
     seed: int, sentences: list[tuple[list[int], int]], alpha: float, min_length: int
 ) -> None:
     torch.manual_seed(seed)

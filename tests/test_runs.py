@@ -150,7 +150,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     assert path.read_text() == "new"
 
 
-def test_whoever_is_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> None:
+def test_a_process_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> None:
     done = python(KILL_AT_EVERY_LINE)
     assert done.returncode == 0, done.stderr
     seen: list[tuple[int, str]] = [(code, content) for code, content in json.loads(done.stdout)]
@@ -248,7 +248,7 @@ def test_a_runs_configuration_is_the_one_in_its_folder(tmp_path: Path) -> None:
     assert not RunFolder(RUNS / "two").exists()
 
 
-def test_without_a_latest_run_one_is_told_to_train_or_name_one() -> None:
+def test_without_a_latest_run_the_message_says_to_train_or_name_one() -> None:
     with pytest.raises(RunError, match=r"there is no runs/latest here: train a model first .*--model RUN"):
         open_run(None)
 
@@ -260,7 +260,7 @@ def test_a_latest_run_that_is_gone_is_named() -> None:
         open_run(None)
 
 
-def test_a_run_that_does_not_exist_is_answered_with_those_that_do() -> None:
+def test_a_missing_run_is_reported_with_the_existing_ones() -> None:
     with pytest.raises(RunError) as caught:
         open_run("tinny")
     assert str(caught.value) == "tinny: no such run"
@@ -340,6 +340,6 @@ def test_the_latest_run_is_one_under_runs(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["a ", "a\x00b", "a\rb"])
-def test_a_name_that_latest_could_not_give_back_is_refused(name: str) -> None:
+def test_a_name_that_latest_cannot_hold_is_refused(name: str) -> None:
     with pytest.raises(RunError):
         run_named(name)

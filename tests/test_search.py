@@ -245,7 +245,7 @@ def test_where_all_else_is_forbidden_the_translation_ends_and_its_score_is_a_num
     assert_same(found, expected[:beam_size])
 
 
-def test_what_ends_below_the_k_best_candidates_is_not_finished() -> None:
+def test_a_candidate_that_ends_below_the_k_best_is_not_finished() -> None:
     """Step 2: aa .63, ba .18, b</s> .12: third of two. Step 3: aa</s> .63, ba</s> .108, both finished.
 
     "b" would have beaten "ba", but was out of the beam when it ended.
@@ -385,7 +385,7 @@ def every_sentence(
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.7])
 @pytest.mark.parametrize(("min_length", "no_repeat"), [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (3, 1), (1, 2)])
 @pytest.mark.parametrize(("tokens", "longest"), [((4, 5), 3), ((4, 5, 6), 2), ((4,), 5), ((4, 5), 4)])
-def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
+def test_a_beam_that_holds_every_prefix_agrees_with_brute_force(
     tokens: tuple[int, ...], longest: int, min_length: int, no_repeat: int, alpha: float
 ) -> None:
     """Probabilities that are masked and made to sum to 1 again, one by one, of every sentence that there is."""
@@ -532,9 +532,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("seed", "beam_size", "alpha", "min_length"), SETTINGS)
-def test_beam_search_finds_what_a_search_with_loops_finds(
-    seed: int, beam_size: int, alpha: float, min_length: int
-) -> None:
+def test_beam_search_agrees_with_a_search_with_loops(seed: int, beam_size: int, alpha: float, min_length: int) -> None:
     model = lively_model(seed)
     sentences = random_sentences(seed, 4)
     max_lengths = np.random.default_rng(seed).integers(4, 11, size=4).tolist()
@@ -553,7 +551,7 @@ def test_beam_search_finds_what_a_search_with_loops_finds(
     no_repeat=st.sampled_from([0, 2, 3]),
     forcing=st.booleans(),
 )
-def test_any_beam_search_finds_what_a_search_with_loops_finds(
+def test_any_beam_search_agrees_with_a_search_with_loops(
     seed: int,
     lengths: list[tuple[int, int]],
     beam_size: int,
@@ -577,7 +575,7 @@ def test_any_beam_search_finds_what_a_search_with_loops_finds(
 @given(
     seed=st.integers(0, 2**16), beams=st.integers(1, 6), vocab_size=st.integers(5, 300), count=st.integers(1, 12),
 )  # fmt: skip
-def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_size: int, count: int) -> None:
+def test_the_best_candidates_agree_with_a_full_sort(seed: int, beams: int, vocab_size: int, count: int) -> None:
     """Sorted by numpy; some are impossible, and some prefixes are none."""
     random = np.random.default_rng(seed)
     so_far = random.normal(size=(3, beams))
@@ -594,7 +592,7 @@ def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_si
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_those_that_stay_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
+def test_active_rows_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
     staying = active_rows(torch.tensor(stopped)).tolist()
     assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
     assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
@@ -614,7 +612,7 @@ def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
 @pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
 @pytest.mark.parametrize("min_length", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int, no_repeat: int) -> None:
+def test_greedy_agrees_with_a_search_with_loops(seed: int, min_length: int, no_repeat: int) -> None:
     model = lively_model(seed)
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     if min_length == 3:
@@ -665,7 +663,7 @@ def test_neither_the_batch_nor_its_order_changes_a_translation(seed: int, beam_s
 # --- What is promised of every hypothesis ----------------------------------------------------------------
 
 
-def test_special_ids_are_never_emitted_however_much_the_model_loves_them() -> None:
+def test_special_ids_are_never_emitted_at_any_probability() -> None:
     model = TableModel(lambda _, prefix: {PAD_ID: 0.5, BOS_ID: 0.3, UNK_ID: 0.19, EOS_ID: 0.002, 4: 0.006, 5: 0.002})
     (best,) = greedy(model, [[9]], [6])  # 4 has .006 of the .008 that 4 and 5 have at first, and then of .01
     log_prob = math.log(0.75) + 5 * math.log(0.6)
@@ -713,7 +711,7 @@ def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(seed: int, alpha: float) -> None:
+def test_a_log_probability_is_forwards_sum_over_allowed_tokens(seed: int, alpha: float) -> None:
     model, sentences, longest = lively_model(seed), random_sentences(seed, 5), 7
     found = beam(model, sentences, [longest] * 5, beam_size=4, length_penalty=alpha)
     best = greedy(model, sentences, [longest] * 5, length_penalty=alpha)
@@ -735,7 +733,7 @@ def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(se
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_hypotheses_are_different_and_stand_best_first(seed: int) -> None:
+def test_hypotheses_are_distinct_and_sorted_best_first(seed: int) -> None:
     for alpha in (0.0, 1.0):
         for hypotheses in beam(lively_model(seed), random_sentences(seed, 5), [8] * 5, 5, alpha):
             scores = [hypothesis.score for hypothesis in hypotheses]
@@ -767,7 +765,7 @@ def test_longest_outputs_by_hand() -> None:
     assert Constraints.of(DecodingConfig(), OWN_SPECIAL_IDS, [0, 4]).max_lengths.tolist() == [10, 22]
 
 
-def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
+def test_log_probabilities_of_allowed_tokens_by_hand() -> None:
     """Equal logits: each of the N tokens that are allowed has a probability of 1 / N."""
     never = -math.inf
 
@@ -784,7 +782,7 @@ def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
     assert row((5, 4), min_length=3, no_repeat=1) == [never, never, 0.0, never, never, never]
 
 
-def test_what_is_not_a_number_is_not_hidden_by_what_is_forbidden() -> None:
+def test_nan_is_not_hidden_by_forbidden_tokens() -> None:
     logits = torch.full((2, 1, 6), torch.nan)
     limits = constraints([9, 9], min_length=3, no_repeat=0)
     assert limits.allowed_log_probs(logits, torch.tensor([[[4, 5]]] * 2))[..., 4:].isnan().all()

@@ -98,7 +98,7 @@ def assert_renamed(found: Batch, own: Batch, src: SentencePieceTokenizer, tgt: S
     assert found.num_tgt_tokens == own.num_tgt_tokens
 
 
-def test_a_sentencepiece_model_says_which_ids_are_special() -> None:
+def test_special_ids_are_read_from_a_sentencepiece_model() -> None:
     assert OURS.special == OWN_SPECIAL_IDS == SpecialIds(pad=0, start=1, eos=2, unk=3)
     assert THEIRS.special == SpecialIds(pad=V - 1, start=V - 2, eos=0, unk=1)
     assert pickle.loads(pickle.dumps(THEIRS)).special == THEIRS.special

@@ -133,7 +133,7 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path)
     assert in_a_write >= 3
 
 
-def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
+def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
     copy_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
@@ -166,7 +166,7 @@ def test_a_training_that_is_refused_leaves_no_folder(copy_task: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated(
+def test_a_run_stopped_in_its_last_update_is_validated_on_resume(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     settings = ["training.validate_every=100", "training.log_every=5"]
@@ -189,7 +189,7 @@ def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated
 
 
 @pytest.mark.parametrize("step", [6, 12])
-def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
+def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     straight = trained(copy_task, "straight", "training.ema_decay=0.9")
@@ -211,7 +211,7 @@ def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
-def test_a_second_interrupt_ends_at_once_and_the_last_checkpoint_stands(copy_task: Path) -> None:
+def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(copy_task: Path) -> None:
     program = (
         "import sys, time, nmt.training.trainer as t\n"
         "original = t.Trainer._update\n"
@@ -352,7 +352,7 @@ SAVED = ["training.ema_decay=0.9", "training.log_every=2", "training.best_metric
 
 
 @pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_had(
+def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     straight = trained(copy_task, "straight", *SAVED)
@@ -386,7 +386,7 @@ def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_
         }  # fmt: skip
 
 
-def test_a_disk_that_is_full_by_the_kernel_s_word(copy_task: Path) -> None:
+def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
     import resource
 
     trained(copy_task, "run", "training.max_steps=6")
@@ -416,7 +416,7 @@ def obeying_permissions() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
 @pytest.mark.parametrize("folder", ["runs/run/checkpoints", "runs/run", "runs"])
-def test_a_folder_that_may_not_be_written(copy_task: Path, folder: str) -> None:
+def test_a_read_only_folder(copy_task: Path, folder: str) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
     name = "new" if folder == "runs" else "run"
@@ -544,7 +544,7 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
     assert checkpoint_steps(run.checkpoints) == [6, 12]
 
 
-def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_again(copy_task: Path) -> None:
+def test_a_folder_whose_replacement_was_interrupted_is_restored(copy_task: Path) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
     holder = run.path / ".tokenizer.x1y2z3_0.nmt-part"
     holder.mkdir()
@@ -553,7 +553,7 @@ def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_ag
     assert not list(run.path.glob(".*"))
 
 
-def test_what_is_not_of_this_program_stays_in_a_run(copy_task: Path) -> None:
+def test_foreign_files_in_a_run_are_kept(copy_task: Path) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
     theirs = [".git/HEAD", ".cache/old", ".tokenizer.bak/old", ".nmt-part", ".x.nmt-part/a", "checkpoints/.sync/index",
               "checkpoints/trial/notes", ".gone.12345678/old/a", "checkpoints/.6.ABCDEFGH.nmt-part/old"]  # fmt: skip
@@ -573,7 +573,7 @@ def test_what_is_not_of_this_program_stays_in_a_run(copy_task: Path) -> None:
 # What changed ------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_changed_is_shown_what_may_is_done_and_what_may_not_is_refused_with_both_ways_out(
+def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
     copy_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained(copy_task, "run")
@@ -658,7 +658,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
     assert with_recorded_settings(again, stopped, 64).training.schedule_start == 64
 
 
-def test_a_restart_needs_updates_and_its_start_is_nobodys_choice(copy_task: Path) -> None:
+def test_a_restart_needs_updates_and_its_start_cannot_be_set(copy_task: Path) -> None:
     settings = [*DECAYING, "training.schedule=linear"]
     with pytest.raises(ConfigError, match=r"training\.schedule_start \(3\).*leave it out"):
         trained(copy_task, "run", *settings, "training.schedule_start=3")
@@ -686,7 +686,7 @@ def test_a_restart_whose_checkpoint_is_damaged_starts_at_the_one_before_it(copy_
     assert [rates(run)[step] for step in (7, 10, 24)] == pytest.approx([5e-3 / 4, 5e-3, 0.0])
 
 
-def test_the_hint_of_a_finished_run_names_all_that_ended_it_and_works() -> None:
+def test_the_hint_of_a_finished_run_names_all_reached_limits_and_works() -> None:
     settings = TrainingConfig(max_steps=100, max_epochs=3, schedule="cosine", warmup_steps=10)
     both = reached(Progress(step=100, epoch=3), settings)
     assert both is not None

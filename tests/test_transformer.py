@@ -184,7 +184,7 @@ def test_the_feed_forward_network_is_its_formula(activation: str) -> None:
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_the_residual_adds_to_what_came_in(pre_norm: bool) -> None:
+def test_the_residual_adds_to_its_input(pre_norm: bool) -> None:
     residual = Residual(8, pre_norm, dropout=0.0)
     with torch.no_grad():
         residual.norm.weight.uniform_(0.5, 1.5)
@@ -325,7 +325,7 @@ def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelCo
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_what_stands_at_padded_source_positions_is_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_ids_at_padded_source_positions_are_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([8, 2, 5]))
     tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
@@ -470,7 +470,7 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfi
 
 
 @pytest.mark.parametrize("tie", ["all", "decoder", "none"])
-def test_parameters_start_with_the_statistics_that_are_promised(tie: str) -> None:
+def test_parameters_start_with_the_documented_statistics(tie: str) -> None:
     config = ModelConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=64, d_ff=256, activation="swiglu", positions="learned",
         tie_embeddings=tie,
@@ -557,7 +557,7 @@ def test_each_rate_affects_the_part_that_it_names(small_config: ModelConfig, sid
         assert torch.equal(residual(x, torch.tanh), residual(x, torch.tanh)) == (rate != "dropout")
 
 
-def test_activation_dropout_empties_its_share_of_the_inner_layer() -> None:
+def test_activation_dropout_zeroes_its_share_of_the_inner_layer() -> None:
     network = FeedForward(d_model=64, d_ff=64, dropout=0.9).train()
     with torch.no_grad():
         for linear in (network.inner, network.outer):
@@ -571,7 +571,7 @@ def test_activation_dropout_empties_its_share_of_the_inner_layer() -> None:
     torch.testing.assert_close(network.eval()(x), x)
 
 
-def test_residual_dropout_falls_on_what_the_part_adds_and_not_on_the_stream() -> None:
+def test_residual_dropout_affects_the_sublayers_output_and_not_the_residual() -> None:
     residual = Residual(64, pre_norm=True, dropout=0.25).train()
     x = torch.randn(20, 10, 64)
     added = residual(x, torch.ones_like) - x
@@ -580,7 +580,7 @@ def test_residual_dropout_falls_on_what_the_part_adds_and_not_on_the_stream() ->
     torch.testing.assert_close(added[~dropped], torch.full_like(added[~dropped], 4 / 3))
 
 
-def test_embedding_dropout_falls_on_both_sides(small_config: ModelConfig) -> None:
+def test_embedding_dropout_affects_both_sides(small_config: ModelConfig) -> None:
     model = make_model(small_config, dropout=0.25).train()
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):

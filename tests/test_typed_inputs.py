@@ -81,7 +81,7 @@ def test_how_each_kind_is_typed(kind: str, line: str, typed: str) -> None:
     assert KINDS[kind].typed(line) == typed
 
 
-def test_what_each_kind_expects_of_a_translation() -> None:
+def test_the_checks_of_each_kind() -> None:
     expected = {name: kind.compared(kind.expected("Ein Hund, er rennt.")) for name, kind in KINDS.items()}
     assert expected == {
         "short": "Ein Hund, er rennt.",

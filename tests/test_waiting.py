@@ -14,7 +14,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 
 @pytest.mark.parametrize("given", VARIABLES)
-def test_waiting_that_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_a_users_wait_policy_is_kept(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(given, "7")
@@ -51,7 +51,7 @@ except SystemExit:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-def test_time_without_a_core_is_known() -> None:
+def test_time_without_a_core_is_measured() -> None:
     """Two loops that share one core wait for it in turn."""
     program = """
 import os, time

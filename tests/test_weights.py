@@ -77,7 +77,7 @@ def test_the_file_holds_each_shared_matrix_once(small_config: ModelConfig, tmp_p
     assert keys(tmp_path / "model.safetensors") == {name for name, _ in model.named_parameters()}
 
 
-def test_saving_replaces_what_was_there_and_leaves_nothing_else(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_saving_replaces_the_file_and_leaves_nothing_else(small_config: ModelConfig, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "model.safetensors"
     save_weights(make_model(small_config, 1), path)
     save_weights(make_model(small_config, 2), path)
