@@ -1,4 +1,4 @@
-"""What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
+"""Augmentation of training pairs: what it changes, what it depends on, and how large it makes a batch."""
 
 import dataclasses
 import itertools
@@ -63,7 +63,7 @@ def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settin
 
 
 def augmented(corpus: Corpus, pairs: list[int], number: int = 0, epoch: int = 0, **settings: float) -> Augmented:
-    """The pairs with such settings, as one batch."""
+    """The pairs, augmented with the settings, as one batch."""
     encoded, chosen = corpus[1], np.array(pairs)
     change = augmentation(corpus, epoch=epoch, **settings)
     return change(number, encoded.src.gather(chosen), encoded.tgt.gather(chosen))
@@ -92,7 +92,7 @@ def bpe_sampler(corpus: Corpus, alpha: float) -> SubwordSampler:
 
 
 def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> None:
-    """Also when epochs go by; and in every epoch many sentences are cut in a way of their own."""
+    """In every epoch, and many sentences are segmented differently in each."""
     seen = []
     for epoch in range(4):
         sampled = augmented(corpus, MANY, epoch=epoch, subword_sampling=0.2)
@@ -105,7 +105,7 @@ def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> Non
 
 
 def test_bpe_dropout_leaves_a_merge_out_as_often_as_it_says(corpus: Corpus) -> None:
-    """One merge makes "▁a", so it falls in two with just that probability: 0.3 of 4,000, give or take four sigma."""
+    """One merge makes "▁a", so it is split with exactly that probability: 0.3 of 4,000, within four sigma."""
     tokenizer, sampler, random = corpus[0].src, bpe_sampler(corpus, 0.3), Random(1)
     ids = tokenizer.encode("a")
     assert tokenizer.pieces(ids) == ["▁a"]
@@ -152,7 +152,7 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
 
 
 def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
-    """In Decimal, whose exponent has room for the weights of all ways to cut 240 characters: the mean number of
+    """In Decimal, whose range suffices for the weights of all segmentations of 240 characters: the mean number of
     pieces, by the sum of the weights, and of the weights times the pieces, of all ways to each place."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
@@ -167,7 +167,7 @@ def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities
                 weight += chance * sums[begin][0]
                 pieces += chance * (sums[begin][1] + sums[begin][0])
         sums.append((weight, pieces))
-    assert float(sums[-1][0]) == 0  # outside the log domain nothing is left of it
+    assert float(sums[-1][0]) == 0  # it underflows outside the log domain
     expected = float(sums[-1][1] / sums[-1][0])
     assert 48 <= expected < 0.8 * len(word)
     sampler, random = SubwordSampler(tokenizer, "unigram", alpha), Random(1)
@@ -329,7 +329,7 @@ def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_everything_sent_to_a_worker_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
-    """And does there what it does here."""
+    """It has the same effect in the worker."""
     files = TrainingFiles(**FILES.model_dump())
     tokenizers = corpus[0]
     if kind == "unigram":
@@ -345,7 +345,7 @@ def test_everything_sent_to_a_worker_can_be_pickled(corpus: Corpus, kind: str, t
     change = Augmentation(config, tokenizers, 3)
     sides = [tokenizers.src.encode_lines(lines("val.en", MANY)) for _ in range(2)]
     src, tgt = ((np.concatenate(side), np.array([*map(len, side)])) for side in sides)
-    change(0, src, tgt)  # what it has remembered is not sent
+    change(0, src, tgt)  # its cache is not sent
     again = pickle.loads(pickle.dumps(change))
     assert len(pickle.dumps(change)) < 10_000 + sum(
         path.stat().st_size for path in {of_side.save(tmp_path / "joint") for of_side in (tokenizers.src,)}

@@ -1,4 +1,4 @@
-"""Averages of the weights: against their closed forms, in validations and the model that is kept, and over resumes."""
+"""Averages of the weights: against their closed forms, in validations and the kept model, and over resumes."""
 
 import os
 import re
@@ -29,7 +29,7 @@ LONGER = ["training.max_steps=24", "training.validate_every=4", "training.best_m
 
 
 def interrupted(config: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> RunFolder:
-    """A run that a signal stopped in the update that leads to `step`."""
+    """A run that a signal stopped in the update before `step`."""
     original = Trainer._update
 
     def update(self: Trainer, *arguments: Any) -> None:
@@ -59,14 +59,14 @@ def test_the_moving_average_is_its_closed_form_with_the_warm_up_of_its_decay() -
             model.weight.copy_(torch.randn(2, 3))
         history.append(model.weight.detach().double().numpy().copy())
         average.update(model, step)
-        # sum over s of (1 - d_s) d_(s+1) ... d_step w_s, the start counting as wholly new; d_s is 0.8 from s = 35 on
+        # sum over s of (1 - d_s) d_(s+1) ... d_step w_s, the initial weights included; d_s is 0.8 from s = 35 on
         decays = np.minimum(0.8, [(1 + s) / (10 + s) for s in range(1, step + 1)])
         shares = np.append(1.0, 1 - decays) * np.append(np.cumprod(decays[::-1])[::-1], 1.0)
         assert shares.sum() == pytest.approx(1.0)
         expected = np.tensordot(shares, np.stack(history), 1)
         np.testing.assert_allclose(average.values["weight"].numpy(), expected, rtol=1e-5, atol=1e-6)
     assert decays[33] < 0.8 == decays[34]
-    assert torch.equal(average.values["bias"], model.bias)  # which has not changed
+    assert torch.equal(average.values["bias"], model.bias)  # the bias has not changed
 
 
 def test_a_tied_matrix_is_averaged_once(small_model: Transformer) -> None:
@@ -98,7 +98,7 @@ def test_the_mean_of_several_files_is_numpys(small_model: Transformer, tmp_path:
     assert means.keys() == stored[0].keys()
     other_order = mean_of_weights(files[::-1])
     assert all(torch.equal(mean, other_order[name]) for name, mean in means.items())
-    with_current = mean_of_weights(files[:4], weights_of(small_model))  # they are those of the last file
+    with_current = mean_of_weights(files[:4], weights_of(small_model))  # equal to those of the last file
     assert all(torch.equal(mean, with_current[name]) for name, mean in means.items())
 
 
@@ -165,7 +165,7 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str
 ) -> None:
     straight = trained(copy_task, "straight", average, *LONGER)
-    run = interrupted(copy_task, "run", 13, monkeypatch, average, *LONGER)  # which is no validation
+    run = interrupted(copy_task, "run", 13, monkeypatch, average, *LONGER)  # between validations
     trained(copy_task, "run", average, *LONGER)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
@@ -181,7 +181,7 @@ def test_checkpoints_for_the_next_mean_are_kept(copy_task: Path, monkeypatch: py
     run = interrupted(copy_task, "run", 14, monkeypatch, *settings)
     assert check_checkpoint(run.checkpoints / "14").validations == [4, 8, 12]
     assert checkpoint_steps(run.checkpoints) == [4, 8, 12, 14]
-    # Another distance between validations: the mean is still that of the last four, wherever they were.
+    # Another interval between validations: the mean is still over the last four, at any steps.
     used: list[list[str]] = []
 
     def mean(files: list[Path], current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -230,7 +230,7 @@ def test_disk_space_for_averages_is_checked(
 ) -> None:
     config = load_config(copy_task, [average])
     weights = 4 * sum(new_trainer(config, "first").model.parameter_counts().values())
-    # The last two or what the mean needs, the best and the one being written, of 3 or 4 copies each; and the model.
+    # The last two or those of the mean, the best and the one being written, of 3 or 4 copies each; and the model.
     for name, free in (("enough", copies * weights), ("less", copies * weights - 1)):
         usage = shutil._ntuple_diskusage(0, 0, free)  # type: ignore[attr-defined]
         monkeypatch.setattr(nmt.training.preflight.shutil, "disk_usage", lambda path, usage=usage: usage)

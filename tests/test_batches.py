@@ -31,7 +31,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 
 
 def like_multi30k(count: int, seed: int) -> tuple[Lengths, Lengths]:
-    """Lengths as Multi30k's English and German captions have them in pieces: 13 with a deviation of 4.5 a side,
+    """Lengths in pieces like those of Multi30k's English and German captions: 13 with a deviation of 4.5 a side,
     correlated to 0.88."""
     chance = np.random.default_rng(seed)
     src = np.exp(chance.normal(2.53, 0.33, count))
@@ -41,7 +41,7 @@ def like_multi30k(count: int, seed: int) -> tuple[Lengths, Lengths]:
 
 @pytest.fixture
 def corpus_of(write_lines: WriteLines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusOf:
-    """`corpus_of(src_lengths, tgt_lengths)` encodes pairs of so many words; word n of pair p is `p mod 50 + n`."""
+    """`corpus_of(src_lengths, tgt_lengths)` encodes pairs of these lengths; word n of pair p is `p mod 50 + n`."""
     monkeypatch.chdir(tmp_path)
 
     def make(src_lengths: Lengths, tgt_lengths: Lengths) -> EncodedCorpus:
@@ -169,7 +169,7 @@ def test_a_plan_is_the_same_for_the_same_seed_and_epoch_and_another_for_others()
     others = [as_lists(plan_epoch(src, tgt, 1024, *key)) for key in ((7, 4), (8, 3), (3, 7))]
     for other in others:
         assert other != plan
-        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}  # other company too
+        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}  # other batches too
     assert others[0] != others[1] != others[2]
 
 
@@ -211,7 +211,7 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
 def test_a_plan_equals_that_of_a_loop_over_all_pairs(
     pairs: list[tuple[int, int]], batch_tokens: int, piece: int, data: st.DataObject
 ) -> None:
-    """Of every pair once, or of those that an epoch draws, some of them several times."""
+    """With every pair once, or with the pairs drawn for an epoch, some of them several times."""
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
     drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
     chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)

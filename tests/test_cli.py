@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a task solved end to end, what goes where, and every mistake's message."""
+"""The command line: a task solved end to end, standard output and standard error, and the message of every mistake."""
 
 import gzip
 import json
@@ -166,7 +166,7 @@ def test_a_run_folder_alone_translates_elsewhere(in_solved: Path, tmp_path: Path
 
 @pytest.fixture
 def two_runs(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Path:
-    """A copy of the folder in which a second, smaller model was trained for a moment."""
+    """A copy of the folder with a second, smaller model that was trained briefly."""
     folder = shutil.copytree(solved, tmp_path / "two")
     monkeypatch.chdir(folder)
     code, _, err = cli("train", "copy.yaml", "--name", "other", "--set", "training.seed=2")
@@ -331,9 +331,9 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
         assert json.loads(out)["scores"] == scores
     shutil.rmtree("runs/copy/evaluation")
 
-    # The best by what the log says of them, here in an order of their own.
+    # The best by the log's values, which are in another order here.
     metrics, config = Path("runs/copy/metrics.jsonl"), Path("runs/copy/config.yaml")
-    values = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, whose line was cut in half
+    values = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, where the line is incomplete
     log = [{"kind": "train", "step": 3, "loss": 0.1}]
     log += [{"kind": "validation", "step": step, "loss": value, "bleu": value} for step, value in values.items()]
     metrics.write_text("".join(f"{json.dumps(record)}\n" for record in log) + '{"kind": "valid')
@@ -348,7 +348,7 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     assert (code, out) == (2, "")
     assert "runs/copy: there are 4 checkpoints with a validation, not 5; a training keeps the last" in err
 
-    # What the run keeps, without being asked; and nothing of it has changed.
+    # The checkpoints that the run keeps by default, unchanged.
     assert cli("average", "--name", "default")[0] == 0
     assert_mean_of("default", [4, 8, 12, 16, 20, 24])
     for path in (metrics, config):

@@ -1,4 +1,4 @@
-"""A run's YAML: what is read from it, and what a mistake in it is answered with."""
+"""A run's YAML: the values read from it, and the message of each mistake."""
 
 import ast
 import inspect
@@ -522,7 +522,7 @@ def test_every_configuration_of_the_repository_loads(path: Path) -> None:
         assert files.tgt.is_relative_to(REPOSITORY / "data")
 
 
-# ------------------------------------------------------------------------- what a YAML file can do besides
+# ------------------------------------------------------------------------- other properties of YAML files
 
 
 @pytest.mark.parametrize("text", ["? [a, b]\n: c\n", "{{name}}: c\n", "model: {[a]: 3}\n"])
@@ -583,7 +583,7 @@ def test_a_language_that_no_standard_knows_is_refused(load: Load, language: str)
     ],
 )  # fmt: skip
 def test_a_language_is_a_code_of_iso_639_or_bcp_47_and_kept_as_it_is(load: Load, given: str, kept: str) -> None:
-    """But for its capitals; `tok` is too young for some lists."""
+    """Up to its capitals; `tok` is too recent for some lists."""
     config = load(f"{DATA}  tgt_lang: {given}\n{TRAINING}")
     assert config.data.tgt_lang == kept
     assert load(to_yaml(config)) == config
@@ -724,7 +724,7 @@ def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
 
 
 def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
-    """As written before inference and training configuration were apart; the sections were in another order."""
+    """As written before inference and training configuration were separate; the sections were in another order."""
     path = REPOSITORY / "tests" / "config_of_version_0.1.yaml"
     written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
     assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]

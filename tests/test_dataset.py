@@ -1,4 +1,4 @@
-"""The encoded corpus on disk: the same ids as the lines have, made once, and made again when it must be."""
+"""The encoded corpus on disk: the same ids as from the lines, encoded once, and again when necessary."""
 
 import dataclasses
 import random
@@ -21,7 +21,7 @@ WriteLines = Callable[[str, list[str]], Path]
 
 
 class BrokenOffError(Exception):
-    """What ends an encoding in the middle."""
+    """Interrupts an encoding."""
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
-    """A folder that stands for the tokenizers that `Numbers` replaces."""
+    """The folder of the tokenizers that `Numbers` replaces."""
     folder = tmp_path / "tokenizer"
     folder.mkdir()
     (folder / "joint.words").write_text("a\n")
@@ -137,7 +137,7 @@ def test_an_encoded_corpus_is_opened_again(numbers: CorpusFiles, tokenizer_folde
     for path in (numbers.src, numbers.tgt):
         path.touch()  # newer, and the same text
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # that the sides match is known, too
+        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # nor are the lines counted again
         second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key

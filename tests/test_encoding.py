@@ -1,4 +1,4 @@
-"""Encoding in several processes: the same files as by one, the same messages, and nobody left behind."""
+"""Encoding in several processes: the same files as by one, the same messages, and no process left behind."""
 
 import functools
 import gzip
@@ -76,7 +76,7 @@ def tokenizers(trained: Path, tmp_path: Path) -> Tokenizers:
 
 
 def children() -> set[int]:
-    """The processes that this one has started and that have not ended."""
+    """The child processes that are still running."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -237,7 +237,7 @@ def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
     block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
     encoded = encode_block(block, tokenizers, JOB)
     assert encoded.counts == CleaningCounts(read=5, empty=1, too_long=2)
-    assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is looked at
+    assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is encoded
 
 
 def test_the_rules_of_cleaning_count_each_pair_once() -> None:
@@ -271,7 +271,7 @@ def test_the_amount_of_queued_text_is_limited(
             yield Block("s", "t", 1, b"the " * 150 + b"\n", b"on\n")
 
     for done, _ in enumerate(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 2), start=1):
-        assert drawn <= done + 1  # that one, and the next which has been read and waits
+        assert drawn <= done + 1  # that one, and the next one, read ahead
     assert done == 8
 
 

@@ -50,7 +50,7 @@ A_, B_, C_ = 4, 5, 6
 
 
 def unlike_models(seed: int) -> list[Seq2SeqModel[Any, Any]]:
-    """Three that differ in weights, width, depth, heads and the place of their norms."""
+    """Three models that differ in weights, width, depth, heads and the position of their norms."""
     return [
         lively_model(seed),
         lively_model(seed + 1, d_model=24, num_heads=3, num_encoder_layers=2),
@@ -70,7 +70,7 @@ def test_the_probabilities_are_the_mean_of_the_members_probabilities() -> None:
         logits = [model(sources, tgt_in).double().numpy() for model in models]
     powers = [np.exp(of_one - of_one.max(axis=-1, keepdims=True)) for of_one in logits]
     probabilities = [of_one / of_one.sum(axis=-1, keepdims=True) for of_one in powers]
-    assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # or the mean would be near any of them
+    assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # otherwise the mean would be near each of them
     assert np.abs(probabilities[0] - probabilities[2]).max() > 0.2
     expected = sum(probabilities) / 3  # (B, T, V)
     np.testing.assert_allclose(found.numpy(), np.log(expected), rtol=0, atol=1e-5)
@@ -119,7 +119,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_size: int) -> None:
-    """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
+    """Between steps, one hypothesis becomes several, they are permuted, repeated and dropped, and sentences finish."""
     ensemble = Ensemble(unlike_models(seed=3))
     random = torch.Generator().manual_seed(beam_size)
     sources = source(random_sentences(2, 5))
@@ -134,7 +134,7 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
             beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
             state.select_beams(beams)
             prefixes = prefixes[torch.arange(len(prefixes))[:, None], beams]
-            if step in (2, 5):  # one leaves and the others change their order
+            if step in (2, 5):  # one finishes and the others are permuted
                 going = torch.randperm(len(prefixes), generator=random)[:-1]
                 state.select_sentences(going)
                 prefixes, sources = prefixes[going], Source(*(part[going] for part in sources))
@@ -204,7 +204,7 @@ def make_run(copy_task: Path) -> MakeRun:
         save_tokenizers(Tokenizers(word_tokenizer(src_words), word_tokenizer(tgt_words)), run.tokenizer, name)
         model = build_model(run.config().model, 4 + len(src_words), 4 + len(tgt_words))
         with torch.no_grad():
-            model.output.weight.mul_(2.0)  # else every translation is one piece repeated
+            model.output.weight.mul_(2.0)  # otherwise every translation is one repeated piece
         save_weights(model, run.model_file)
         return run
 
@@ -261,7 +261,7 @@ def test_every_model_must_hold_the_longest_output(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("side", ["src_words", "tgt_words"])
 def test_models_with_unlike_vocabularies_are_refused(make_run: MakeRun, side: str) -> None:
-    """Of the same size, the same words in another order; either side alone is enough."""
+    """The same size, and the same words in another order, on either side alone."""
     make_run("a")
     make_run("b")
     make_run("c", **{side: DIGITS[::-1]})
@@ -292,7 +292,7 @@ def test_no_run_is_not_the_newest(make_run: MakeRun) -> None:
 
 
 def evaluated(runs: Sequence[RunFolder]) -> Path:
-    """Where the hypotheses of the copy task's test set went."""
+    """The file with the hypotheses for the copy task's test set."""
     test_sets = {"test": (Path("test.en"), [Path("test.de")])}
     metrics = make_metrics(["chrf"], "de")
     ((_, evaluation),) = evaluate_runs(runs, test_sets, metrics, runs[0].config().decoding, "cpu")

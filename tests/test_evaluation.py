@@ -1,4 +1,4 @@
-"""Scores: the same as sacreBLEU's own command gives, with its tokenizers, signatures and refusals."""
+"""Scores: the same as those of sacreBLEU's command, with its tokenizers, signatures and refusals."""
 
 import json
 import random
@@ -59,7 +59,7 @@ TOKENIZERS = {"de": "13a", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
 def spoilt(lines: list[str], seed: int) -> list[str]:
-    """The lines as a bad translator might have them: a word or character dropped, doubled or moved here and there."""
+    """The lines as a bad translator might produce them, with some words or characters dropped, doubled or moved."""
     chance = random.Random(seed)
     result = []
     for line in lines:
@@ -76,7 +76,7 @@ def spoilt(lines: list[str], seed: int) -> list[str]:
 
 
 def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -> dict[str, dict[str, Any]]:
-    """What sacreBLEU's own command says, by the metric's name."""
+    """The output of sacreBLEU's command, by the metric's name."""
     command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypotheses), *options]
     shown = subprocess.run(
         [*command, "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "6"],
@@ -98,7 +98,7 @@ def test_scores_and_signatures_agree_with_sacrebleus_command(
     references = [
         write_lines(f"ref{number}.{language}", spoilt(truth, seed=10 + number)) for number in range(num_references)
     ]
-    # sacreBLEU leaves TER's words to the caller; Chinese and Japanese have none between blanks.
+    # sacreBLEU's TER expects words separated by spaces, which Chinese and Japanese do not have.
     by_character = ["--ter-normalized", "--ter-asian-support"] if language in ("zh", "ja") else []
     shown = sacrebleu_command(hypotheses, references, "-l", f"en-{language}", *by_character)
 
@@ -106,7 +106,7 @@ def test_scores_and_signatures_agree_with_sacrebleus_command(
     assert list(scores) == list(ALL)
     for ours, name in ((scores["bleu"], "BLEU"), (scores["chrf"], "chrF2"), (scores["ter"], "TER")):
         assert ours.name == name
-        assert 5 < ours.value < 95  # not an edge where every way of counting agrees
+        assert 5 < ours.value < 95  # not an extreme, where every way of counting agrees
         assert round(ours.value, 6) == shown[name]["score"]
         assert ours.signature == shown[name]["signature"]
     assert f"tok:{TOKENIZERS[language]}" in scores["bleu"].signature
@@ -144,7 +144,7 @@ def test_bleus_tokenizer_follows_language_and_script(language: str, tokenizer: s
 
 
 def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None:
-    """By characters, as sacreBLEU's own command counts; with 13a, a line with one wrong word has nothing right."""
+    """By characters, as sacreBLEU's command counts; with 13a, a line with one wrong word scores 0."""
     truth = ["แมวดำนอนอยู่บนเสื่อสีแดง", "วันนี้อากาศดีมาก"]
     hypotheses = write_lines("hyp.th", [truth[0].replace("ดำ", "ขาว"), truth[1]])
     references = [write_lines("ref.th", truth)]
@@ -169,7 +169,7 @@ def test_training_and_eval_use_the_chosen_tokenizer(
         assert f"|tok:{tokenizer}|" in cli("eval", "--model", "run", *options)[1]
         scored = cli("eval", "--hyp", "test.en", "--ref", "test.de", "--tgt-lang", "km", *options)[1]
         assert f"|tok:{tokenizer}|" in scored
-    with pytest.raises(RunError, match=r"evaluation\.bleu_tokenizer"):  # the best so far was chosen by the other
+    with pytest.raises(RunError, match=r"evaluation\.bleu_tokenizer"):  # the best so far was chosen with another
         trained(copy_task, "run", "training.max_steps=2")
 
 
@@ -184,7 +184,7 @@ def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloa
     with pytest.raises(ConfigError, match=r"(?s)flores200 needs a model that .*name resolution.*use `char`"):
         make_metrics(["bleu"], "th", "flores200")
 
-    # Once it is there: the pieces are BLEU's words.
+    # Once it is installed: the pieces are BLEU's words.
     lines = SENTENCES["de"] * 5
     tokenizer = SentencePieceTokenizer.train(lines, TokenizerConfig(vocab_size=400))
     tokenizer.save(tmp_path / "model").rename(tmp_path / "models" / "flores200sacrebleuspm")

@@ -1,4 +1,4 @@
-"""Texts translated as streams and files: what comes out when, what an interruption leaves, and several devices."""
+"""Translating streams and files: when lines are written, interruptions, and several devices."""
 
 import contextlib
 import gzip
@@ -101,7 +101,7 @@ def test_a_block_does_not_wait_for_more_than_is_there() -> None:
 def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
+    """A line of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
     long = itertools.repeat("漢字か".encode() * 1000, 24_000_000 // 9000)
     content = itertools.chain([b"first\r\n"], long, [b"\nlast"])
     path = tmp_path / ("a.txt.gz" if kind == "gzip" else "a.txt")
@@ -222,7 +222,7 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
                 outputs.write(*row)
         assert [list(read_lines(path)) for path in paths] == [list(column) for column in zip(*rows, strict=True)]
         (tmp_path / f"a{suffix}.part.json").write_text(json.dumps(MADE_FROM))
-    assert len(kept) > 5 or suffix  # gzip holds back what it can still compress
+    assert len(kept) > 5 or suffix  # gzip buffers its output
 
 
 def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +255,7 @@ def write_input(path: Path, lines: Sequence[str]) -> None:
 
 
 def stop_after(files: Files, count: int) -> dict[str, bytes]:
-    """Translate so many lines of an input that is not all read then; what is left of it."""
+    """Translate `count` lines of an input that is only partly read; returns the files that are left."""
     with pytest.raises(KeyboardInterrupt):
         translate_files(Shouting(stop_after=count), files, MADE_FROM, resume=False)
     return left_of(files)
@@ -300,7 +300,7 @@ def test_an_input_that_changed_in_the_part_already_read_is_refused(
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_an_input_may_change_after_the_part_already_read(tmp_path: Path, suffix: str) -> None:
-    """It is stopped twice; each time, other lines come behind what had been read till then."""
+    """It is stopped twice; each time, the lines after the part already read are replaced."""
     files = Files(tmp_path / f"in.txt{suffix}", tmp_path / "out.txt")
     assert files.input and files.output
     write_input(files.input, LINES)
@@ -318,7 +318,7 @@ def test_an_input_may_change_after_the_part_already_read(tmp_path: Path, suffix:
 
 
 def test_an_input_changed_after_a_translation_resumed_is_refused(tmp_path: Path) -> None:
-    """When it was stopped first, all of an input was read that has grown since."""
+    """When it was first stopped, the whole input had been read; then the input has grown."""
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES[:2])
     stop_after(files, 1)
@@ -495,7 +495,7 @@ def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
 
 
 def test_two_devices_translate_as_one_does(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
-    lines = random_digits(1500, longest=20)  # in six blocks, of which four are under way
+    lines = random_digits(1500, longest=20)  # in six blocks, four of them queued
     lines[10] = "5 " * 30
     lines[1400] = "6 " * 25
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))

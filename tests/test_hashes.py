@@ -1,4 +1,4 @@
-"""A large file's hash is remembered, and never longer than the file stays as it was."""
+"""A large file's hash is cached until the file changes."""
 
 import hashlib
 import json

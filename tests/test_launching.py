@@ -1,4 +1,4 @@
-"""Processes that `nmt train` starts: told who they are, signalled together, ended together."""
+"""Processes that `nmt train` starts: they have ranks, and get signals and end together."""
 
 import json
 import os
@@ -66,16 +66,14 @@ time.sleep(60)
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell ignores it for what runs in its background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for background processes
     threading.Thread(target=send).start()
     assert launch(2, python_command(program, f"{tmp_path}/")) == 130
     assert {path.name for path in tmp_path.glob("?")} == {"0", "1"}
     assert signal.signal(signal.SIGINT, before) == signal.default_int_handler
 
 
-# The elastic launcher, gloo and the wrapper of the model are loaded by each process: seconds.
+# Each process loads the elastic launcher, gloo and the wrapper of the model, which takes seconds.
 @pytest.mark.slow
 def test_nmt_train_starts_its_processes_and_ends_as_one_would(copy_task: Path) -> None:
     def nmt_train(*overrides: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""One process at a time: never two owners, however many come and go, and none left behind by one that is gone."""
+"""Locks: never two owners among many processes, and no lock left by a process that has ended."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from nmt.evaluation.averaged_run import average_run
 from nmt.locks import locked
 from nmt.runs import RUNS, RunFolder, run_named
 
-# Each child takes and releases a lock for a while; `owner` is made by one that has it, and cannot be made twice.
+# Each child repeatedly takes and releases a lock; its owner creates the file `owner`, which must not exist.
 MANY = """
 import os, sys, time
 from pathlib import Path
@@ -55,12 +55,12 @@ for _ in range(6):
         os._exit(0)
     children.append(child)
 print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
-# On a busy machine, one of them may never find it free.
+# On a busy machine, a process may never find it free.
 owned = [int(path.read_text()) for path in Path().glob("owned*")]
 assert sum(owned) > 5 and sum(map(bool, owned)) > 1, owned
 """
 
-# Holds a lock, and has a child without a program of its own, as a process that prepares batches may be.
+# Holds a lock, and has a forked child, like a worker that prepares batches.
 HOLDER = """
 import os, sys, time
 from pathlib import Path
@@ -69,7 +69,7 @@ from nmt.locks import locked
 with locked(Path("kept"), wait=False) as is_ours:
     assert is_ours
     if not os.fork():
-        print("held", flush=True)  # by its parent: what it has inherited is closed by now
+        print("held", flush=True)  # by its parent: the inherited descriptor is closed
         time.sleep(30)
         os._exit(0)
     time.sleep(30)
@@ -96,7 +96,7 @@ def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) ->
             assert not is_ours
         holder.kill()
         holder.wait()
-        os.killpg(holder.pid, 0)  # the child is there
+        os.killpg(holder.pid, 0)  # the child is running
         try:
             with locked(Path("kept"), wait=False) as is_ours:
                 assert is_ours

@@ -1,4 +1,4 @@
-"""Memory: what is counted, against sums by hand; what is tried; and the batch that is fitted to what is free."""
+"""Memory: counts against sums by hand, trying the worst batch, and fitting the batch size to the free memory."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ FP32 = torch.float32
 
 
 def corpus_of(*lengths: tuple[int, int]) -> EncodedCorpus:
-    """What memory knows of a corpus: the lengths of both sides."""
+    """A corpus as the memory estimate sees it: the lengths of both sides."""
     src, tgt = np.array(lengths).T
     return SimpleNamespace(src=SimpleNamespace(lengths=src), tgt=SimpleNamespace(lengths=tgt))  # type: ignore[return-value]
 
@@ -54,7 +54,7 @@ def small_objective(dropout: float = 0.1) -> Objective:
 
 
 class OfOneParameter(Objective):
-    """sum(exp(w x)) over the target positions: the product keeps x, exp keeps its result, the sum nothing."""
+    """sum(exp(w x)) over the target positions: the product saves x, exp its result, the sum nothing."""
 
     def __init__(self) -> None:
         nn.Module.__init__(self)
@@ -114,13 +114,13 @@ def test_no_batch_of_a_plan_is_worse_than_the_worst(
     for pairs in plan_epoch(src, tgt, batch_tokens, 0, epoch):
         widest = 1 + max(src[pairs].max(), tgt[pairs].max())
         assert widest <= width
-        assert len(pairs) * widest < (rows + 1) * width  # a row more of the widest would not have fitted
+        assert len(pairs) * widest < (rows + 1) * width  # another row of the widest would not have fitted
 
 
 def test_twice_the_pairs_keep_twice_the_activations() -> None:
     objective, batches = small_objective(), reach_of((9, 9))
     half, whole = (try_batch(objective, worst_batch(batches, size), FP32).activations for size in (500, 1000))
-    assert whole == pytest.approx(2 * half, rel=0.02)  # positions' table and masks aside
+    assert whole == pytest.approx(2 * half, rel=0.02)  # except the table of positions and the masks
 
 
 def test_trying_the_worst_batch_changes_no_state() -> None:
@@ -146,7 +146,7 @@ def test_an_update_that_fits_is_taken_whole() -> None:
 
 
 class Limited(Objective):
-    """Runs out of memory beyond some positions, as a GPU does that other programs use too."""
+    """Runs out of memory above some number of positions, like a GPU that other programs use too."""
 
     limit = 500
 
@@ -217,7 +217,7 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     assert "memory " in capsys.readouterr().err
 
     def not_again(*arguments: object) -> int:
-        raise AssertionError("a resumed run was fitted anew")
+        raise AssertionError("a resumed run was fitted again")
 
     monkeypatch.setattr(nmt.training.preflight, "fit_batch_tokens", not_again)
     assert trained(copy_task, *AUTO, "training.max_steps=6").config().training.batch_tokens == 200
@@ -261,7 +261,7 @@ def test_freed_memory_is_kept() -> None:
     def times_mapped(how: str) -> int:
         return int(subprocess.run([sys.executable, "-c", PAGE_FAULTS, how], capture_output=True, check=True).stdout)
 
-    # Kept, 64 MB are new until the heap has a place for them that no smaller block takes.
+    # If kept, 64 MB are new memory until the heap has a free block of that size.
     assert times_mapped("keep") <= 10
     assert times_mapped("leave") == 20
 

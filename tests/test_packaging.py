@@ -1,4 +1,4 @@
-"""What is installed, by which name, and what is said where it is not."""
+"""The name of the installed package, its extras, and the messages where one is missing."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 
 
 def test_no_message_installs_nmt_from_the_package_index() -> None:
-    assert PROJECT["name"] != "nmt"  # somebody else's there
+    assert PROJECT["name"] != "nmt"  # another project's name there
     assert PROJECT["scripts"] == {"nmt": "nmt.cli.main:main"}
     files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "pyproject.toml"]
     for folder in ("nmt", "configs", "scripts"):

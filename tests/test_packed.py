@@ -1,4 +1,4 @@
-"""Linear maps laid out for decoding: the same products, also where this torch cannot lay them out."""
+"""Linear maps packed for decoding: the same products, also where torch cannot pack them."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_a_packed_map_is_the_product_in_double_precision(rows: int, bias: bool) 
 
 
 def test_a_packed_model_decodes_as_it_did(small_model: Transformer) -> None:
-    """The packed one cannot fall back unnoticed: this torch, whose version is pinned, can pack."""
+    """Packing cannot be skipped unnoticed: the pinned version of torch supports it."""
     assert can_pack()
     with torch.no_grad():
         for name, parameter in small_model.named_parameters():
@@ -56,7 +56,7 @@ def test_without_the_operations_linear_maps_stay(
     def forward(self: PackedLinear, x: torch.Tensor) -> torch.Tensor:
         if error:
             raise error("no such operation")
-        return x.new_zeros(2, 3)  # or they have come to mean something else
+        return x.new_zeros(2, 3)  # the operations may have changed their meaning
 
     monkeypatch.setattr(PackedLinear, "forward", forward)
     monkeypatch.setattr(nmt.models.packed, "can_pack", can_pack.__wrapped__)

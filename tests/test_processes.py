@@ -1,4 +1,4 @@
-"""Processes that work beside a command: what they lack is told as the command itself would tell it."""
+"""A command's worker processes: their errors are reported like those of the command."""
 
 import importlib
 import io
@@ -61,4 +61,4 @@ def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypa
     with Workers[int, tuple[bytes, None]]([importlib.import_module("deadly").prepare], {}) as workers:
         assert workers.submit(0, "lived").result() == (b"", None)
         with pytest.raises(TrainingError, match="a process that died was ended by SIGKILL; if memory ran out"):
-            workers.submit(1 << 20, "died").result()  # of which a pipe holds a part
+            workers.submit(1 << 20, "died").result()  # larger than a pipe's buffer

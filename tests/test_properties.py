@@ -1,4 +1,4 @@
-"""What must hold for any text, any file of settings, any corpus and any model, tried on many that nobody thought of."""
+"""Properties of any text, any configuration, any corpus and any model, tested on random ones."""
 
 import contextlib
 import dataclasses
@@ -48,7 +48,7 @@ TRICKY = st.text(st.sampled_from("aé漢\r\x0b\x0c\x1c\x85\u2028\u2029\ufeff\u30
 
 
 class Echo:
-    """A translator that says what it is told."""
+    """A translator with given translations."""
 
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         for block in blocks:
@@ -56,7 +56,7 @@ class Echo:
 
 
 class Trickle(io.RawIOBase):
-    """A file that gives a few bytes at a time, as a pipe may."""
+    """A file that returns a few bytes at a time, like a pipe."""
 
     def __init__(self, content: bytes, sizes: Sequence[int]) -> None:
         self._rest = content
@@ -187,7 +187,7 @@ SOUND: dict[str, Any] = {
 
 
 def read_back(text: str) -> None:
-    """A configuration, or a message in words; and what was read is what is written out."""
+    """A configuration that is written out and read back the same, or a message."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.yaml")
         path.write_bytes(text.encode("utf-8", errors="replace"))
@@ -282,7 +282,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    """Two corpora whose pairs are told apart by their ids, from 4 on."""
+    """Two corpora whose pairs are distinguished by their ids, from 4 on."""
     folder = tmp_path_factory.mktemp("numbered")
     random = np.random.default_rng(0)
     numbers = itertools.count(4)
@@ -309,7 +309,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
 @given(
     sessions=st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 7), st.integers(1, 5)), min_size=1, max_size=6
-    ),  # processes, batches of an update, updates until it is interrupted
+    ),  # processes, batches of an update, updates until an interruption
     batch_tokens=st.integers(31, 200),
     seed=st.integers(0, 9),
     weights=st.none() | st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
@@ -332,7 +332,7 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_when_shared_and_interrupt
     seen: Counter[int] = Counter()
     position, epoch = 0, 3
     for num_processes, per_update, num_updates in itertools.cycle(sessions):
-        pairs = pairs_of_epoch(corpus.sizes, data, seed, epoch)  # made anew after each interruption
+        pairs = pairs_of_epoch(corpus.sizes, data, seed, epoch)  # drawn again after each interruption
         plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, batch_tokens, seed, epoch, pairs)
         updates = updates_from(position, len(plan), max(per_update, num_processes))  # each process has one
         for rank in range(num_processes):
@@ -360,7 +360,7 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_when_shared_and_interrupt
     seed=st.integers(0, 2**16),
     sentences=st.lists(
         st.tuples(st.lists(st.integers(4, 5), min_size=1, max_size=5), st.integers(1, 3)), min_size=1, max_size=3
-    ),  # and the longest output of each
+    ),  # and the maximal length of each
     alpha=st.floats(0, 2),
     min_length=st.integers(0, 2),
 )
@@ -396,7 +396,7 @@ def test_a_beam_that_holds_all_sentences_finds_the_models_best(
 
 
 def _log_prob(model: Transformer, src: list[int], tokens: tuple[int, ...], min_length: int) -> float:
-    """Of the words and, from `min_length` on, `</s>`: nothing else may be said."""
+    """Over the words and, from `min_length` on, `</s>`: nothing else may be emitted."""
     src_ids = torch.tensor([[*src, EOS_ID]])
     with torch.no_grad():
         logits = model(Source(src_ids, src_ids != PAD_ID), torch.tensor([[BOS_ID, *tokens[:-1]]]))

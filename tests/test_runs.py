@@ -1,4 +1,4 @@
-"""Run folders: files that are replaced whole or not at all, and which run a command takes."""
+"""Run folders: files that are replaced completely or not at all, and the run that a command uses."""
 
 import json
 import os
@@ -20,7 +20,7 @@ training: {max_steps: 9}
 """
 
 # Forks a child for each line that a replacement runs (those of shutil too, which copies and removes), ends the child
-# there at once, and says what it left behind. Imports neither torch nor numpy: who forks must have one thread.
+# there at once, and prints the files left. Imports neither torch nor numpy: a process that forks must have one thread.
 KILL_AT_EVERY_LINE = """
 import json, os, sys
 from pathlib import Path
@@ -71,7 +71,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, in the current folder."""
+    """Run code in another process, in the current folder."""
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
@@ -146,7 +146,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     )
     assert died.returncode == 7, died.stderr
     assert path.read_text() == "old"
-    write_text(path, "new")  # what the dead one left does not stand in the way
+    write_text(path, "new")  # the remains of the dead process do not matter
     assert path.read_text() == "new"
 
 
@@ -158,7 +158,7 @@ def test_a_process_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> No
     assert {code for code, _ in seen[:-1]} == {9}
     contents = [content for _, content in seen]
     assert contents.count("old") > 20  # making the folder, opening, writing, flushing, renaming
-    # old up to some instant, new from there on, nothing between
+    # the old file up to some line, then the new one, nothing else
     assert contents == ["old"] * contents.count("old") + ["new"] * contents.count("new")
 
 

@@ -1,4 +1,4 @@
-"""How many processes share an update, and what each one gets."""
+"""The number of processes that share an update, and their shares."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_requested_processes_have_enough_work() -> None:
     ):
         shared(settings(batch_tokens=3999), 4)
     assert shared(settings(batch_tokens=4000), 4).parts == 4
-    assert shared(settings(batch_tokens=500, batches_per_update=5), 2).parts == 1  # one has a batch more
+    assert shared(settings(batch_tokens=500, batches_per_update=5), 2).parts == 1  # one process has one batch more
 
 
 def test_recorded_parts_are_kept_where_they_suit() -> None:

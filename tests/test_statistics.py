@@ -1,4 +1,4 @@
-"""What is found out about text before it is learned from: copies, and test text that is in the training text."""
+"""Statistics of text before training: copies, and test text that is in the training text."""
 
 import gzip
 import random

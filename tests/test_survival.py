@@ -1,4 +1,4 @@
-"""Runs that survive: killed at any instant, with any write failing, with damaged checkpoints; and two at once."""
+"""Runs that survive a kill at any time, a failure of any write, damaged checkpoints, and two trainings at once."""
 
 import contextlib
 import itertools
@@ -37,7 +37,7 @@ from nmt.training.start import train
 from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
 
-# All that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end in the midst of an
+# Everything that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end within an
 # update, intervals of the log on both sides of a save, early stopping that counts.
 EVERYTHING = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=280", "data.max_length=40", "augmentation.subword_sampling=0.3",
@@ -86,7 +86,7 @@ def command(name: str, *settings: str) -> list[str]:
 
 
 def begun(name: str, *settings: str, **options: Any) -> "subprocess.Popen[str]":
-    """A training in a process of its own."""
+    """A training in another process."""
     return subprocess.Popen(command(name, *settings), stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -96,7 +96,7 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 def being_written(run: RunFolder) -> set[str]:
-    """The checkpoints that are half there at this instant, but for the one by which a training tries it."""
+    """The incomplete checkpoints at this moment, except the trial checkpoint of a training."""
     with contextlib.suppress(FileNotFoundError):
         return {path.name for path in run.checkpoints.iterdir() if re.match(r"\.\d", path.name)}
     return set()
@@ -261,7 +261,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
         original(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_update", deadly)
-    # The loader makes a few batches ahead, so a batch that it has not made is waited for.
+    # The loader prepares a few batches ahead, so wait for a batch that it has not prepared.
     run = trained(copy_task, "run", "augmentation.src_word_dropout=0.3")
     assert_same_run(run, straight)
     assert "a process that prepares batches was killed" in capsys.readouterr().err
@@ -322,7 +322,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
 
 
 class Faults:
-    """Counts what is done to the disk, and has the operation number `failing` fail, half of it done."""
+    """Counts disk operations, and lets the operation number `failing` fail half-way."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, code: int) -> None:
         self.done: list[str] = []
@@ -369,7 +369,7 @@ def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
                 assert error.exit_code == 3
                 assert "cannot be written" in str(error)
             else:
-                assert len(faults.done) < failing, faults.done  # no operation's failure goes unnoticed
+                assert len(faults.done) < failing, faults.done  # every operation's failure is noticed
                 break
         kinds.add(faults.done[-1])
         if not list(run.checkpoints.glob("*")):
@@ -378,7 +378,7 @@ def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
         assert tensors(run.model_file)
         assert not list(run.path.rglob(".*"))
         assert_same_run(trained(copy_task, run.name, *SAVED), straight)
-    if stride == 1:  # every part of it was met: the best model, the log, each file of a checkpoint, its name
+    if stride == 1:  # every kind of file was reached: the best model, the log, each file of a checkpoint, its name
         assert kinds >= {
             "write_bytes model.safetensors", "write_bytes state.safetensors", "write_bytes average.safetensors",
             "write_bytes progress.json", "append metrics.jsonl", "flush_one metrics.jsonl", "flush_one checkpoints",
@@ -406,7 +406,7 @@ def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
 
 
 def obeying_permissions() -> None:
-    """For a process to be started: root, too, is held by what files permit."""
+    """Before a process starts: file permissions hold for root too."""
     import ctypes
 
     capability_bounding_set_drop, dac_override, dac_read_search = 24, 1, 2  # linux/prctl.h, linux/capability.h
@@ -636,7 +636,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
         assert rates(straight)[step] == pytest.approx(5e-3 * rate)
     assert rates(straight)[12] == 0.0
 
-    # It continues with the same command, with one that says nothing of a restart, and with the run's own file.
+    # It continues with the same command, with one without a restart, and with the run's config.yaml.
     trained(copy_task, "stopped", *restart, "training.max_epochs=1")
     assert checkpoint_steps(stopped.checkpoints)[-1] == 21
     for config in (load_config(copy_task, restart), load_config(stopped.config_file)):
@@ -697,7 +697,7 @@ def test_the_hint_of_a_finished_run_names_all_reached_limits_and_works() -> None
     epochs = reached(Progress(step=50, epoch=3), settings)
     assert epochs is not None
     assert epochs.to_continue == "--set training.max_epochs=6"
-    # A run that is further than the limit asked for is taken further than where it is.
+    # For a run beyond the given limit, the hint is beyond the run's step.
     lowered = reached(
         Progress(step=100, epoch=4, seconds=600), TrainingConfig(max_steps=40, max_epochs=2, max_minutes=1)
     )

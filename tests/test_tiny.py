@@ -1,4 +1,4 @@
-"""The tiny corpus: made as committed, clean, and in need of attention."""
+"""The tiny corpus: reproducible, clean, and not solvable without attention."""
 
 import json
 import subprocess

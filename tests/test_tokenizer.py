@@ -39,7 +39,7 @@ SPELLED = ["</s>", "<pad>", "<s>", "<unk>", "a </s> b", "x<pad>y", "</s></s>", "
 
 
 def sentences(words: tuple[str, ...], seed: int, count: int = 200) -> list[str]:
-    """Sentences of random words, each with a longer word that is made of two."""
+    """Sentences of random words, each with a longer word composed of two."""
     chance = random.Random(seed)
     return [
         " ".join([*chance.choices(words, k=chance.randint(1, 9)), chance.choice(words) + chance.choice(words)])
@@ -57,7 +57,7 @@ def corpus(write_lines: WriteLines) -> CorpusFiles:
 
 
 def settings_for(kind: Kind, joint: bool = True, byte_fallback: bool = True) -> TokenizerConfig:
-    """A size that the corpus allows: `char` and `word` take what there is."""
+    """A size that the corpus allows; `char` and `word` use the available size."""
     size = (70 if joint else 45) + 256 * byte_fallback if kind in ("bpe", "unigram") else 1000
     return TokenizerConfig(type=kind, vocab_size=size, joint=joint, byte_fallback=byte_fallback)
 
@@ -338,7 +338,7 @@ def test_tokenizers_are_built_again_when_the_text_or_a_setting_changed(
     assert smaller.tgt.vocab_size == 9
     other = ensure_tokenizers([corpus], config.model_copy(update={"joint": not joint}), folder)
     assert other.joint is not joint
-    names = {path.name for path in folder.iterdir()}  # nothing of the former ones is left
+    names = {path.name for path in folder.iterdir()}  # no file of the former ones is left
     assert names == {"tokenizer.json"} | ({"src.words", "tgt.words"} if joint else {"joint.words"})
 
 

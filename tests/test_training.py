@@ -1,4 +1,4 @@
-"""The loop: its arithmetic, what it keeps, when it stops, and that going on equals never having stopped."""
+"""The training loop: its arithmetic, kept files, when it stops, and that a resumed run equals a straight one."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def records(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 
 
 def digest(path: Path) -> str:
-    """A file's content, short enough for pytest to tell how it differs."""
+    """A digest of a file's content, short enough for pytest to show a difference."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -75,7 +75,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     trainer = new_trainer(config, "ours")
     pairs = [([4, 5], [6, 7, 8, 9, 10]), ([4], [5]), ([9, 9, 9], [8, 8])]
     reference = new_trainer(config, "reference").model
-    # AdamW's first step is the gradient's sign, whatever its size, so look before it.
+    # AdamW's first step is the gradient's sign, so compare the gradients before it.
     monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
     trainer._update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
@@ -91,7 +91,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Path, scaled: bool) -> None:
-    """As with fp16: what comes back through the loss is the scale over the tokens of the update."""
+    """As with fp16: the upstream gradient of the loss is the scale divided by the tokens of the update."""
     trainer = new_trainer(load_config(copy_task, ["model.dropout=0"]), "run")
     trainer.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
     given: list[Any] = []
@@ -166,7 +166,7 @@ def test_stopped_and_resumed_equals_straight_to_the_bit(copy_task: Path, number:
     trained(copy_task, "stopped", *settings)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
-    # The log reads as if nothing had happened, too: each step once, with the same losses at validation.
+    # The log is that of a straight run, too: each step once, with the same losses at validation.
     assert [r["step"] for r in records(run, "validation")] == [20, 40, 60, 80, 100, 120]
     assert [r["loss"] for r in records(run, "validation")] == [r["loss"] for r in records(straight, "validation")]
     steps = [r["step"] for r in records(run, "train")]
@@ -230,7 +230,7 @@ def test_fresh_sets_the_old_run_aside_and_resume_needs_one(copy_task: Path) -> N
 
 
 def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> None:
-    # The rate rises until the model gets worse again, so that the best one is not among the last.
+    # The rate rises until the model gets worse, so that the best checkpoint is not among the last.
     run = trained(
         copy_task, "run", "training.max_steps=40", "training.validate_every=5", "training.warmup_steps=1000",
         "training.best_metric=loss", "training.learning_rate=20",

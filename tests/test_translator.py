@@ -1,4 +1,4 @@
-"""From lines to lines: the order, what is cut, what is held in memory; and the engine behind it."""
+"""The translator: the order of lines, cut lines, memory, and the engine behind it."""
 
 import itertools
 import logging
@@ -28,7 +28,7 @@ WORDS = [f"w{number}" for number in range(500)]
 
 
 class ReversingEngine:
-    """Its best hypothesis is the source backwards, its second the source; remembers what it was given."""
+    """Its best hypothesis is the source reversed, its second the source; records its inputs."""
 
     name = "reversing"
     batches_at_once = 1
@@ -143,7 +143,7 @@ def test_lines_in_capitals_are_lowercased_with_lower_capitals(line: str, transla
     ],
 )
 def test_a_line_in_capitals_is_put_in_the_lowercase_of_its_language(language: str, line: str, read: str) -> None:
-    """A name in capitals makes no line in capitals, where the other letters have no case."""
+    """A name in capitals is not a line in capitals if the other letters have no case."""
     decoding = DecodingConfig(lower_capitals=True)
     tokenizers = word_tokenizers(sorted({*line.split(), *read.split()}))
     translator = Translator(tokenizers, ReversingEngine(), decoding, 100, src_lang=language)
@@ -184,7 +184,7 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
 
 
 def test_a_translation_keeps_its_score_and_n_best() -> None:
-    """Of the reversing engine: the source backwards, -1, and as it is, -2. An empty line has neither."""
+    """From the reversing engine: the source reversed, score -1, and unchanged, -2. An empty line has no hypotheses."""
     first, empty, last = make_translator(ReversingEngine()).stream([["w1 w2", "", "w3"]])
     assert first == Translation("w2 w1", 2, "", -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
     assert empty == Translation("", 0, "", 0.0, ())
@@ -313,7 +313,7 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
 
 
 def test_the_longest_output_follows_from_the_source_without_its_end(engine_model: Transformer) -> None:
-    """Sources of 1 and 8 pieces at ratio 1: 11 and 18 tokens, and a model that never ends fills them."""
+    """Sources of 1 and 8 pieces at ratio 1: at most 11 and 18 tokens, which a model that never ends reaches."""
     with torch.no_grad():
         engine_model.output.weight[EOS_ID] = 0.0
         engine_model.decoder_norm.bias += 3.0  # so that a word can be made certain
@@ -324,7 +324,7 @@ def test_the_longest_output_follows_from_the_source_without_its_end(engine_model
 
 
 def test_a_model_that_is_being_trained_is_refused(engine_model: Transformer) -> None:
-    """Dropout would change what it says, and to change its mode would be felt by other threads."""
+    """Dropout would change the output, and changing the mode would affect other threads."""
     engine = TorchEngine(engine_model.train(), word_tokenizers())
     with pytest.raises(AssertionError):
         engine.search([[5, 6, 7]], DecodingConfig())
@@ -360,7 +360,7 @@ Call = tuple[Sequence[Sequence[int]], DecodingConfig, Sequence[Sequence[int]] | 
 
 
 def different_calls(vocab_size: int) -> list[Call]:
-    """Searches of every kind, with settings of their own."""
+    """Searches of every kind, with different settings."""
     random = np.random.default_rng(5)
     calls: list[Call] = []
     for beam_size, length_penalty, max_length, no_repeat in (
@@ -376,7 +376,7 @@ def different_calls(vocab_size: int) -> list[Call]:
 
 
 def assert_threads_find_what_one_finds(search: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> None:
-    """All calls at once, several times, beside the same calls one after the other; whatever the number of threads."""
+    """All calls at once, several times, against the same calls in sequence; with any number of threads."""
     one_after_the_other = [search(*call) for call in calls]
     barrier = threading.Barrier(len(calls))
 

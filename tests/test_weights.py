@@ -1,4 +1,4 @@
-"""Weights on disk: what is written is what is read, shared matrices once, and nothing is ever unpickled."""
+"""Weights on disk: they are read back as written, shared matrices are stored once, and nothing is unpickled."""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from nmt.source import Source
 
 SIZE = 11
 SHARED = {"all": 1, "decoder": 2, "none": 3}
-"""How many of the three (vocabulary, D) matrices there are under each way to tie them."""
+"""The number of distinct (vocabulary, D) matrices for each way to tie the three."""
 
 
 def make_model(config: ModelConfig, seed: int, vocab_size: int = SIZE, **changes: object) -> Transformer:
@@ -159,7 +159,7 @@ UNPICKLING_CALLS = {"torch.load", "torch.save", "torch.hub", "numpy.load", "np.l
 
 
 def unpickling(code: str) -> list[str]:
-    """What in a module reads or writes pickles."""
+    """The calls in a module that read or write pickles."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
