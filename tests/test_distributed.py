@@ -273,7 +273,7 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: 
 
 def test_exchanges_between_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told = """
+    program = """
 with joined() as ranks:
     items = [f"item {number}" for number in range(5)]
     assert ranks.share(items) == items[rank::2]
@@ -288,7 +288,7 @@ with joined() as ranks:
             open("made", "w").close()
 os._exit(0)
 """
-    codes, stderr = two_processes([], told)
+    codes, stderr = two_processes([], program)
     assert codes == [0, 0], stderr
 
 

@@ -58,7 +58,7 @@ SENTENCES = {
 TOKENIZERS = {"de": "13a", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-def spoilt(lines: list[str], seed: int) -> list[str]:
+def corrupted(lines: list[str], seed: int) -> list[str]:
     """The lines as a bad translator might produce them, with some words or characters dropped, doubled or moved."""
     chance = random.Random(seed)
     result = []
@@ -94,9 +94,9 @@ def test_scores_and_signatures_agree_with_sacrebleus_command(
     write_lines: WriteLines, language: str, num_references: int
 ) -> None:
     truth = SENTENCES[language] * 5
-    hypotheses = write_lines(f"hyp.{language}", spoilt(truth, seed=1))
+    hypotheses = write_lines(f"hyp.{language}", corrupted(truth, seed=1))
     references = [
-        write_lines(f"ref{number}.{language}", spoilt(truth, seed=10 + number)) for number in range(num_references)
+        write_lines(f"ref{number}.{language}", corrupted(truth, seed=10 + number)) for number in range(num_references)
     ]
     # sacreBLEU's TER expects words separated by spaces, which Chinese and Japanese do not have.
     by_character = ["--ter-normalized", "--ter-asian-support"] if language in ("zh", "ja") else []
@@ -114,7 +114,7 @@ def test_scores_and_signatures_agree_with_sacrebleus_command(
 
 
 def test_the_tokenizer_of_the_language_makes_a_difference() -> None:
-    truth, guess = SENTENCES["zh"], spoilt(SENTENCES["zh"], seed=2)
+    truth, guess = SENTENCES["zh"], corrupted(SENTENCES["zh"], seed=2)
     values = {
         language: score(make_metrics(["bleu"], language), guess, [truth])["bleu"].value for language in ("zh", "de")
     }
@@ -188,7 +188,7 @@ def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloa
     lines = SENTENCES["de"] * 5
     tokenizer = SentencePieceTokenizer.train(lines, TokenizerConfig(vocab_size=400))
     tokenizer.save(tmp_path / "model").rename(tmp_path / "models" / "flores200sacrebleuspm")
-    guess = spoilt(lines, seed=3)
+    guess = corrupted(lines, seed=3)
     ours = score(make_metrics(["bleu"], "de", "flores200"), guess, [lines])["bleu"]
     in_pieces = [[" ".join(tokenizer.pieces(tokenizer.encode(line))) for line in side] for side in (guess, lines)]
     expected = BLEU(tokenize="none", force=True).corpus_score(in_pieces[0], [in_pieces[1]])
@@ -198,7 +198,7 @@ def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloa
 
 def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
     hypotheses = write_lines("hyp.de", SENTENCES["de"])
-    far = write_lines("far.de", spoilt(SENTENCES["de"], seed=5))
+    far = write_lines("far.de", corrupted(SENTENCES["de"], seed=5))
     near = write_lines("near.de", SENTENCES["de"])
     alone = evaluate_file(hypotheses, [far], make_metrics(ALL, "de")).scores
     together = evaluate_file(hypotheses, [far, near], make_metrics(ALL, "de")).scores

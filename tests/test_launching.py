@@ -19,16 +19,16 @@ from nmt.training.launching import launch
 
 def test_each_process_gets_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    told = """
+    program = """
 import json, os, sys
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
 open(sys.argv[1] + os.environ["RANK"], "w").write(json.dumps([os.environ[name] for name in names]))
 """
-    assert launch(3, python_command(told, f"{tmp_path}/rank")) == 0
+    assert launch(3, python_command(program, f"{tmp_path}/rank")) == 0
     for rank in range(3):
         of_one = json.loads((tmp_path / f"rank{rank}").read_text(encoding="utf-8"))
         assert of_one == [str(rank), str(rank), "3", "3", "127.0.0.1", "2"]
-    assert launch(1, python_command(told, f"{tmp_path}/alone"), threads=5) == 0
+    assert launch(1, python_command(program, f"{tmp_path}/alone"), threads=5) == 0
     assert json.loads((tmp_path / "alone0").read_text(encoding="utf-8"))[-1] == "5"
 
 

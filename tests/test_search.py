@@ -434,7 +434,7 @@ def next_log_probs(
     no_repeat: int,
     forced: Prefix = (),
 ) -> list[dict[int, float]]:
-    """Log-probabilities of the allowed tokens after each prefix (of equal lengths), by running the whole model again."""
+    """Log-probabilities of the allowed tokens after each prefix (of equal lengths), by running the model again."""
     if len(prefixes[0]) < len(forced):
         return [{forced[len(prefixes[0])]: 0.0}] * len(prefixes)
     sources = source([sentence] * len(prefixes))
