@@ -121,7 +121,7 @@ def test_without_dropout_the_merges_are_sentencepieces(corpus: Corpus) -> None:
     assert tokenizer.pieces(letters) == [*"▁the▁market"]
 
 
-def test_a_text_that_begins_within_a_word_keeps_its_beginning(corpus: Corpus) -> None:
+def test_a_text_that_starts_within_a_word_keeps_its_start(corpus: Corpus) -> None:
     tokenizer = corpus[0].src
     letters = bpe_sampler(corpus, 0.999999)(tokenizer.encode("the market"), Random(1))[1:]
     assert tokenizer.pieces(letters) == [*"the▁market"]
@@ -153,7 +153,7 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
 
 def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
     """In Decimal, whose range suffices for the weights of all segmentations of 240 characters: the mean number of
-    pieces, by the sum of the weights, and of the weights times the pieces, of all ways to each place."""
+    pieces, from the sums of the weights, and of the weights times the pieces, over all segmentations up to each place."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
     _, scores = tokenizer.normal_pieces()
@@ -233,7 +233,7 @@ def test_noise_is_on_the_source_alone(corpus: Corpus, setting: str, change: Call
     assert all(text in (line, change(line)) for line, text in zip(wanted, some, strict=True))
 
 
-def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path: Path) -> None:
+def test_noise_keeps_combining_marks_and_letters_without_case(tmp_path: Path) -> None:
     """Of Hindi, the vowel signs are combining marks; of Turkish, I and i are two letters."""
     (tmp_path / "train.txt").write_text("हिन्दी भाषा।\nKIZ IŞIKTA, İNCİ!\nkız ışıkta, inci! ki̇\n" * 20, encoding="utf-8")
     files = TrainingFiles(src=tmp_path / "train.txt", tgt=tmp_path / "train.txt")

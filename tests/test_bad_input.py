@@ -1,6 +1,6 @@
 """Bad input: each row of the table is a mistake or a strange text, with the expected message.
 
-Whatever the row: one message, no traceback, and a folder that is as it was, but for what the row says it makes.
+For every row: one message, no traceback, and an unchanged folder, except for the files that the row names.
 """
 
 import dataclasses

@@ -149,7 +149,7 @@ def test_a_batch_that_is_less_than_half_full_had_no_room_for_the_next_pair(
             assert following.min() * (len(batch) + 1) > batch_tokens
 
 
-def test_the_longest_pair_that_is_allowed_fills_a_batch_alone() -> None:
+def test_the_longest_allowed_pair_fills_a_batch() -> None:
     plan = as_lists(plan_epoch(np.array([40, 40, 1]), np.array([3, 40, 1]), 41, 0, 0))
     assert sorted(map(sorted, plan)) == [[0], [1], [2]]
 
@@ -245,7 +245,7 @@ def test_a_plan_takes_four_bytes_a_pair() -> None:
     assert {batch.dtype for batch in plan_epoch(*like_multi30k(100, seed=0), 512, 0, 0)} == {np.dtype(np.int32)}
 
 
-def test_a_plan_can_be_taken_by_the_step() -> None:
+def test_a_plan_can_be_sliced() -> None:
     src, tgt = like_multi30k(2000, seed=0)
     plan = plan_epoch(src, tgt, 512, 0, 0)
     ranks = [plan[rank::3] for rank in range(3)]

@@ -1,6 +1,6 @@
 """Malicious run folders: no code is run, nothing outside is read or written, memory is not exhausted.
 
-Each is opened by a process of its own, whose peak of memory is measured where memory is the point.
+Each is opened by another process; tests of memory measure its peak.
 """
 
 import json

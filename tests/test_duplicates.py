@@ -16,7 +16,7 @@ def in_a_row(keys: list[tuple[int, int]]) -> NDArray[np.uint8]:
 
 
 @given(keys=KEYS, block=st.integers(1, 70), spare=st.integers(0, 5))
-def test_the_first_of_equal_hashes_is_new_and_no_other(keys: list[tuple[int, int]], block: int, spare: int) -> None:
+def test_only_the_first_of_equal_hashes_is_new(keys: list[tuple[int, int]], block: int, spare: int) -> None:
     # Few different halves, so that many hashes collide. A first half of 0 counts as 1.
     table = PairTable(len(keys) + spare)
     found = [

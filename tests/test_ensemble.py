@@ -1,4 +1,4 @@
-"""An ensemble against the mean of its members' probabilities computed apart, and against each member alone.
+"""An ensemble against the mean of its members' probabilities, computed separately, and against each member alone.
 
 Shapes: N models, B batch, K beams, T target length, V vocabulary.
 """

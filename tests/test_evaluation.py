@@ -246,7 +246,7 @@ def test_a_language_whose_package_is_missing_says_what_to_install(
     assert list(make_metrics(["chrf", "ter"], language)) == ["chrf", "ter"]  # these two need no package
 
 
-def test_the_language_is_the_one_given_or_the_one_known() -> None:
+def test_the_language_is_the_given_one_or_the_runs() -> None:
     assert reference_language("zh", "de") == "zh"
     assert reference_language(None, "de") == "de"
     with pytest.raises(ConfigError, match=r"is not known; add --tgt-lang"):

@@ -1,5 +1,5 @@
-"""Exports: CTranslate2 computes and finds what our own model and search do, or the export is refused; which engine
-translates; and a folder that translates alone, without torch.
+"""Exports: CTranslate2 agrees with our own model and search, or the export is refused; the choice of the engine; and an
+export's folder without its run and without torch.
 
 Shapes: B batch, K beams, T target length, V vocabulary.
 """
@@ -233,7 +233,7 @@ def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: 
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_model_that_has_diverged_is_not_taken_for_a_translator(beam_size: int, tmp_path: Path) -> None:
+def test_a_search_with_a_diverged_model_is_an_error(beam_size: int, tmp_path: Path) -> None:
     config, tokenizers = ARCHITECTURES[0]
     model = random_model(config, tokenizers)
     with torch.no_grad():
@@ -360,7 +360,7 @@ def test_an_export_translates_as_its_run_does(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("quantization", ["int8", "float32"])
-def test_an_export_that_translates_otherwise_is_refused_and_an_earlier_one_kept(
+def test_an_export_that_translates_differently_is_refused_and_an_earlier_one_kept(
     run: RunFolder, quantization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the norms negated, and a limit for BLEU low enough for a random model."""
@@ -447,7 +447,7 @@ def test_mistakes_are_named(run: RunFolder) -> None:
 # --- Which engine ----------------------------------------------------------------------------------------
 
 
-def test_the_fastest_fresh_export_is_taken_on_a_cpu_and_a_line_says_so(
+def test_the_fastest_fresh_export_is_used_on_a_cpu_and_a_line_says_so(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="nmt"):
@@ -463,7 +463,7 @@ def test_the_fastest_fresh_export_is_taken_on_a_cpu_and_a_line_says_so(
     assert "CTranslate2, int8" in message
 
 
-def test_a_stale_export_is_named_and_left_alone(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_export_is_named_and_not_used(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     export = run.exports / "ctranslate2-float32"
     os.utime(run.model_file)  # a copy has another modification time, and is hashed

@@ -79,7 +79,7 @@ def test_blocks_begin_small_and_grow_and_none_is_large(tmp_path: Path) -> None:
     assert max(sizes) == LINES_BYTES
 
 
-def test_a_block_does_not_wait_for_more_than_is_there() -> None:
+def test_a_block_does_not_wait_for_more_input() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\nthr")
     closing = threading.Timer(10, os.close, [writer])

@@ -57,7 +57,7 @@ def tokenizer(request: pytest.FixtureRequest) -> SentencePieceTokenizer:
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_text_of_any_language_goes_through_the_whole_path(tokenizer: SentencePieceTokenizer, language: str) -> None:
+def test_text_of_any_language_round_trips(tokenizer: SentencePieceTokenizer, language: str) -> None:
     text = TEXTS[language]
     assert normalize(text) == text
     encoded = text.encode()

@@ -50,7 +50,7 @@ time.sleep(60)
     assert said == "" or said.endswith("ZeroDivisionError: division by zero\n")  # torch's launcher says nothing
 
 
-def test_a_signal_goes_to_all_and_the_handlers_are_as_before(tmp_path: Path) -> None:
+def test_a_signal_is_forwarded_to_all_and_the_handlers_are_restored(tmp_path: Path) -> None:
     program = """
 import os, signal, sys, time
 def saved(number, frame):

@@ -87,7 +87,7 @@ def test_of_many_processes_one_at_a_time_owns_the_lock(kind: str) -> None:
     assert (done.stdout, done.stderr) == ("0 0 0 0 0 0\n", "")
 
 
-def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_ends_though_a_child_is_running(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
                           start_new_session=True) as holder:  # fmt: skip
         assert holder.stdout is not None
@@ -137,15 +137,13 @@ def test_a_lock_survives_the_renaming_of_its_folder() -> None:
         pass
 
 
-def test_an_average_is_not_made_where_somebody_trains() -> None:
+def test_an_average_is_not_made_during_a_training_of_the_run() -> None:
     with run_named("mean").locked(), pytest.raises(RunError, match="mean: is being trained"):
         average_run(run_named("run"), last=2, best=None, name="mean")
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
-    monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_without_file_locks_the_existence_of_a_file_is_the_lock(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(code, os.strerror(code))
 

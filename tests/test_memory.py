@@ -140,7 +140,7 @@ def test_the_size_found_fits_and_little_more_would(free: int) -> None:
         try_worst_batch(objective, batches, round(1.3 * found), FP32, free)
 
 
-def test_an_update_that_fits_is_taken_whole() -> None:
+def test_an_update_that_fits_is_not_split() -> None:
     assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 10**9, update_tokens=997) == 997
     assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, None, update_tokens=997) == 997
 
@@ -169,7 +169,7 @@ def test_if_not_even_one_pair_fits_the_model_is_too_large() -> None:
         fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 200_000, update_tokens=5000)
 
 
-def test_another_error_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Objective, batch: Batch) -> LossSums:
         raise RuntimeError("shapes do not match")
 

@@ -21,7 +21,7 @@ def rates(schedule: str, steps: list[int], **more: float) -> list[float]:
     return [learning_rate(step, config) for step in steps]
 
 
-def test_schedules_at_hand_computed_points() -> None:
+def test_schedules_agree_with_hand_computed_rates() -> None:
     steps = [1, 50, 100, 400, 550, 1000]
     warmup = [0.0001, 0.005, 0.01]
     assert rates("constant", steps) == pytest.approx([*warmup, 0.01, 0.01, 0.01])

@@ -235,7 +235,7 @@ def test_the_probability_of_a_forbidden_end_of_sentence_is_shared_among_the_othe
 def test_where_all_else_is_forbidden_the_translation_ends_and_its_score_is_a_number(beam_size: int) -> None:
     """Two words, no repetition, and a minimal length of three: after two only </s> is left, with probability 1.
 
-    Step 1: a .6 / .8, b .2 / .8, without </s>. Step 2: all of it to the other word.
+    Step 1: a .6 / .8, b .2 / .8, without </s>. Step 2: all probability is on the other word.
     """
     table = TableModel(lambda _, prefix: {A_: 0.6, B_: 0.2, END: 0.1, UNK_ID: 0.1}, vocab_size=6)
     expected = [Hypothesis((A_, B_), math.log(0.75), math.log(0.75) / 2)]

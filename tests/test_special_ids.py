@@ -124,7 +124,7 @@ def test_unknown_pieces_are_counted_wherever_unk_is() -> None:
 
 
 @pytest.mark.parametrize(("src", "tgt"), SIDES)
-def test_batches_are_ours_renamed(
+def test_batches_are_ours_with_ids_permuted(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, own = encoded(tmp_path / "own", monkeypatch, OURS, OURS)
@@ -136,7 +136,7 @@ def test_batches_are_ours_renamed(
 
 
 @pytest.mark.parametrize(("src", "tgt"), SIDES)
-def test_augmented_batches_are_ours_renamed(
+def test_augmented_batches_are_ours_with_ids_permuted(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Word dropout inserts the tokenizer's `<unk>`, and a text with that `<unk>` is not rewritten."""

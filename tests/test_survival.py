@@ -442,7 +442,7 @@ def flipped(data: bytes, random: Random) -> bytes:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "average.safetensors", "progress.json"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
     settings = ["training.ema_decay=0.9", "training.best_metric=loss"]
@@ -464,7 +464,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert_same_run(run, trained(copy_task, "straight", *settings, "training.max_steps=18"))
 
 
-def test_no_flipped_bit_goes_unnoticed(copy_task: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(copy_task: Path, tmp_path: Path) -> None:
     run = trained(copy_task, "run", "training.ema_decay=0.9")
     folder = run.checkpoints / "12"
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -490,7 +490,7 @@ def test_no_flipped_bit_goes_unnoticed(copy_task: Path, tmp_path: Path) -> None:
     assert check_checkpoint(folder) == progress
 
 
-def test_no_flipped_bit_of_the_model_is_translated_with(copy_task: Path) -> None:
+def test_every_flipped_bit_of_the_model_is_detected(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     config = load_config(copy_task)
     trainer = Trainer(config, run, prepare(config, run, True, print), Monitor(run.metrics_file))
@@ -510,7 +510,7 @@ def test_no_flipped_bit_of_the_model_is_translated_with(copy_task: Path) -> None
     assert noticed > 150
 
 
-def test_weights_of_another_program_have_no_checksum_and_are_read(tmp_path: Path) -> None:
+def test_weights_of_another_program_without_a_checksum_are_read(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     model = torch.nn.Linear(2, 3)

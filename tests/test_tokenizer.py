@@ -275,7 +275,7 @@ def test_a_word_vocabulary_is_ordered_by_frequency_then_code_point() -> None:
     assert cut.vocab_size == 50
 
 
-def test_words_below_the_minimal_frequency_are_unknown() -> None:
+def test_words_below_the_minimum_frequency_are_unknown() -> None:
     lines = ["a a a b b c", "b d", "a d"]  # a 4, b 3, d 2, c 1
     for least, known in ((1, "abdc"), (2, "abd"), (3, "ab"), (4, "a")):
         tokenizer = WordTokenizer.train(lines, TokenizerConfig(type="word", vocab_size=99, min_frequency=least))

@@ -312,7 +312,7 @@ def test_a_full_disk_is_one_message_and_the_checkpoint_is_kept(
         original(folder, *arguments)
 
     monkeypatch.setattr(nmt.training.trainer, "save_checkpoint", full)
-    with pytest.raises(TrainingError, match="cannot be written: No space left on device; make room"):
+    with pytest.raises(TrainingError, match="cannot be written: No space left on device; free disk space"):
         trained(copy_task, "run")
     assert checkpoint_steps(run_named("run").checkpoints) == [6]
 
