@@ -1,11 +1,9 @@
 """Data-parallel training in several processes: ranks, collective operations, and failing together.
 
 `nmt train` itself (training/launching.py) or `torchrun` starts the processes, and sets each one's rank in the
-environment. Every process makes the same plan and the same decisions; what only one can know (a signal, the time, a
-partial sum) is exchanged. There are two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers,
-and one for the gradients (NCCL on GPUs).
-
-With one process, nothing here does anything, and torch is not loaded.
+environment. Every process makes the same plan and the same decisions; a signal, the time and partial sums are
+exchanged. There are two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers, and one for the
+gradients (NCCL on GPUs). With one process, the functions here do nothing, and torch is not loaded.
 """
 
 import contextlib
@@ -31,17 +29,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEETING_TIMEOUT = datetime.timedelta(minutes=10)
+RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
 # Rank 0 may encode a corpus for hours while the others wait; failures are found by `_FailureMonitor`, not by a timeout.
 HOST_TIMEOUT = datetime.timedelta(days=2)
-# Between two updates the ranks are never this far apart: after rank 0 has worked alone, all synchronise on the hosts.
+# Between two updates, ranks never differ by this much: after work of rank 0 alone, all synchronise on the hosts.
 GRADIENT_TIMEOUT = datetime.timedelta(minutes=10)
-SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_BETWEEN_CHECKS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together."""
+    """The rank of this process among those that train together."""
 
     rank: int = 0
     """Number of this process, from 0."""
@@ -54,7 +52,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one process that writes files and logs."""
+        """Whether this process writes the files and logs."""
         return self.rank == 0
 
     def share(self, items: list[T]) -> list[T]:
@@ -83,7 +81,7 @@ class Ranks:
         return [float(value) for value in total]
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """The result of `make` on rank 0, sent to every process; the others wait for it."""
+        """The result of `make` on rank 0, broadcast to every process."""
         if self.size == 1:
             return make()
         import torch.distributed as dist
@@ -95,7 +93,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
-        """Rank 0 runs the block alone; then all others run it, and find what rank 0 has made."""
+        """Rank 0 runs the block first; then the others run it, with the files that rank 0 has made."""
         if not self.is_main:
             self.wait()
         yield
@@ -103,14 +101,11 @@ class Ranks:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until every process has reached this point."""
+        """A barrier: wait until every process has reached this point."""
         self.sum([0.0])
 
     def device(self, chosen: "torch.device") -> "torch.device":
-        """This process's device when all were given `chosen`: on GPUs, each has its own.
-
-        Raises `ConfigError` if there is none.
-        """
+        """This process's device: `chosen`, or its own GPU if that is cuda; `ConfigError` if there is none."""
         import torch
 
         if self.size == 1 or chosen.type == "cpu":
@@ -122,7 +117,7 @@ class Ranks:
         count = torch.cuda.device_count()
         if self.local_rank >= count:
             raise ConfigError(
-                f"this machine has {count} GPUs and more processes, each of which needs one; set "
+                f"this machine has {count} GPUs but more processes, and each needs its own; set "
                 f"training.processes={count}, or start with torchrun --nproc-per-node={count}"
             )
         device = torch.device("cuda", self.local_rank)
@@ -147,7 +142,7 @@ class Ranks:
         return wrapped
 
     def unsynchronised(self, module: "nn.Module") -> contextlib.AbstractContextManager[None]:
-        """For the forward and backward passes of all but an update's last micro-batch: gradients accumulate locally."""
+        """For all micro-batches of an update but the last: gradients accumulate in this process."""
         if self.size == 1:
             return contextlib.nullcontext()
         from torch.nn.parallel import DistributedDataParallel
@@ -161,7 +156,7 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that a launcher has started, for the length of the block; with one process, do nothing.
+    """Join the processes that a launcher has started, for the duration of the block; with one process, do nothing.
 
     If the block fails in one process, all of them end with its exit code, and its message is printed once.
     """
@@ -173,14 +168,14 @@ def joined() -> Iterator[Ranks]:
     from torch.distributed.rendezvous import rendezvous
 
     try:
-        store, _, _ = next(rendezvous("env://", timeout=MEETING_TIMEOUT))
+        store, _, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size, timeout=HOST_TIMEOUT)
-        # Its own connection: an operation that waits may hold the other.
+        # A separate connection: a waiting operation may hold the first.
         monitor = _FailureMonitor(ranks, store.clone())
     except RuntimeError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise TrainingError(
-            f"process {ranks.rank} of {ranks.size} has not met the others at {place}: {error}"
+            f"process {ranks.rank} of {ranks.size} could not connect to the others at {place}: {error}"
         ) from None
     try:
         yield ranks
@@ -192,7 +187,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def is_launched() -> bool:
-    """Whether a launcher started this process, and thereby decided how many there are."""
+    """Whether a launcher started this process, and so set the number of processes."""
     return "WORLD_SIZE" in os.environ
 
 
@@ -210,8 +205,8 @@ def _from_environment() -> Ranks:
 class _FailureMonitor:
     """Ends this process when another one has failed, even inside a collective operation.
 
-    A process that fails records that in the shared store. A process inside a collective operation does not notice: on
-    a GPU it would wait until a timeout. So a thread checks the store once a second.
+    A process that fails records this in the shared store. A process inside a collective operation does not notice (on
+    a GPU it would wait until a timeout), so a thread checks the store once a second.
     """
 
     def __init__(self, ranks: Ranks, store: "Store") -> None:
@@ -219,31 +214,29 @@ class _FailureMonitor:
         self._store = store
         self._keeps_store = ranks.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="nmt-watch", daemon=True)
+        self._thread = threading.Thread(target=self._check, name="nmt-watch", daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
-        while not self._closed.wait(SECONDS_BETWEEN_LOOKS):
+    def _check(self) -> None:
+        while not self._closed.wait(SECONDS_BETWEEN_CHECKS):
             try:
                 if self._store.check(["nmt/exit_code"]):
                     self._leave(int(self._store.get("nmt/exit_code")))
             except RuntimeError:  # the store ended with the process that hosted it
-                if not self._closed.wait(10 * SECONDS_BETWEEN_LOOKS):  # otherwise that process just finished first
-                    print(
-                        f"nmt: {self._who}the process that started this one, or the first one, has ended",
-                        file=sys.stderr,
-                    )
+                if not self._closed.wait(10 * SECONDS_BETWEEN_CHECKS):  # otherwise that process just finished first
+                    message = f"nmt: {self._who}the process that started this one, or the first one, has ended"
+                    print(message, file=sys.stderr)
                     _end(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End this process and thereby all; the first one to fail prints the message."""
-        for number in (signal.SIGINT, signal.SIGTERM):  # sent by a launcher that has seen another process fail
+        """End this process and thereby all; the first to fail prints its message."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # from a launcher that has seen another process fail
             signal.signal(number, signal.SIG_IGN)
         if _is_lost_connection(error):
             error = TrainingError(
                 "another process died without an error message; the same command resumes from the last checkpoint"
             )
-        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # all processes raise that one together
+        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # all processes raise it together
         if isinstance(error, NmtError):
             code, message = error.exit_code, f"nmt: {who}{error}"
         elif isinstance(error, SystemExit):
@@ -255,8 +248,8 @@ class _FailureMonitor:
         except RuntimeError:
             is_first = True
         if not is_first:
-            # Meanwhile `_look` ends this process, with the exit code of the first failure.
-            self._closed.wait(10 * SECONDS_BETWEEN_LOOKS)
+            # Meanwhile `_check` ends this process with the exit code of the first failure.
+            self._closed.wait(10 * SECONDS_BETWEEN_CHECKS)
             _end(code)
         if message:
             print(message, file=sys.stderr)
@@ -268,11 +261,11 @@ class _FailureMonitor:
 
     def _leave(self, code: int) -> NoReturn:
         if self._keeps_store:
-            time.sleep(3 * SECONDS_BETWEEN_LOOKS)  # until the others have checked
+            time.sleep(3 * SECONDS_BETWEEN_CHECKS)  # until the others have checked
         _end(code)
 
     def close(self) -> None:
-        """All went well; stop checking."""
+        """Stop checking, after success."""
         self._closed.set()
         self._thread.join()
 
@@ -284,9 +277,9 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _report_to_torchrun(message: str) -> None:
-    """Write the file whose text torchrun shows below its own pages about a failed process.
+    """Write the message to the file that torchrun shows for a failed process.
 
-    torch's own `record` and `record_exception` write the traceback there, which torchrun then shows as the message.
+    torch's own `record` and `record_exception` would write a traceback there.
     """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         details = {"py_callstack": message, "timestamp": str(int(time.time()))}
@@ -295,7 +288,7 @@ def _report_to_torchrun(message: str) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit at once: destroying the process groups would wait for processes that have ended."""
+    """Exit at once; destroying the process groups would wait for processes that have ended."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""What several tests share: a small model, a small corpus, a run that copies digits, and the command line."""
+"""Shared fixtures: a small model, a small corpus, a run that copies digits, and the command line."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ SOLVED = [
     "--set", "model.d_model=64",
 ]  # fmt: skip
 
-settings.register_profile("any machine", deadline=None)  # how long an example takes hangs on who else computes
+settings.register_profile("any machine", deadline=None)  # an example's time depends on the machine's load
 settings.load_profile("any machine")
 
 

@@ -1,4 +1,4 @@
-"""Which word comes from which: by hand, against the attention written out, and on a task whose answer is known."""
+"""Word alignment: by hand, against the attention written out, and on a task with a known alignment."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_pieces_belong_to_words_or_characters(
     assert word_numbers(words, pieces, language) == expected
 
 
-def test_the_words_of_ids_are_those_that_white_space_separates() -> None:
+def test_ids_belong_to_the_words_that_white_space_separates() -> None:
     lines = ["the cat sat on the mat", "a dog sat on a log", "the dog and the cat", "we saw the dog run"]
     tokenizer = SentencePieceTokenizer.train(lines * 5, TokenizerConfig(type="bpe", vocab_size=300))
     for line in [*lines, "  the   unknown zebra, 水 ok ", "x"]:
@@ -59,8 +59,8 @@ def test_the_words_of_ids_are_those_that_white_space_separates() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_attention_is_the_mean_of_what_torch_attends_with(norm: str) -> None:
-    """Each layer's weights from torch's own attention function on the inputs that the layer was seen to have."""
+def test_attention_is_the_mean_of_torchs_attention_weights(norm: str) -> None:
+    """Each layer's weights from torch's attention function on the recorded inputs of the layer."""
     config = ModelConfig(d_model=16, num_heads=2, d_ff=32, num_encoder_layers=1, num_decoder_layers=2, norm=norm)
     model = Transformer(config, 20, 20).eval()
     src_ids, tgt_in = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))

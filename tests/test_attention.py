@@ -30,7 +30,7 @@ def tensor(values: Array) -> Tensor:
 
 
 def make_attention(dropout: float = 0.0) -> MultiHeadAttention:
-    """With biases that are not zero, so that one left out would show."""
+    """With nonzero biases, so that a missing one is noticed."""
     attention = MultiHeadAttention(D, H, dropout)
     for bias in (attention.query.bias, attention.key.bias, attention.value.bias, attention.output.bias):
         nn.init.normal_(bias)
@@ -75,7 +75,7 @@ def paper_multi_head(
     keys, values = projected(attention.key, memory), projected(attention.value, memory)  # (B, S, D)
     heads, weights = np.zeros(queries.shape), np.zeros(allowed.shape)
     for batch, head, place in np.ndindex(allowed.shape[:3]):
-        own = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)  # the columns of W^Q, W^K, W^V that are this head's
+        own = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)  # this head's columns of W^Q, W^K, W^V
         heads[batch, place, own], weights[batch, head, place] = paper_attention(
             queries[batch, place, own], keys[batch, :, own], values[batch, :, own], allowed[batch, head, place]
         )
@@ -94,7 +94,7 @@ def test_fused_attention_and_the_formula_written_out_are_the_papers_equation(nam
     torch.testing.assert_close(attention.weights(x, memory, mask), expected_weights, rtol=1e-4, atol=1e-5)
 
 
-def test_is_causal_stands_for_the_look_ahead_mask() -> None:
+def test_is_causal_equals_the_look_ahead_mask() -> None:
     attention, x = make_attention(), torch.randn(B, S, D)
     expected, _ = paper_multi_head(attention, x, x, look_ahead_mask(S))
     torch.testing.assert_close(attention(x, x, is_causal=True), expected, rtol=1e-4, atol=1e-5)
@@ -146,7 +146,7 @@ def test_a_fully_masked_row_gives_no_nan(training: bool) -> None:
     attention = make_attention().train(training)
     x, memory = torch.randn(B, Q, D, requires_grad=True), torch.randn(B, S, D)
     mask = torch.ones(B, 1, Q, S, dtype=torch.bool)
-    mask[0] = False  # a sentence that may attend to nothing
+    mask[0] = False  # a sentence with every position masked
     mask[1, :, 2] = False  # one query of another
     expected, _ = paper_multi_head(attention, x, memory, mask)
     fused = attention(x, memory, mask)
@@ -155,7 +155,7 @@ def test_a_fully_masked_row_gives_no_nan(training: bool) -> None:
     torch.testing.assert_close(written_out, expected, rtol=1e-4, atol=1e-5)
     assert (weights[0] == 0).all()
     assert (weights[1, :, 2] == 0).all()
-    # Nothing is gathered, so what is left is the output's bias; its neighbours do attend.
+    # Nothing is attended to, so only the output's bias is left; the neighbours do attend.
     torch.testing.assert_close(fused[1, 2], attention.output.bias)
     torch.testing.assert_close(weights[1, :, 1].sum(dim=-1), torch.ones(H))
     for result in (fused, written_out):
@@ -163,7 +163,7 @@ def test_a_fully_masked_row_gives_no_nan(training: bool) -> None:
         assert gradient.isfinite().all()
 
 
-def test_what_is_masked_has_no_influence_however_large_it_is() -> None:
+def test_masked_values_have_no_influence_at_any_size() -> None:
     attention = make_attention()
     x, memory = torch.randn(B, Q, D), torch.randn(B, S, D)
     mask = for_heads(torch.arange(S) < torch.tensor([[S], [4], [1]]))  # (B, 1, 1, S)
@@ -237,7 +237,7 @@ def test_attention_dropout_drops_weights_and_scales_the_others(written_out: bool
 
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int, places: int) -> None:
+def test_the_cache_holds_the_slices_of_a_plain_tensor(seed: int, places: int) -> None:
     random = torch.Generator().manual_seed(seed)
     rows, steps = 6, 8
     cache = KeyValueCache(torch.zeros(rows, 1, D), H, steps * places)
@@ -250,7 +250,7 @@ def test_the_cache_holds_what_slicing_a_plain_tensor_gives(seed: int, places: in
         cached_keys, cached_values = cache.all()
         assert torch.equal(cached_keys, keys)
         assert torch.equal(cached_values, values)
-        # Rows repeat, swap places, go, and sooner or later some leave for good.
+        # Rows are repeated, swapped and dropped, and some sentences finish.
         left = rows - int(torch.randint(0, 2, (), generator=random)) if rows > 2 else rows
         chosen = torch.randint(0, rows, (left,), generator=random)
         cache.select(chosen)
@@ -277,7 +277,7 @@ def test_cached_keys_and_values_attend_as_the_whole_prefix_does() -> None:
         torch.testing.assert_close(attended[:, 0], expected[:, place], rtol=1e-4, atol=1e-5)
 
 
-def test_a_bias_stands_for_a_mask() -> None:
+def test_a_bias_equals_a_mask() -> None:
     attention, x, memory = make_attention(), torch.randn(B, Q, D), torch.randn(B, S, D)
     cache = KeyValueCache(memory, H, S)
     cache.append(*attention.keys_values(memory))
@@ -301,7 +301,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(d_model: int) -> None:
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_weights_in_half_precision_are_rounded_once(is_masked: bool, autocast: bool) -> None:
-    """Products, scores and softmax are made in fp32: what is left is bf16's rounding of the weights, at most 2^-9."""
+    """Products, scores and softmax are in fp32; the only error is bf16's rounding of the weights, at most 2^-9."""
     torch.manual_seed(0)
     query, key = (3 * torch.randn(8, 4, 20, 48, dtype=torch.bfloat16) for _ in "qk")
     mask = look_ahead_mask(20) if is_masked else None

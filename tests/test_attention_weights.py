@@ -27,7 +27,7 @@ def names(config: ModelConfig) -> list[str]:
 
 
 def torchs_weights(model: Transformer, config: ModelConfig) -> list[Tensor]:
-    """What the attentions of torch.nn.Transformer say for SOURCES and TARGETS, in the order in which they compute."""
+    """The attention weights of torch.nn.Transformer for SOURCES and TARGETS, in the order of computation."""
     theirs = torchs_transformer(model, config)
     found: list[Tensor] = []
 
@@ -100,7 +100,7 @@ def test_attention_is_the_mean_of_the_cross_attentions(small_config: ModelConfig
 
 
 def test_an_ensembles_weights_are_its_members_by_number(small_config: ModelConfig) -> None:
-    """And its attention is the mean of theirs: a deep member counts no more than a flat one."""
+    """Its attention is the mean of its members': a deep member has the same weight as a shallow one."""
     members = [make_model(small_config), make_model(small_config.model_copy(update={"num_decoder_layers": 3}), seed=1)]
     ensemble, batch = Ensemble(members), (source(SOURCES), targets(TARGETS))
     expected = {

@@ -1,4 +1,4 @@
-"""What is done to training pairs: what it may change, what it hangs on, and how large it makes a batch."""
+"""Augmentation of training pairs: what it changes, what it depends on, and how large it makes a batch."""
 
 import dataclasses
 import itertools
@@ -63,7 +63,7 @@ def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settin
 
 
 def augmented(corpus: Corpus, pairs: list[int], number: int = 0, epoch: int = 0, **settings: float) -> Augmented:
-    """The pairs with such settings, as one batch."""
+    """The pairs, augmented with the settings, as one batch."""
     encoded, chosen = corpus[1], np.array(pairs)
     change = augmentation(corpus, epoch=epoch, **settings)
     return change(number, encoded.src.gather(chosen), encoded.tgt.gather(chosen))
@@ -92,7 +92,7 @@ def bpe_sampler(corpus: Corpus, alpha: float) -> SubwordSampler:
 
 
 def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> None:
-    """Also when epochs go by; and in every epoch many sentences are cut in a way of their own."""
+    """In every epoch, and many sentences are segmented differently in each."""
     seen = []
     for epoch in range(4):
         sampled = augmented(corpus, MANY, epoch=epoch, subword_sampling=0.2)
@@ -105,7 +105,7 @@ def test_sampled_pieces_spell_the_same_text_in_other_ways(corpus: Corpus) -> Non
 
 
 def test_bpe_dropout_leaves_a_merge_out_as_often_as_it_says(corpus: Corpus) -> None:
-    """One merge makes "▁a", so it falls in two with just that probability: 0.3 of 4,000, give or take four sigma."""
+    """One merge makes "▁a", so it is split with exactly that probability: 0.3 of 4,000, within four sigma."""
     tokenizer, sampler, random = corpus[0].src, bpe_sampler(corpus, 0.3), Random(1)
     ids = tokenizer.encode("a")
     assert tokenizer.pieces(ids) == ["▁a"]
@@ -137,11 +137,11 @@ def test_unigram_sampling_avoids_places_that_no_pieces_lead_to() -> None:
         def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
             return list(scores), scores
 
-    sampler, random = SubwordSampler(Written(), "unigram", 0.5), Random(1)  # type: ignore[arg-type]
+    sampler, random = SubwordSampler(Written(), "unigram", 0.5), Random(1)
     assert {tuple(sampler([0, 1], random)) for _ in range(50)} == {(0, 1)}
 
 
-def test_a_text_that_begins_within_a_word_keeps_its_beginning(corpus: Corpus) -> None:
+def test_a_text_that_starts_within_a_word_keeps_its_start(corpus: Corpus) -> None:
     tokenizer = corpus[0].src
     letters = bpe_sampler(corpus, 0.999999)(tokenizer.encode("the market"), Random(1))[1:]
     assert tokenizer.pieces(letters) == [*"the▁market"]
@@ -172,8 +172,8 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
 
 
 def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
-    """In Decimal, whose exponent has room for the weights of all ways to cut 240 characters: the mean number of
-    pieces, by the sum of the weights, and of the weights times the pieces, of all ways to each place."""
+    """In Decimal, whose range suffices for the weights of all segmentations of 240 characters: the mean number of
+    pieces, from the sums of the weights, and of the weights times the pieces, over all segmentations up to each place."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
     _, scores = tokenizer.normal_pieces()
@@ -187,7 +187,7 @@ def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities
                 weight += chance * sums[begin][0]
                 pieces += chance * (sums[begin][1] + sums[begin][0])
         sums.append((weight, pieces))
-    assert float(sums[-1][0]) == 0  # outside the log domain nothing is left of it
+    assert float(sums[-1][0]) == 0  # it underflows outside the log domain
     expected = float(sums[-1][1] / sums[-1][0])
     assert 48 <= expected < 0.8 * len(word)
     sampler, random = SubwordSampler(tokenizer, "unigram", alpha), Random(1)
@@ -197,7 +197,7 @@ def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities
     assert np.mean(counts) == pytest.approx(expected, abs=4 * np.std(counts) / 300**0.5 + 1e-6)
 
 
-def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
+def test_draws_depend_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
     def drawn(**where: int) -> list[list[int]]:
         change = augmented(corpus, MANY, **where, subword_sampling=0.1, src_word_dropout=0.1)  # type: ignore[arg-type]
         return rows(change.src) + rows(change.tgt)
@@ -208,7 +208,7 @@ def test_what_is_drawn_hangs_on_seed_epoch_and_batch_alone(corpus: Corpus) -> No
     assert drawn(number=4, epoch=2) != first != drawn(number=3, epoch=1)
 
 
-def test_word_dropout_hides_its_share_and_never_what_is_to_be_said(corpus: Corpus) -> None:
+def test_word_dropout_hides_its_share_and_never_the_targets_output(corpus: Corpus) -> None:
     plain = augmented(corpus, MANY)
     for side in ("src", "tgt"):
         hidden = augmented(corpus, MANY, **{f"{side}_word_dropout": 0.3})
@@ -253,7 +253,7 @@ def test_noise_is_on_the_source_alone(corpus: Corpus, setting: str, change: Call
     assert all(text in (line, change(line)) for line, text in zip(wanted, some, strict=True))
 
 
-def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path: Path) -> None:
+def test_noise_keeps_combining_marks_and_letters_without_case(tmp_path: Path) -> None:
     """Of Hindi, the vowel signs are combining marks; of Turkish, I and i are two letters."""
     (tmp_path / "train.txt").write_text("हिन्दी भाषा।\nKIZ IŞIKTA, İNCİ!\nkız ışıkta, inci! ki̇\n" * 20, encoding="utf-8")
     files = TrainingFiles(src=tmp_path / "train.txt", tgt=tmp_path / "train.txt")
@@ -279,7 +279,7 @@ def test_noise_leaves_marks_that_combine_and_letters_without_case_alone(tmp_path
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8])
-def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int) -> None:
+def test_joining_uses_every_pair_once(corpus: Corpus, count: int) -> None:
     pairs = list(range(count))
     joined = augmented(corpus, pairs, join=0.999)
     half = count // 2
@@ -291,7 +291,7 @@ def test_joining_puts_every_pair_beside_another_once(corpus: Corpus, count: int)
     assert sorted(joined.tgt[0]) == sorted(apart.tgt[0])
 
 
-def test_two_that_are_too_long_together_stay_apart(corpus: Corpus) -> None:
+def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> None:
     encoded = corpus[1]
     longest = np.argsort(encoded.tgt.lengths)[-2:]
     limit = max(int(side.lengths[longest].sum()) for side in (encoded.src, encoded.tgt)) - 1
@@ -348,8 +348,8 @@ def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
-    """And does there what it does here."""
+def test_everything_sent_to_a_worker_can_be_pickled(corpus: Corpus, kind: str, tmp_path: Path) -> None:
+    """It has the same effect in the worker."""
     files = TrainingFiles(**FILES.model_dump())
     tokenizers = corpus[0]
     if kind == "unigram":
@@ -365,7 +365,7 @@ def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp
     change = Augmentation(config, tokenizers, 3)
     sides = [tokenizers.src.encode_lines(lines("val.en", MANY)) for _ in range(2)]
     src, tgt = ((np.concatenate(side), np.array([*map(len, side)])) for side in sides)
-    change(0, src, tgt)  # what it has remembered is not sent
+    change(0, src, tgt)  # its cache is not sent
     again = pickle.loads(pickle.dumps(change))
     assert len(pickle.dumps(change)) < 10_000 + sum(
         path.stat().st_size for path in {of_side.save(tmp_path / "joint") for of_side in (tokenizers.src,)}
@@ -376,7 +376,7 @@ def test_all_that_a_worker_is_sent_can_be_pickled(corpus: Corpus, kind: str, tmp
 
 
 @pytest.mark.parametrize("method", ["as chosen", "spawn"])
-def test_workers_make_the_same_batches_however_they_are_started(
+def test_workers_make_the_same_batches_with_every_start_method(
     corpus: Corpus, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if method != "as chosen":
@@ -397,7 +397,7 @@ def test_workers_make_the_same_batches_however_they_are_started(
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_validation_sees_nothing_of_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_is_not_augmented(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, bool]] = []
     plain = nmt.training.feeding.batch_loader
 

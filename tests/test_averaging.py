@@ -1,4 +1,4 @@
-"""Averages of the weights: against their closed forms, in validations and the model that is kept, and over resumes."""
+"""Averages of the weights: against their closed forms, in validations and the kept model, and over resumes."""
 
 import os
 import re
@@ -29,7 +29,7 @@ LONGER = ["training.max_steps=24", "training.validate_every=4", "training.best_m
 
 
 def interrupted(config: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> RunFolder:
-    """A run that a signal stopped in the update that leads to `step`."""
+    """A run that a signal stopped in the update before `step`."""
     original = Trainer._update
 
     def update(self: Trainer, *arguments: Any) -> None:
@@ -59,14 +59,14 @@ def test_the_moving_average_is_its_closed_form_with_the_warm_up_of_its_decay() -
             model.weight.copy_(torch.randn(2, 3))
         history.append(model.weight.detach().double().numpy().copy())
         average.update(model, step)
-        # sum over s of (1 - d_s) d_(s+1) ... d_step w_s, the start counting as wholly new; d_s is 0.8 from s = 35 on
+        # sum over s of (1 - d_s) d_(s+1) ... d_step w_s, the initial weights included; d_s is 0.8 from s = 35 on
         decays = np.minimum(0.8, [(1 + s) / (10 + s) for s in range(1, step + 1)])
         shares = np.append(1.0, 1 - decays) * np.append(np.cumprod(decays[::-1])[::-1], 1.0)
         assert shares.sum() == pytest.approx(1.0)
         expected = np.tensordot(shares, np.stack(history), 1)
         np.testing.assert_allclose(average.values["weight"].numpy(), expected, rtol=1e-5, atol=1e-6)
     assert decays[33] < 0.8 == decays[34]
-    assert torch.equal(average.values["bias"], model.bias)  # which has not changed
+    assert torch.equal(average.values["bias"], model.bias)  # the bias has not changed
 
 
 def test_a_tied_matrix_is_averaged_once(small_model: Transformer) -> None:
@@ -98,7 +98,7 @@ def test_the_mean_of_several_files_is_numpys(small_model: Transformer, tmp_path:
     assert means.keys() == stored[0].keys()
     other_order = mean_of_weights(files[::-1])
     assert all(torch.equal(mean, other_order[name]) for name, mean in means.items())
-    with_current = mean_of_weights(files[:4], weights_of(small_model))  # they are those of the last file
+    with_current = mean_of_weights(files[:4], weights_of(small_model))  # equal to those of the last file
     assert all(torch.equal(mean, with_current[name]) for name, mean in means.items())
 
 
@@ -128,7 +128,7 @@ def test_the_model_has_its_own_weights_again_whatever_happens(small_model: Trans
 
 
 @pytest.mark.parametrize("average", [EMA, LAST])
-def test_validations_score_the_average_whose_best_is_the_model_and_the_weights_are_trained_as_ever(
+def test_validations_score_the_average_and_keep_its_best_while_training_is_unchanged(
     copy_task: Path, average: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = trained(copy_task, "plain", *LONGER)
@@ -165,7 +165,7 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str
 ) -> None:
     straight = trained(copy_task, "straight", average, *LONGER)
-    run = interrupted(copy_task, "run", 13, monkeypatch, average, *LONGER)  # which is no validation
+    run = interrupted(copy_task, "run", 13, monkeypatch, average, *LONGER)  # between validations
     trained(copy_task, "run", average, *LONGER)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
@@ -176,12 +176,12 @@ def test_an_average_resumed_equals_a_straight_one_to_the_bit(
         assert digest(ours) == digest(theirs)
 
 
-def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_for_the_next_mean_are_kept(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [*LONGER, "training.average_last=4", "training.keep_checkpoints=1"]
     run = interrupted(copy_task, "run", 14, monkeypatch, *settings)
     assert check_checkpoint(run.checkpoints / "14").validations == [4, 8, 12]
     assert checkpoint_steps(run.checkpoints) == [4, 8, 12, 14]
-    # Another distance between validations: the mean is still that of the last four, wherever they were.
+    # Another interval between validations: the mean is still over the last four, at any steps.
     used: list[list[str]] = []
 
     def mean(files: list[Path], current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -195,7 +195,7 @@ def test_what_the_next_mean_needs_stays_on_disk(copy_task: Path, monkeypatch: py
     assert checkpoint_steps(run.checkpoints) == sorted({15, 20, 24, best})
 
 
-def test_the_moving_average_may_not_be_changed_on_the_way_and_the_mean_of_validations_may(copy_task: Path) -> None:
+def test_a_resumed_run_may_change_average_last_but_not_ema_decay(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     with pytest.raises(RunError, match=r"  training\.ema_decay: None, not 0\.9"):
         trained(copy_task, "run", EMA, "training.max_steps=24")
@@ -225,12 +225,12 @@ def test_one_average_at_a_time(copy_task: Path) -> None:
     [("training.ema_decay=null", 3 * 4 + 1, "keep_checkpoints"), (EMA, 4 * 4 + 1, "keep_checkpoints"),
      ("training.average_last=6", 3 * 7 + 1, "average_last")],
 )  # fmt: skip
-def test_the_disk_must_hold_what_averages_need(
+def test_disk_space_for_averages_is_checked(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str, copies: int, remedy: str
 ) -> None:
     config = load_config(copy_task, [average])
     weights = 4 * sum(new_trainer(config, "first").model.parameter_counts().values())
-    # The last two or what the mean needs, the best and the one being written, of 3 or 4 copies each; and the model.
+    # The last two or those of the mean, the best and the one being written, of 3 or 4 copies each; and the model.
     for name, free in (("enough", copies * weights), ("less", copies * weights - 1)):
         usage = shutil._ntuple_diskusage(0, 0, free)  # type: ignore[attr-defined]
         monkeypatch.setattr(nmt.training.preflight.shutil, "disk_usage", lambda path, usage=usage: usage)

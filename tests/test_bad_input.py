@@ -1,6 +1,6 @@
-"""What goes in may be anything: each row of the table is a mistake, or a strange text, and what is said of it.
+"""Bad input: each row of the table is a mistake or a strange text, with the expected message.
 
-Whatever the row: one message, no traceback, and a folder that is as it was, but for what the row says it makes.
+For every row: one message, no traceback, and an unchanged folder, except for the files that the row names.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ Prepare = Callable[[], object]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """`command` in a folder with three runs that `prepare` has changed: the exit code, and parts of what is said."""
+    """`command`, run in a folder with three runs that `prepare` has changed; its exit code and parts of its output."""
 
     name: str
     command: str
-    """Words; $name stands for one of `WORDS`."""
+    """Words; $name is replaced by one of `WORDS`."""
     parts: Sequence[str]
-    """Of standard error if the exit code is not 0, else of standard output."""
+    """Parts of standard error if the exit code is not 0, else of standard output."""
     prepare: Prepare = lambda: None
     code: int = 2
     makes: Sequence[str] = ()
@@ -106,12 +106,12 @@ USAGE = ["Error: Invalid value for"]
 
 
 def yaml_row(name: str, text: bytes | str, *parts: str) -> Row:
-    """A configuration file of its own."""
+    """Another configuration file."""
     return Row(f"yaml: {name}", "train bad.yaml", parts, write("bad.yaml", text))
 
 
 def more_yaml(name: str, addition: str, *parts: str) -> Row:
-    """A line more, the 18th."""
+    """An additional line, the 18th."""
     return Row(f"yaml: {name}", "train copy.yaml --name new", parts, append("copy.yaml", addition.encode()))
 
 
@@ -376,14 +376,14 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 except SystemExit as end:
                     assert not end.code
         shutil.rmtree(CACHE)
-        for run in ("copy", "pieces"):  # whose paths are those of this folder
+        for run in ("copy", "pieces"):  # their paths are in this folder
             config = Path("runs", run, "config.yaml")
             config.write_text(config.read_text().replace(f"{place}/", "../../"))
     return place
 
 
 def make_unreadable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To root, whom permissions don't stop, too."""
+    """Also for root, who ignores permissions."""
     really_open = io.open
 
     def refuse(file: object, *arguments: object, **options: object) -> object:
@@ -395,7 +395,7 @@ def make_unreadable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def snapshot() -> dict[str, object]:
-    """Everything in the current folder, and what it holds."""
+    """All files and folders in the current folder, with their contents."""
     found: dict[str, object] = {}
     for path in Path().rglob("*"):
         if path.match(".*.lock") and not path.stat().st_size:  # stays
@@ -448,10 +448,10 @@ def test_the_table_is_large_enough() -> None:
 @pytest.mark.parametrize(
     "command", ["translate --model copy --beam-size 1 --input train.en", "eval --hyp test.de --ref test.de"]
 )
-def test_a_reader_that_leaves_ends_it_quietly(ready: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_a_closed_pipe_ends_it_quietly(ready: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.chdir(ready)
     ours, theirs = os.pipe()
-    os.close(ours)  # nobody reads
+    os.close(ours)  # without a reader
     with os.fdopen(theirs, "wb") as pipe:
         result = subprocess.run(
             [sys.executable, "-m", "nmt", *command.split()], stdout=pipe, stderr=subprocess.PIPE, check=False

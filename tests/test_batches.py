@@ -31,7 +31,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 
 
 def like_multi30k(count: int, seed: int) -> tuple[Lengths, Lengths]:
-    """Lengths as Multi30k's English and German captions have them in pieces: 13 with a deviation of 4.5 a side,
+    """Lengths in pieces like those of Multi30k's English and German captions: 13 with a deviation of 4.5 a side,
     correlated to 0.88."""
     chance = np.random.default_rng(seed)
     src = np.exp(chance.normal(2.53, 0.33, count))
@@ -41,7 +41,7 @@ def like_multi30k(count: int, seed: int) -> tuple[Lengths, Lengths]:
 
 @pytest.fixture
 def corpus_of(write_lines: WriteLines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusOf:
-    """`corpus_of(src_lengths, tgt_lengths)` encodes pairs of so many words; word n of pair p is `p mod 50 + n`."""
+    """`corpus_of(src_lengths, tgt_lengths)` encodes pairs of these lengths; word n of pair p is `p mod 50 + n`."""
     monkeypatch.chdir(tmp_path)
 
     def make(src_lengths: Lengths, tgt_lengths: Lengths) -> EncodedCorpus:
@@ -85,7 +85,7 @@ def test_a_batch_of_one_has_no_padding() -> None:
     assert batch.num_tgt_tokens == 3
 
 
-def test_padding_stands_after_what_follows_a_sequence() -> None:
+def test_padding_is_after_the_end_of_a_sequence() -> None:
     assert pad([[4], [], [5, 6]], 0, first=[1, 9], last=[2]).tolist() == [
         [1, 9, 4, 2, 0],
         [1, 9, 2, 0, 0],
@@ -126,7 +126,7 @@ def test_a_batch_is_its_pairs_written_out(pairs: list[tuple[list[int], list[int]
 
 
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), seed=st.integers(0, 3), epoch=st.integers(0, 3))
-def test_every_pair_stands_in_one_batch_and_every_batch_within_its_tokens(
+def test_every_pair_is_in_one_batch_and_no_batch_exceeds_its_tokens(
     pairs: list[tuple[int, int]], batch_tokens: int, seed: int, epoch: int
 ) -> None:
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
@@ -149,7 +149,7 @@ def test_a_batch_that_is_less_than_half_full_had_no_room_for_the_next_pair(
             assert following.min() * (len(batch) + 1) > batch_tokens
 
 
-def test_the_longest_pair_that_is_allowed_fills_a_batch_alone() -> None:
+def test_the_longest_allowed_pair_fills_a_batch() -> None:
     plan = as_lists(plan_epoch(np.array([40, 40, 1]), np.array([3, 40, 1]), 41, 0, 0))
     assert sorted(map(sorted, plan)) == [[0], [1], [2]]
 
@@ -169,7 +169,7 @@ def test_a_plan_is_the_same_for_the_same_seed_and_epoch_and_another_for_others()
     others = [as_lists(plan_epoch(src, tgt, 1024, *key)) for key in ((7, 4), (8, 3), (3, 7))]
     for other in others:
         assert other != plan
-        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}  # other company too
+        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}  # other batches too
     assert others[0] != others[1] != others[2]
 
 
@@ -208,10 +208,10 @@ def batches_pair_by_pair(src: Lengths, tgt: Lengths, batch_tokens: int) -> Count
 
 
 @given(pairs=LENGTHS, batch_tokens=st.integers(41, 400), piece=st.sampled_from([1, 7, 1 << 20]), data=st.data())
-def test_a_plan_is_what_a_loop_over_all_pairs_makes(
+def test_a_plan_equals_that_of_a_loop_over_all_pairs(
     pairs: list[tuple[int, int]], batch_tokens: int, piece: int, data: st.DataObject
 ) -> None:
-    """Of every pair once, or of those that an epoch draws, some of them several times."""
+    """With every pair once, or with the pairs drawn for an epoch, some of them several times."""
     src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
     drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
     chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)
@@ -245,7 +245,7 @@ def test_a_plan_takes_four_bytes_a_pair() -> None:
     assert {batch.dtype for batch in plan_epoch(*like_multi30k(100, seed=0), 512, 0, 0)} == {np.dtype(np.int32)}
 
 
-def test_a_plan_can_be_taken_by_the_step() -> None:
+def test_a_plan_can_be_sliced() -> None:
     src, tgt = like_multi30k(2000, seed=0)
     plan = plan_epoch(src, tgt, 512, 0, 0)
     ranks = [plan[rank::3] for rank in range(3)]
@@ -264,7 +264,7 @@ def test_the_share_of_real_positions_agrees_with_a_count_by_hand(corpus_of: Corp
     assert share_of_real_positions(corpus, [np.array([2]), np.array([1, 0])]) == pytest.approx(23 / 26)
 
 
-def test_the_share_of_real_positions_is_that_of_the_batches(corpus_of: CorpusOf) -> None:
+def test_the_share_of_real_positions_agrees_with_the_batches(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(500, seed=2))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 512, 0, 0)
     batches = list(batch_loader(corpus, plan, torch.device("cpu")))
@@ -288,7 +288,7 @@ def test_nearly_all_positions_are_real_on_a_corpus_like_multi30k(seed: int) -> N
 # ----------------------------------------------------------------------------------------------- the loader
 
 
-def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: CorpusOf) -> None:
+def test_the_loader_yields_the_batches_of_the_plan_in_order(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     assert len(plan) > 10
@@ -303,7 +303,7 @@ def test_the_loader_gives_the_batches_of_the_plan_in_its_order(corpus_of: Corpus
         assert len(batch.source.values) == len(chosen)
 
 
-def test_the_loader_gives_what_collating_the_pairs_gives_though_pages_are_let_go(
+def test_batches_of_the_loader_equal_collated_pairs_though_pages_are_released(
     corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 20)
@@ -326,7 +326,7 @@ def test_another_process_opens_the_files_itself(corpus_of: CorpusOf, monkeypatch
     assert [again[5][side].tolist() for side in (0, 1)] == [corpus[5][side].tolist() for side in (0, 1)]
 
 
-def test_the_loader_gives_the_batches_whose_numbers_are_wanted(corpus_of: CorpusOf) -> None:
+def test_the_loader_yields_the_requested_batches(corpus_of: CorpusOf) -> None:
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     whole = [batch.source.values.tolist() for batch in batch_loader(corpus, plan, torch.device("cpu"))]

@@ -20,7 +20,7 @@ def test_the_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folders = []
 
     def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
-        assert folder.samefile(Path.cwd())  # from where each measurement is started, in this folder
+        assert folder.samefile(Path.cwd())  # each measurement is started in this folder
         folders.append(folder)
         return {}
 

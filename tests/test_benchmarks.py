@@ -1,4 +1,4 @@
-"""What the benchmarks are told on their command line."""
+"""The command-line options of the benchmarks."""
 
 import importlib.util
 import sys
@@ -19,8 +19,8 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_an_environment_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """eole is started in a folder of its own."""
+def test_an_environment_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """eole runs in another folder."""
     (tmp_path / "eole" / "bin").mkdir(parents=True)
     (tmp_path / "eole" / "bin" / "python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)

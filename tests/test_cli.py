@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a task solved end to end, what goes where, and every mistake's message."""
+"""The command line: a task solved end to end, standard output and standard error, and the message of every mistake."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def test_eval_of_other_files_with_several_references(in_solved: Path, cli: Cli) 
     assert result["scores"]["bleu"]["value"] > 90
 
 
-def test_eval_scores_a_file_that_exists(in_solved: Path, cli: Cli) -> None:
+def test_eval_scores_an_existing_file(in_solved: Path, cli: Cli) -> None:
     code, out, _ = cli("eval", "--hyp", "test.de", "--ref", "test.de", "--json")
     assert (code, json.loads(out)["scores"]["bleu"]["value"]) == (0, pytest.approx(100))
     command = [sys.executable, "-m", "sacrebleu", "val.de", "-i", "test.de", "-b", "-w", "4"]
@@ -123,10 +123,10 @@ def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     plain = subprocess.run([*command, "--name", "other"], capture_output=True, text=True)
     assert "12/12" not in plain.stderr
     assert re.search(r"^step 3  epoch 1  loss \d\.\d+  lr \S+  tokens/s [\d,]+  left \d:\d\d$", plain.stderr, re.M)
-    assert re.search(r"about \d:\d\d to the end", plain.stderr)
+    assert re.search(r"about \d:\d\d left", plain.stderr)
 
 
-def test_the_reader_of_a_pipe_may_leave(in_solved: Path) -> None:
+def test_a_closed_pipe_is_no_error(in_solved: Path) -> None:
     Path("long.txt").write_text("1 2 3\n" * 20000)
     command = f"{sys.executable} -m nmt translate --beam-size 1 --input long.txt | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True)
@@ -140,7 +140,7 @@ def test_from_python(in_solved: Path) -> None:
         nmt.load().translate("4 5")
 
 
-def test_settings_that_the_model_cannot_hold_are_refused(in_solved: Path) -> None:
+def test_settings_beyond_the_models_limits_are_refused(in_solved: Path) -> None:
     with pytest.raises(ConfigError, match=r"decoding\.max_length \(64\) must be less than .*max_positions \(64\)"):
         nmt.load(decoding=DecodingConfig(max_length=64))
 
@@ -166,7 +166,7 @@ def test_a_run_folder_alone_translates_elsewhere(in_solved: Path, tmp_path: Path
 
 @pytest.fixture
 def two_runs(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Path:
-    """A copy of the folder in which a second, smaller model was trained for a moment."""
+    """A copy of the folder with a second, smaller model that was trained briefly."""
     folder = shutil.copytree(solved, tmp_path / "two")
     monkeypatch.chdir(folder)
     code, _, err = cli("train", "copy.yaml", "--name", "other", "--set", "training.seed=2")
@@ -208,7 +208,7 @@ def test_eval_of_several_models_leaves_the_first_ones_files(two_runs: Path, cli:
 
 
 @pytest.mark.parametrize("command", [["translate", "1 2"], ["eval"]])
-def test_models_with_unlike_vocabularies_are_one_message(two_runs: Path, cli: Cli, command: list[str]) -> None:
+def test_models_with_different_vocabularies_are_one_message(two_runs: Path, cli: Cli, command: list[str]) -> None:
     assert cli("train", "copy.yaml", "--name", "fewer", "--set", "tokenizer.vocab_size=9")[0] == 0
     code, out, err = cli(*command, "--model", "copy", "--model", "fewer")
     assert (code, out) == (2, "")
@@ -282,7 +282,7 @@ def test_a_mistake_is_one_plain_message_and_loses_nothing(
     assert before.items() <= after.items()
 
 
-def test_a_mistake_in_a_run_that_exists_loses_nothing(in_solved: Path, cli: Cli) -> None:
+def test_a_mistake_in_an_existing_run_loses_nothing(in_solved: Path, cli: Cli) -> None:
     before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
     for arguments, message in [
         (["train", "copy.yaml"], "model.d_model: 64, not 32"),
@@ -331,9 +331,9 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
         assert json.loads(out)["scores"] == scores
     shutil.rmtree("runs/copy/evaluation")
 
-    # The best by what the log says of them, here in an order of their own.
+    # The best by the log's values, which are in another order here.
     metrics, config = Path("runs/copy/metrics.jsonl"), Path("runs/copy/config.yaml")
-    values = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, whose line was cut in half
+    values = {4: 9.0, 8: 1.0, 12: 8.0, 16: float("nan"), 20: 2.0}  # and none at 24, where the line is incomplete
     log = [{"kind": "train", "step": 3, "loss": 0.1}]
     log += [{"kind": "validation", "step": step, "loss": value, "bleu": value} for step, value in values.items()]
     metrics.write_text("".join(f"{json.dumps(record)}\n" for record in log) + '{"kind": "valid')
@@ -348,7 +348,7 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     assert (code, out) == (2, "")
     assert "runs/copy: there are 4 checkpoints with a validation, not 5; a training keeps the last" in err
 
-    # What the run keeps, without being asked; and nothing of it has changed.
+    # The checkpoints that the run keeps by default, unchanged.
     assert cli("average", "--name", "default")[0] == 0
     assert_mean_of("default", [4, 8, 12, 16, 20, 24])
     for path in (metrics, config):
@@ -358,7 +358,7 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     assert all(path.name.endswith(".lock") for path in Path("runs").glob(".*"))
 
 
-def test_an_average_is_never_replaced_in_silence(with_checkpoints: Path, cli: Cli) -> None:
+def test_an_average_is_never_replaced_silently(with_checkpoints: Path, cli: Cli) -> None:
     assert cli("average")[0] == 0
     before = {path: path.read_bytes() for path in Path("runs/copy-average").rglob("*") if path.is_file()}
     for arguments, message in [

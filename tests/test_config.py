@@ -1,4 +1,4 @@
-"""A run's YAML: what is read from it, and what a mistake in it is answered with."""
+"""A run's YAML: the values read from it, and the message of each mistake."""
 
 import ast
 import inspect
@@ -85,7 +85,7 @@ def line_with(text: str, part: str) -> int:
          "  - src: b.en\n    tgt: b.de\n    trgt: c.de\n" + TRAINING, "data.train.1.trgt", "data.train.1.tgt"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(
+def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
     load: Load, tmp_path: Path, text: str, key: str, meant: str
 ) -> None:
     line = line_with(text, f"{key.rpartition('.')[2]}:")
@@ -93,7 +93,7 @@ def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(
     assert message_of(load, text) == expected
 
 
-def test_a_key_that_resembles_nothing_is_answered_with_the_keys_that_are_known_there(load: Load) -> None:
+def test_an_unknown_key_without_a_similar_one_is_reported_with_the_known_keys(load: Load) -> None:
     message = message_of(load, DATA + TRAINING + "evaluation:\n  zzzzzz: 1\n")
     assert "unknown key evaluation.zzzzzz; known here: metrics, bleu_tokenizer, validation_beam_size" in message
 
@@ -123,7 +123,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None
         ("data:\n  train:\n  - {src: a.en, tgt: a.de}\n  - {src: b.en,\n     src: c.en}\n", 5, "src"),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
+def test_a_duplicate_key_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
     assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} occurs twice"
 
 
@@ -140,13 +140,13 @@ def test_norwegian_is_a_language_and_not_false(load: Load) -> None:
 
 
 @pytest.mark.parametrize("word", ["no", "NO", "on", "y", "off", "Yes"])
-def test_a_word_that_yaml_takes_for_a_truth_value_stays_text(load: Load, word: str) -> None:
+def test_a_word_that_yaml_reads_as_a_boolean_stays_text(load: Load, word: str) -> None:
     config = load(f"{DATA}  test:\n    {word}: {{src: t.en, tgt: t.de}}\n{TRAINING}")
     assert list(config.data.test) == [word]
 
 
 @pytest.mark.parametrize("written", ["true", "True", "false", "False"])
-def test_true_and_false_are_still_truth_values(load: Load, written: str) -> None:
+def test_true_and_false_are_still_booleans(load: Load, written: str) -> None:
     config = load(f"{DATA}{TRAINING}tokenizer: {{byte_fallback: {written}}}\n")
     assert config.tokenizer.byte_fallback is (written.lower() == "true")
 
@@ -161,7 +161,7 @@ def test_an_exponent_makes_a_float_where_the_type_does_not_say_so(load: Load) ->
     assert "tokenizer.type is 0.001;" in message
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml: no such file"):
         load_config(tmp_path / "absent.yaml")
 
@@ -180,7 +180,7 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "# only a remark\n", "- data\n- training\n", "data\n", "---\n"])
-def test_a_file_without_sections_is_told_which_sections_there_are(load: Load, text: str) -> None:
+def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
     assert message.endswith("data, tokenizer, model, decoding, augmentation, training, evaluation")
@@ -203,7 +203,7 @@ def test_a_file_without_sections_is_told_which_sections_there_are(load: Load, te
         ("decoding: {min_length: 4, max_length: 3}", ["decoding.min_length (4)", "decoding.max_length"]),
     ],
 )  # fmt: skip
-def test_values_that_do_not_agree_are_refused(load: Load, rest: str, parts: list[str]) -> None:
+def test_contradictory_values_are_refused(load: Load, rest: str, parts: list[str]) -> None:
     message = message_of(load, f"{DATA}{TRAINING}{rest}\n")
     assert [part for part in parts if part not in message] == []
 
@@ -226,7 +226,7 @@ def test_values_that_do_not_agree_are_refused(load: Load, rest: str, parts: list
         ("{max_steps: 9, batch_tokens: 128}", ["training.batch_tokens (128)", "more than data.max_length (128)"]),
     ],
 )  # fmt: skip
-def test_training_values_that_do_not_agree_are_refused(load: Load, training: str, parts: list[str]) -> None:
+def test_contradictory_training_values_are_refused(load: Load, training: str, parts: list[str]) -> None:
     message = message_of(load, f"{DATA}training: {training}\n")
     assert [part for part in parts if part not in message] == []
 
@@ -246,7 +246,7 @@ def test_training_values_that_do_not_agree_are_refused(load: Load, training: str
         "training: {max_steps: 9}\ndecoding: {min_length: 3, max_length: 3}",
     ],
 )
-def test_values_that_just_agree_are_taken(load: Load, rest: str) -> None:
+def test_boundary_values_are_accepted(load: Load, rest: str) -> None:
     config = load(f"{DATA}{rest}\n")
     for section, values in yaml.safe_load(rest).items():
         for key, value in values.items():
@@ -280,7 +280,7 @@ def test_a_device_that_does_not_exist_is_refused(load: Load, device: str) -> Non
 # ---------------------------------------------------------------------------------------------------- data
 
 
-def test_paths_are_relative_to_the_configuration_wherever_one_stands(
+def test_paths_are_relative_to_the_configuration_in_any_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "configs").mkdir()
@@ -311,7 +311,7 @@ def test_a_suffix_may_have_a_script_or_a_region(load: Load, name: str, language:
     assert load(DATA.replace("train.de", name) + TRAINING).data.tgt_lang == language
 
 
-def test_a_language_that_is_given_wins_over_the_suffix(load: Load) -> None:
+def test_a_given_language_takes_precedence_over_the_suffix(load: Load) -> None:
     config = load(f"{DATA}  tgt_lang: zh\n{TRAINING}")
     assert (config.data.src_lang, config.data.tgt_lang) == ("en", "zh")
 
@@ -319,7 +319,7 @@ def test_a_language_that_is_given_wins_over_the_suffix(load: Load) -> None:
 @pytest.mark.parametrize(
     "name", ["train.txt", "train.txt.gz", "train", "en", ".en", "train.EN", "train.eng", "x.en-de", "x.kr", "x.en-tok"]
 )
-def test_a_language_that_no_suffix_tells_is_asked_for(load: Load, name: str) -> None:
+def test_a_language_without_a_suffix_must_be_given(load: Load, name: str) -> None:
     text = DATA.replace("train.de", name) + TRAINING
     message = message_of(load, text)
     assert "data.tgt_lang" in message
@@ -410,7 +410,7 @@ def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_
         ("data.validation.scr", "data.validation.src"),
     ],
 )
-def test_an_unknown_key_in_set_is_said_to_come_from_there(load: Load, key: str, meant: str) -> None:
+def test_an_unknown_key_in_set_is_reported_as_such(load: Load, key: str, meant: str) -> None:
     message = message_of(load, DATA + TRAINING, f"{key}=3")
     assert message == f"--set {key}: unknown key {key}; did you mean {meant}?"
 
@@ -428,16 +428,16 @@ def test_a_set_below_a_value_that_holds_no_keys_is_refused(load: Load) -> None:
     assert message.startswith("--set training.max_steps.x=3: ")
 
 
-def test_a_wrong_value_in_set_is_said_to_come_from_there(load: Load) -> None:
+def test_a_wrong_value_in_set_is_reported_as_such(load: Load) -> None:
     message = message_of(load, DATA + TRAINING, "model.d_ff=wide")
     assert message.startswith("--set model.d_ff: model.d_ff is 'wide'; it should be a valid integer")
 
 
-def test_broken_yaml_in_set_is_said_to_come_from_there(load: Load) -> None:
+def test_broken_yaml_in_set_is_reported_as_such(load: Load) -> None:
     assert message_of(load, DATA + TRAINING, "model.d_ff=[3").startswith("--set model.d_ff=[3")
 
 
-def test_a_key_that_stands_twice_in_set_is_refused(load: Load) -> None:
+def test_a_duplicate_key_in_set_is_refused(load: Load) -> None:
     message = message_of(load, DATA + TRAINING, "data.train={src: a.en, src: b.en}")
     assert message.startswith("--set data.train")
     assert "'src' occurs twice" in message
@@ -505,7 +505,7 @@ def test_every_field_of_every_section_says_what_it_is(section: type[Section]) ->
     assert own - said == set()
 
 
-def test_the_sections_that_are_checked_are_all_of_them() -> None:
+def test_every_section_is_checked() -> None:
     assert {"Config", "CorpusFiles"} < {section.__name__ for section in SECTIONS}
     assert {field.annotation for field in Config.model_fields.values()} < set(SECTIONS)
 
@@ -522,7 +522,7 @@ def test_every_configuration_of_the_repository_loads(path: Path) -> None:
         assert files.tgt.is_relative_to(REPOSITORY / "data")
 
 
-# ------------------------------------------------------------------------- what a YAML file can do besides
+# ------------------------------------------------------------------------- other properties of YAML files
 
 
 @pytest.mark.parametrize("text", ["? [a, b]\n: c\n", "{{name}}: c\n", "model: {[a]: 3}\n"])
@@ -530,7 +530,7 @@ def test_a_key_that_is_not_a_word_is_refused(load: Load, text: str) -> None:
     assert "run.yaml:" in message_of(load, DATA + TRAINING + text)
 
 
-def test_a_date_that_is_none_is_refused(load: Load) -> None:
+def test_an_invalid_date_is_refused(load: Load) -> None:
     assert "run.yaml:" in message_of(load, DATA + TRAINING + "model: {d_model: 2024-99-99}\n")
 
 
@@ -559,11 +559,11 @@ def test_a_missing_key_of_a_training_corpus_is_one_error(load: Load, tmp_path: P
     assert message == f"{tmp_path / 'run.yaml'}:2: data.train.src is missing"
 
 
-def test_a_misspelt_key_of_the_one_test_set_is_named_so(load: Load) -> None:
+def test_a_misspelt_key_of_the_one_test_set_is_named(load: Load) -> None:
     assert "did you mean" in message_of(load, DATA + "  test: {src: x.en, tgy: x.de}\n" + TRAINING)
 
 
-def test_an_unknown_section_in_set_is_said_to_come_from_there(load: Load) -> None:
+def test_an_unknown_section_in_set_is_reported_as_such(load: Load) -> None:
     assert message_of(load, DATA + TRAINING, "modle.d_ff=3").startswith("--set modle")
 
 
@@ -583,7 +583,7 @@ def test_a_language_that_no_standard_knows_is_refused(load: Load, language: str)
     ],
 )  # fmt: skip
 def test_a_language_is_a_code_of_iso_639_or_bcp_47_and_kept_as_it_is(load: Load, given: str, kept: str) -> None:
-    """But for its capitals; `tok` is too young for some lists."""
+    """Up to its capitals; `tok` is too recent for some lists."""
     config = load(f"{DATA}  tgt_lang: {given}\n{TRAINING}")
     assert config.data.tgt_lang == kept
     assert load(to_yaml(config)) == config
@@ -597,7 +597,7 @@ def test_a_test_set_named_like_a_number_survives_being_written_out(tmp_path: Pat
     assert load_config(path) == config
 
 
-def test_a_weight_belongs_to_training_corpora_and_not_beside_a_temperature(load: Load) -> None:
+def test_a_weight_is_for_training_corpora_and_excludes_a_temperature(load: Load) -> None:
     two = "data.train=[{src: a.en, tgt: a.de, weight: 3}, {src: b.en, tgt: b.de}]"
     assert [files.weight for files in load(DATA + TRAINING, two).data.train] == [3.0, 1.0]
     cases = [
@@ -645,7 +645,7 @@ def test_translating_reads_a_whole_runs_file_and_one_without_training_alike(tmp_
     assert written["data"] == inference.data.model_dump()
 
 
-def test_what_only_training_reads_is_not_looked_at(tmp_path: Path) -> None:
+def test_training_sections_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(
         LANGUAGES.replace("data: {", "data: {train: 3, drop_duplicates: x, ")
@@ -669,7 +669,7 @@ def test_what_only_training_reads_is_not_looked_at(tmp_path: Path) -> None:
         ("- 3\n", " not a configuration; it should hold the sections data, tokenizer, model, decoding"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_what_translating_reads_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -724,7 +724,7 @@ def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
 
 
 def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
-    """As written before inference and training configuration were apart; the sections were in another order."""
+    """As written before inference and training configuration were separate; the sections were in another order."""
     path = REPOSITORY / "tests" / "config_of_version_0.1.yaml"
     written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
     assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]

@@ -17,7 +17,7 @@ from nmt.errors import DataError
 
 WriteLines = Callable[[str, list[str]], Path]
 
-# All that `str.splitlines` breaks a line at, and "\n" alone does not.
+# The characters besides "\n" at which `str.splitlines` splits.
 NOT_LINE_ENDS = ["\x0b", "\x0c", "\r", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
 
@@ -71,7 +71,7 @@ def test_random_text_comes_back_line_by_line(tmp_path: Path) -> None:
     assert lines_of(tmp_path / "b.en", content.replace(b"\n", b"\r\n")) == lines
 
 
-def test_a_name_in_gz_is_read_through_gzip(tmp_path: Path) -> None:
+def test_a_gz_file_is_decompressed(tmp_path: Path) -> None:
     content = "\ufeffeins\rzwei\r\ndr\u00fc\u2028ben\n\nohne Ende".encode()
     plain = lines_of(tmp_path / "a.de", content)
     assert plain == ["eins\rzwei", "dr\u00fc\u2028ben", "", "ohne Ende"]
@@ -151,7 +151,7 @@ def test_a_corpus_without_lines_is_refused_though_another_has_some(write_lines: 
 
 
 class _Letters:
-    """A tokenizer whose pieces are the letters of a line: a piece count that is plain to see."""
+    """A tokenizer whose pieces are the letters of a line, so that the count of pieces is obvious."""
 
     vocab_size = 300
     special = OWN_SPECIAL_IDS
@@ -178,7 +178,7 @@ def test_empty_and_over_long_pairs_are_left_out_and_counted(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tokenizer").mkdir()
     pairs = [
-        ("abcd", "x"),  # kept: as long as is allowed
+        ("abcd", "x"),  # kept: exactly max_length
         ("abcde", "x"),  # too long
         ("a", "vwxyz"),  # too long on the other side
         ("", "x"),  # empty

@@ -1,6 +1,6 @@
-"""Run folders made by somebody who means harm: no code is run, nothing outside is read or written, memory stays free.
+"""Malicious run folders: no code is run, nothing outside is read or written, memory is not exhausted.
 
-Each is opened by a process of its own, whose peak of memory is measured where memory is the point.
+Each is opened by another process; tests of memory measure its peak.
 """
 
 import json
@@ -34,7 +34,7 @@ from nmt.runs import open_run, run_named
 WORDS = [*SPECIAL_PIECES, *"abcdef"]
 MB = 1 << 20
 
-# Does something to each folder named; prints by how much it raised the peak of memory, in MB, and what was said.
+# Runs `{action}` on each folder named; prints the rise of peak memory in MB and the message.
 FOR_EACH = """
 import json, resource, sys
 from nmt.errors import NmtError
@@ -78,7 +78,7 @@ def run() -> Path:
 
 
 def elsewhere(program: str, runs: list[Path], limit: int = 8 << 30) -> list[tuple[int, str]]:
-    """What a process that may take `limit` bytes of addresses prints: for each run a rise of memory and a message."""
+    """The output of a process with `limit` bytes of address space: the rise of memory and the message for each run."""
     limited = ["/bin/sh", "-c", f'ulimit -v {limit // 1024}; exec "$@"', "sh"]
     result = subprocess.run(
         [*limited, sys.executable, "-c", program, *map(str, runs)],
@@ -120,7 +120,7 @@ def floats(*shape: int, start: int, end: int) -> dict[str, object]:
     ids=["a header of 2**63 bytes", "a header beyond the file", "no header", "deep", "not text", "a shape too large",
          "sizes beyond the file", "overlapping", "backwards", "bytes left over", "a type that is none"],
 )  # fmt: skip
-def test_a_file_that_is_no_weights_is_one_message(
+def test_a_file_without_weights_is_one_message(
     run: Path, header: bytes | dict[str, object], data: bytes, length: int | None
 ) -> None:
     write_weights(run, header, data, length)
@@ -140,7 +140,7 @@ def test_a_pickle_is_not_unpickled(run: Path) -> None:
     assert not Path("harm").exists()
 
 
-def test_no_memory_is_taken_for_what_does_not_belong_together(run: Path) -> None:
+def test_mismatched_files_are_refused_before_memory_is_allocated(run: Path) -> None:
     """Read, the headers would take hundreds of MB; built, the models would take 70 GB, 100 MB, and a hundred layers."""
     headers = [
         b'{"__metadata__":{"a":"' + b"x" * 99_000_000 + b'"}}',
@@ -177,7 +177,7 @@ def test_the_shapes_are_those_of_the_model(
 
 
 def test_shapes_cost_no_import() -> None:
-    """Of torch's compiler, which takes longer than all else at the start of a translation."""
+    """torch's compiler is not imported: it would take most of the time before a translation."""
     program = (
         "import sys, nmt.models.factory as f\nfrom nmt.config.inference import ModelConfig\n"
         "f.parameter_shapes(ModelConfig(), 9, 9)\nprint('sympy' in sys.modules, 'torch._dynamo' in sys.modules)"
@@ -224,7 +224,7 @@ def test_a_link_out_of_a_run_is_refused(run: Path, name: str, absolute: bool) ->
     inside.unlink()
     inside.symlink_to(outside.resolve())
     with pytest.raises(RunError, match=rf"^runs/run/{name}: a link that leads out of the run; "):
-        run_named("run")  # for a training that goes on
+        run_named("run")  # to resume a training
 
 
 def test_links_inside_a_run_and_to_it_are_followed(run: Path) -> None:
@@ -248,13 +248,13 @@ def test_a_test_set_does_not_write_elsewhere(run: Path, name: str) -> None:
 
 
 def laughs(key: str, merged: bool) -> str:
-    """Ten lines that stand for ten billion values."""
+    """Ten lines that expand to ten billion values."""
     first = "x0: &x0 {a: 1}\n" if merged else "x0: &x0 [a]\n"
     line = "x{0}: &x{0} {{<<: [{1}]}}\n" if merged else "x{0}: &x{0} [{1}]\n"
     return first + "".join(line.format(n, ", ".join([f"*x{n - 1}"] * 10)) for n in range(1, 11)) + f"{key}: *x10\n"
 
 
-def test_a_billion_laughs_are_not_laughed(run: Path) -> None:
+def test_a_billion_laughs_are_refused(run: Path) -> None:
     runs = []
     for key in ("evaluation", "tokenizer", "other"):
         for merged in (False, True):
@@ -291,7 +291,7 @@ def test_numbers_beyond_any_model_are_refused(run: Path, section: str, key: str)
 
 
 class Recorder(WordTokenizer):
-    """Notes the longest line that it is given."""
+    """Records the length of the longest line."""
 
     longest = 0
 
@@ -314,7 +314,7 @@ def recorded(max_src_length: int) -> tuple[Translator, Recorder]:
     return Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), max_src_length), tokenizer
 
 
-def test_of_a_long_line_the_tokenizer_sees_a_beginning(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_beginning_of_a_long_line_is_tokenized(caplog: pytest.LogCaptureFixture) -> None:
     short, seen = recorded(20)
     line = "a b c " * 1_700_000  # 10 MB
     assert short.translate([line, "d e"]) == ["a b c " * 6 + "a b", "d e"]
@@ -380,7 +380,7 @@ def test_a_nul_is_found_where_it_is(tmp_path: Path) -> None:
             pass
 
 
-# --- What loading leaves as it is -------------------------------------------------------------------------
+# --- Loading has no side effects --------------------------------------------------------------------------
 
 BYSTANDER = """
 import logging, os, random, signal, sys, warnings
@@ -417,6 +417,6 @@ print(len(calls))
 
 
 def test_loading_and_translating_leave_the_process_as_it_is(run: Path) -> None:
-    """Whoever embeds a translator has an allocator, signals, logging and generators of his own."""
+    """A program that embeds a translator has its own allocator, signals, logging and generators."""
     result = subprocess.run([sys.executable, "-c", BYSTANDER, str(run)], capture_output=True, text=True)
     assert result.stdout.splitlines() == ["[]", "2"], result.stderr

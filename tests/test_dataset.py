@@ -1,4 +1,4 @@
-"""The encoded corpus on disk: the same ids as the lines have, made once, and made again when it must be."""
+"""The encoded corpus on disk: the same ids as from the lines, encoded once, and again when necessary."""
 
 import dataclasses
 import random
@@ -21,7 +21,7 @@ WriteLines = Callable[[str, list[str]], Path]
 
 
 class BrokenOffError(Exception):
-    """What ends an encoding in the middle."""
+    """Interrupts an encoding."""
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
-    """A folder that stands for the tokenizers that `Numbers` replaces."""
+    """The folder of the tokenizers that `Numbers` replaces."""
     folder = tmp_path / "tokenizer"
     folder.mkdir()
     (folder / "joint.words").write_text("a\n")
@@ -132,19 +132,19 @@ def test_the_encoded_corpus_is_each_line_encoded(
     assert (counts.read, counts.empty, counts.too_long, counts.kept) == (350, empty, too_long, len(expected))
 
 
-def test_what_is_encoded_once_is_opened_the_next_time(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
+def test_an_encoded_corpus_is_opened_again(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
     first = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
     for path in (numbers.src, numbers.tgt):
         path.touch()  # newer, and the same text
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # that the sides match is known, too
+        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # nor are the lines counted again
         second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key
     assert second.counts == first.counts
 
 
-def test_a_change_of_text_length_or_tokenizer_makes_it_anew(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
+def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
     both = Tokenizers(Numbers(), Numbers())
 
     def key() -> str:
@@ -176,7 +176,7 @@ def test_a_change_of_text_length_or_tokenizer_makes_it_anew(numbers: CorpusFiles
     assert len(set(keys)) == len(keys)
 
 
-def test_the_settings_of_a_real_tokenizer_decide_what_is_encoded(write_lines: WriteLines, tmp_path: Path) -> None:
+def test_the_settings_of_a_real_tokenizer_affect_the_encoding(write_lines: WriteLines, tmp_path: Path) -> None:
     files = random_corpus(write_lines, "a", 100, seed=4)
     folder = tmp_path / "tokenizer"
     keys = []
@@ -214,9 +214,7 @@ def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, t
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is mapped")
-def test_what_was_read_does_not_stay_in_the_memory_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_that_were_read_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, length = 40_000, 50
     np.zeros(count * length, dtype=np.uint16).tofile(tmp_path / "src.ids")
     np.full(count, length, dtype=np.int32).tofile(tmp_path / "src.lengths")
@@ -247,7 +245,7 @@ def test_places_beyond_four_billion_take_eight_bytes(tmp_path: Path) -> None:
         assert starts == [0, *np.cumsum(lengths[: last - 1], dtype=np.int64).tolist()]
 
 
-def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
+def test_a_corpus_without_usable_pairs_is_refused_with_the_reasons(
     write_lines: WriteLines, tokenizer_folder: Path
 ) -> None:
     files = CorpusFiles(
@@ -261,9 +259,7 @@ def test_a_corpus_of_which_no_pair_is_left_is_refused_with_the_reasons(
     assert [path for path in CACHE.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_encoding_that_is_broken_off_leaves_nothing_and_can_be_done_again(
-    numbers: CorpusFiles, tokenizer_folder: Path
-) -> None:
+def test_interrupted_encoding_leaves_nothing_and_can_be_repeated(numbers: CorpusFiles, tokenizer_folder: Path) -> None:
     with pytest.raises(BrokenOffError):
         encode_corpus([numbers], Tokenizers(Numbers(stops_after=2), Numbers()), tokenizer_folder, 10)
     assert [path for path in CACHE.iterdir() if path.suffix != ".lock"] == []

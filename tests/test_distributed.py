@@ -1,4 +1,4 @@
-"""Several processes on one machine, with Gloo: the same curve as one, one voice, one end."""
+"""Several processes on one machine, with Gloo: the same losses as one process, one log, one exit."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from nmt.errors import ConfigError
 from nmt.runs import RunFolder, run_named
 from nmt.training.start import train
 
-# As torchrun starts processes, but torch is loaded once, and nobody looks after them. `{patch}` runs in each of them.
+# As torchrun starts processes, but torch is loaded once, without supervision. `{patch}` runs in each process.
 RUNNER = """
 import json, os, signal, socket, sys, time
 import torch, torch._dynamo  # the wrapper of the model loads it
@@ -45,7 +45,7 @@ for rank in range(2):
 print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
 """
 
-# Every process keeps its own weights, and their moving average, as it ends.
+# Every process saves its weights and their moving average when it ends.
 KEEP_WEIGHTS = """
 run = t.Trainer.run
 def run_and_keep(self):
@@ -74,7 +74,7 @@ def command(name: str, *overrides: str) -> list[str]:
 
 
 def two_processes(arguments: list[str], patch: str = "") -> tuple[list[int], str]:
-    """The exit codes of two ranks that run a command, and what they said on standard error."""
+    """The exit codes and standard error of two ranks that run a command."""
     indented = "".join(f"        {line}\n" for line in patch.splitlines())
     program = [sys.executable, "-c", RUNNER.format(patch=indented), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -83,7 +83,7 @@ def two_processes(arguments: list[str], patch: str = "") -> tuple[list[int], str
     try:
         stdout, stderr = process.communicate(timeout=300)
     finally:
-        with contextlib.suppress(ProcessLookupError):  # as it should be: the whole group has ended
+        with contextlib.suppress(ProcessLookupError):  # as expected: the whole group has ended
             os.killpg(process.pid, signal.SIGKILL)
     assert stdout, stderr
     return json.loads(stdout.splitlines()[-1]), stderr
@@ -106,7 +106,7 @@ def records(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
-    """The logs agree record by record, to 1e-5 and without the clock; so do the newest matrices, to 1e-6."""
+    """The logs agree record by record, to 1e-5 and times excepted; so do the newest matrices, to 1e-6."""
     for of_ours, of_theirs in zip(records(ours), records(theirs), strict=True):
         assert of_ours.pop("kind") == of_theirs.pop("kind")
         for clock in {"seconds", "tgt_tokens_per_second"} & of_ours.keys():
@@ -122,7 +122,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     )
     weights = [load_file(run.checkpoints / str(steps[-1]) / "model.safetensors") for run in (ours, theirs)]
     for name, weight in weights[0].items():
-        if weight.ndim > 1:  # a key's bias changes no attention: its gradient is rounding, which Adam makes large
+        if weight.ndim > 1:  # a key's bias has no effect: its gradient is a rounding error, which Adam amplifies
             torch.testing.assert_close(weight, weights[1][name], rtol=1e-5, atol=1e-6)
 
 
@@ -180,8 +180,8 @@ def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_fewer_and_with_more_processes(copy_task: Path) -> None:
-    settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 lies inside the second epoch
+def test_a_run_resumes_with_fewer_and_with_more_processes(copy_task: Path) -> None:
+    settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 is inside the second epoch
     first_half = "training.max_steps=12"
     straight = trained_by_one(copy_task, "straight", *settings)
     trained_by_two("fewer", *settings, first_half)
@@ -198,7 +198,7 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: 
     resumed = trained_by_two("cut", *settings)
     assert resumed.config().training.batch_parts == 2
     assert_same_curve(resumed, straight)
-    again = trained_by_one(copy_task, "cut", *settings, "training.max_steps=30")  # as it was cut
+    again = trained_by_one(copy_task, "cut", *settings, "training.max_steps=30")  # with the recorded parts
     assert again.config().training.batch_parts == 2
 
 
@@ -211,7 +211,7 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: 
         ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process died without an error message"),
     ],
 )
-def test_one_that_fails_ends_all_with_its_message(
+def test_a_process_that_fails_ends_all_with_its_message(
     copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
 ) -> None:
     patch = AT_STEP_5.format(happening=happening, elsewhere=elsewhere)
@@ -222,7 +222,7 @@ def test_one_that_fails_ends_all_with_its_message(
     assert stderr.count("Traceback") == (1 if "bug" in message else 0)
 
 
-def test_a_mistake_of_the_user_is_told_once(copy_task: Path) -> None:
+def test_a_mistake_of_the_user_is_reported_once(copy_task: Path) -> None:
     codes, stderr = two_processes(command("run", "training.batches_per_update=2", "training.precision=fp16"))
     assert codes == [2, 2]
     assert stderr.count("nmt: training.precision: fp16 is for GPUs") == stderr.count("nmt: ") == 1
@@ -239,7 +239,7 @@ def test_a_signal_to_one_process_stops_all_and_is_saved(copy_task: Path) -> None
     assert_same_curve(trained_by_one(copy_task, "run", *settings), trained_by_one(copy_task, "straight", *settings))
 
 
-def test_torchrun_hands_a_signal_on(copy_task: Path) -> None:
+def test_torchrun_forwards_a_signal(copy_task: Path) -> None:
     arguments = command("run", "training.batches_per_update=2", "training.max_steps=5000")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt"]
     process = subprocess.Popen([*launcher, *arguments], stderr=subprocess.PIPE, text=True)
@@ -272,9 +272,9 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: 
     assert progress.seconds >= 1.2
 
 
-def test_what_the_processes_tell_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_between_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told = """
+    program = """
 with joined() as ranks:
     items = [f"item {number}" for number in range(5)]
     assert ranks.share(items) == items[rank::2]
@@ -289,11 +289,11 @@ with joined() as ranks:
             open("made", "w").close()
 os._exit(0)
 """
-    codes, stderr = two_processes([], told)
+    codes, stderr = two_processes([], program)
     assert codes == [0, 0], stderr
 
 
-def test_alone_there_is_nobody_to_ask() -> None:
+def test_one_process_exchanges_nothing() -> None:
     assert ALONE.is_main
     assert ALONE.gather(ALONE.share([1, 2, 3])) == [1, 2, 3]
     assert ALONE.sum([2.0]) == [2.0]
@@ -368,10 +368,10 @@ def main():
     os.killpg(0, signal.SIGTERM)
     time.sleep(0.3)
     server = multiprocessing.forkserver._forkserver._forkserver_pid
-    print(os.waitpid(server, os.WNOHANG)[0])  # 0: it has not ended, by which the workers would end within seconds
+    print(os.waitpid(server, os.WNOHANG)[0])  # 0: it is running; otherwise the workers would end within seconds
     print(sum(1 for batch in batches))
     corpus.src = None
-    next(loader())  # an error, and the end
+    next(loader())  # raises an error
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""A training that watches itself: before its first step, at each line of its log, and when memory runs out."""
+"""Detected problems of a training: before its first step, at each logging interval, and when memory runs out."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def records(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 
 
 def with_infinite_gradients(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> dict[int, Share]:
-    """Updates number `steps` get a gradient that is not finite; returns what every update learns from."""
+    """The updates `steps` get a gradient that is not finite; returns the source lines of every update."""
     shares: dict[int, Share] = {}
     update, take = nmt.training.trainer.update, Trainer._update
 
@@ -53,7 +53,7 @@ def with_infinite_gradients(monkeypatch: pytest.MonkeyPatch, steps: set[int]) ->
 
 
 def put_empty_lines(copy_task: Path) -> list[str]:
-    """Pairs that are left out, so that the number of a pair is not that of its line; returns the source's lines."""
+    """Some pairs are left out, so that pair and line numbers differ; returns the source's lines."""
     lines = copy_task.with_name("train.en").read_text().splitlines()
     for index in (0, 3, 4, 100, 101, 700):
         lines.insert(index, "")
@@ -63,12 +63,12 @@ def put_empty_lines(copy_task: Path) -> list[str]:
 
 
 def sources(share: Share, run: RunFolder) -> list[str]:
-    """The source lines of all of a share's batches, as their ids spell them."""
+    """The source lines of all of a share's batches, decoded from their ids."""
     tokenizer = load_tokenizers(run.tokenizer).src
     return sorted(tokenizer.decode(row) for batch in share.batches for row in batch.source.values.tolist())
 
 
-def test_a_skipped_update_is_named_with_the_lines_that_it_was_to_learn_from(
+def test_a_skipped_update_is_reported_with_its_lines(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = put_empty_lines(copy_task)
@@ -84,13 +84,13 @@ def test_a_skipped_update_is_named_with_the_lines_that_it_was_to_learn_from(
     assert f" and {len(numbers) - 10:,} more\n" in err
 
 
-def test_so_many_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
+def test_n_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["training.max_skipped_updates=4", "training.max_steps=100", "training.log_every=2"]
     with_infinite_gradients(monkeypatch, {1, 2, 3, *range(8, 100)})
     with pytest.raises(TrainingError, match=r"gradients of the last 5 updates are not finite \(training\.max") as error:
-        trained(copy_task, "run", *settings)  # it is looked for at lines of the log: after 12, not after 11
+        trained(copy_task, "run", *settings)  # it is checked at logging intervals: after 12, not after 11
     run = run_named("run")
     assert error.value.exit_code == 3
     assert "runs/run/diagnosis.json" in str(error.value)
@@ -100,7 +100,7 @@ def test_so_many_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
     assert [skipped["step"] for skipped in diagnosis["skipped"]] == [1, 2, 3, 8, 9, 10, 11, 12]
     assert diagnosis["intervals"][-1]["step"] == 12
     assert diagnosis["weights"]["src_embedding.weight"]["not_finite"] == 0
-    # Its cause is still there, so the same command ends the same way, wherever it was stopped.
+    # The cause has not been removed, so the same command ends the same way.
     with pytest.raises(TrainingError, match="gradients of the last"):
         trained(copy_task, "run", *settings)
 
@@ -112,7 +112,7 @@ def test_an_interval_whose_updates_were_all_skipped_has_no_loss(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     with_infinite_gradients(monkeypatch, {4, 5, 6, 8})
     run = trained(copy_task, "run")
-    first, skipped, partly, last = records(run, "train")  # every three updates
+    first, skipped, partly, last = records(run, "train")  # an interval of three updates each
     assert [skipped[key] for key in ("loss", "smoothed_loss", "grad_norm")] == [None, None, None]
     assert (skipped["updates"], skipped["skipped_updates"], skipped["step"]) == (3, 3, 6)
     assert all(0 < record["loss"] < 2 * math.log(14) for record in (first, partly, last))
@@ -169,12 +169,12 @@ def test_a_loss_that_explodes_ends_a_training(copy_task: Path, monkeypatch: pyte
         "std::bad_alloc",
     ],
 )
-def test_no_more_memory_is_known_by_what_torch_and_ctranslate2_say(message: str) -> None:
-    """On Apple's GPU, NVIDIA's (two of its libraries, CTranslate2), and a CPU under Windows and in C++."""
+def test_out_of_memory_is_recognised_by_torchs_and_ctranslate2s_messages(message: str) -> None:
+    """Messages of Apple's GPU, NVIDIA's (two of its libraries, CTranslate2), and of a CPU under Windows and in C++."""
     assert is_out_of_memory(RuntimeError(message))
 
 
-def test_no_more_memory_is_known_on_this_machine_and_other_errors_are_not() -> None:
+def test_out_of_memory_is_recognised_on_this_machine_and_other_errors_are_not() -> None:
     with pytest.raises(RuntimeError) as error:
         torch.empty(2**50)
     assert is_out_of_memory(error.value)
@@ -234,7 +234,7 @@ def test_a_dry_run_tries_everything_and_trains_nothing(copy_task: Path, cli: Cli
     assert snapshot() == before
 
 
-def test_all_problems_are_told_at_once(copy_task: Path) -> None:
+def test_all_problems_are_reported_at_once(copy_task: Path) -> None:
     copy_task.with_name("val.de").write_text("1 2\n")
     with pytest.raises(NmtError) as error:
         trained(
@@ -261,7 +261,7 @@ def test_all_problems_are_told_at_once(copy_task: Path) -> None:
         ("nmt.training.preflight.try_worst_batch", "the worst batch fails"),
     ],
 )
-def test_what_a_training_will_do_later_fails_before_its_first_step(
+def test_later_failures_are_found_before_the_first_step(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, what: str, message: str
 ) -> None:
     def failing(*arguments: object) -> None:
@@ -279,7 +279,7 @@ def warnings(copy_task: Path, capsys: pytest.CaptureFixture[str], *overrides: st
 
 
 def reversed_targets(copy_task: Path) -> None:
-    """Targets that are not their sources, so that there is nothing to warn of."""
+    """Targets that differ from their sources, so that there are no warnings."""
     for name in ("train", "val", "test"):
         lines = copy_task.with_name(f"{name}.en").read_text().splitlines()
         copy_task.with_name(f"{name}.de").write_text("".join(f"x {line[::-1]}\n" for line in lines))
@@ -334,11 +334,11 @@ def test_text_that_the_vocabulary_was_not_made_for_is_warned_of(
     assert "test: 92.3% of the src pieces are bytes of characters that the vocabulary does not contain" in found[0]
 
 
-def test_a_learning_rate_that_never_gets_warm_is_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warm_up_that_never_ends_is_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reversed_targets(copy_task)
     (warning,) = warnings(copy_task, capsys, QUIET[1], "training.max_steps=null", "training.max_epochs=1")
     assert "never reaches its peak: training.warmup_steps is 50, of 25 steps in all" in warning
     assert warnings(copy_task, capsys, QUIET[1], "training.max_steps=51") == []
     limits = ["training.max_steps=null", "training.max_minutes=0.01", "training.warmup_steps=100000"]
-    trained(copy_task, "run", *limits, QUIET[1])  # how many steps that makes is known after the first ones
+    trained(copy_task, "run", *limits, QUIET[1])  # the number of steps is estimated after the first ones
     assert "warning: the learning rate never reaches its peak" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The pages: their links lead somewhere, README keeps its size, and the list of files is the package's."""
+"""The pages: their links have targets, README is short, and the list of files is complete."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """What it links to in this repository."""
+    """The files of this repository that it links to."""
     targets = _LINK.findall(re.sub(r"`[^`]*`", "", prose(page)))
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
@@ -40,7 +40,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     broken = []
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -76,7 +76,7 @@ def test_the_list_of_files_is_the_package() -> None:
 
 
 def test_the_lists_of_files_are_in_the_order_of_imports() -> None:
-    """Which tests/test_layout.py checks."""
+    """The order that tests/test_layout.py checks."""
     layout = (REPOSITORY / "tests" / "test_layout.py").read_text(encoding="utf-8")
     order = re.search(r'_IN_ORDER = """(.*?)"""', layout, flags=re.DOTALL)
     assert order is not None

@@ -1,4 +1,4 @@
-"""Dropout's rate, scale, independence and repeatability, against what the binomial distribution says."""
+"""Dropout's rate, scale, independence and determinism, against the binomial distribution."""
 
 import math
 
@@ -23,7 +23,7 @@ def test_rate_and_scale(p: float) -> None:
 
 
 def test_neighbours_are_independent() -> None:
-    """The four elements that share a word, and those on both sides of its border, drop out independently."""
+    """The four elements that share a random word, and elements of adjacent words, drop out independently."""
     torch.manual_seed(2)
     dropped = (Dropout(0.5)(torch.ones(250_000, 4)) == 0).double() - 0.5
     correlation = (dropped.T @ dropped) / len(dropped) * 4  # (4, 4)
@@ -80,7 +80,7 @@ def test_half_precision_keeps_its_type() -> None:
     assert set(output.unique().tolist()) == {0.0, 2.0}
 
 
-def test_it_stands_where_torchs_would() -> None:
+def test_it_is_placed_where_torchs_would_be() -> None:
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
     assert isinstance(nn.Sequential(Dropout(0.1))[0], nn.Module)
 

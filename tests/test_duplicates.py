@@ -16,8 +16,8 @@ def in_a_row(keys: list[tuple[int, int]]) -> NDArray[np.uint8]:
 
 
 @given(keys=KEYS, block=st.integers(1, 70), spare=st.integers(0, 5))
-def test_the_first_of_equal_hashes_is_new_and_no_other(keys: list[tuple[int, int]], block: int, spare: int) -> None:
-    # Few different halves, so that many hashes want the same slot. A first half of 0 counts as 1.
+def test_only_the_first_of_equal_hashes_is_new(keys: list[tuple[int, int]], block: int, spare: int) -> None:
+    # Few different halves, so that many hashes collide. A first half of 0 counts as 1.
     table = PairTable(len(keys) + spare)
     found = [
         bool(is_new)
@@ -56,7 +56,7 @@ def test_the_table_takes_at_most_24_bytes_a_pair_and_holds_as_many(num_pairs: in
     assert table.add(np.frombuffer(hashes, dtype=np.uint8)).all()
 
 
-def test_a_pair_is_told_from_another_that_reads_the_same() -> None:
+def test_pairs_with_the_same_concatenation_are_distinguished() -> None:
     pairs = [("a", "bc"), ("ab", "c"), ("abc", ""), ("", "abc"), ("a ", "bc"), ("é", "x"), ("e\u0301", "x")]
     assert len({pair_hash(*pair) for pair in pairs}) == len(pairs)
     assert {len(pair_hash(*pair)) for pair in pairs} == {HASH_BYTES}

@@ -1,4 +1,4 @@
-"""Encoding in several processes: the same files as by one, the same messages, and nobody left behind."""
+"""Encoding in several processes: the same files as by one, the same messages, and no process left behind."""
 
 import functools
 import gzip
@@ -76,7 +76,7 @@ def tokenizers(trained: Path, tmp_path: Path) -> Tokenizers:
 
 
 def children() -> set[int]:
-    """The processes that this one has started and that have not ended."""
+    """The child processes that are still running."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -154,9 +154,7 @@ def test_any_number_of_processes_writes_the_same_files(
     assert children() == before
 
 
-def test_duplicates_are_those_that_a_set_finds(
-    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path
-) -> None:
+def test_duplicates_agree_with_a_set(corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path) -> None:
     seen, expected, sizes, duplicates = set(), [], [], 0
     for files in corpora:
         before = len(expected)
@@ -180,7 +178,7 @@ def test_duplicates_are_those_that_a_set_finds(
 
 @pytest.mark.parametrize("number", [0, 3])
 @pytest.mark.parametrize("drop_duplicates", [False, True])
-def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
+def test_the_lines_of_pairs_agree_with_a_loop_over_the_text(
     corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, number: int, drop_duplicates: bool
 ) -> None:
     seen, places = set(), []
@@ -202,7 +200,7 @@ def test_the_lines_of_pairs_are_those_that_a_loop_over_the_text_keeps(
     assert corpus.line_numbers(np.array([0, 1])).keys() == {0}
 
 
-def test_what_people_type_without_seeing_it_is_mended_on_the_way(tokenizers: Tokenizers) -> None:
+def test_invisible_characters_are_normalized_while_encoding(tokenizers: Tokenizers) -> None:
     typed = ["the  Hund", " größer\t", "gro\u0308\u00dfer", "\u3000", "\u2581on", "the Hund\r"]
     meant = ["the Hund", "größer", "gr\u00f6\u00dfer", "", "on", "the Hund"]
     both = []
@@ -239,7 +237,7 @@ def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
     block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
     encoded = encode_block(block, tokenizers, JOB)
     assert encoded.counts == CleaningCounts(read=5, empty=1, too_long=2)
-    assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is looked at
+    assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is encoded
 
 
 def test_the_rules_of_cleaning_count_each_pair_once() -> None:
@@ -260,7 +258,7 @@ def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkey
     assert num_processes_for(10_000_000) == 3
 
 
-def test_no_more_text_is_under_way_than_is_allowed(
+def test_the_amount_of_queued_text_is_limited(
     tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nmt.data.encoding, "MAX_PENDING_BYTES", 1000)
@@ -273,7 +271,7 @@ def test_no_more_text_is_under_way_than_is_allowed(
             yield Block("s", "t", 1, b"the " * 150 + b"\n", b"on\n")
 
     for done, _ in enumerate(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 2), start=1):
-        assert drawn <= done + 1  # that one, and the next which has been read and waits
+        assert drawn <= done + 1  # that one, and the next one, read ahead
     assert done == 8
 
 
@@ -325,7 +323,7 @@ def test_a_process_that_is_killed_gives_a_plain_message_and_leaves_no_other(
     assert children() == before
 
 
-def test_whoever_stops_listening_leaves_no_process(tokenizers: Tokenizers, tmp_path: Path) -> None:
+def test_a_consumer_that_stops_leaves_no_process(tokenizers: Tokenizers, tmp_path: Path) -> None:
     before = children()
     block = Block("s", "t", 1, b"the\n" * 500, b"on\n" * 500)
     encoded: Iterator[Encoded] = encode_blocks([block] * 100, tokenizers, tmp_path / "tokenizer", JOB, 2)

@@ -1,4 +1,4 @@
-"""An ensemble against the mean of its members' probabilities computed apart, and against each member alone.
+"""An ensemble against the mean of its members' probabilities, computed separately, and against each member alone.
 
 Shapes: N models, B batch, K beams, T target length, V vocabulary.
 """
@@ -50,7 +50,7 @@ A_, B_, C_ = 4, 5, 6
 
 
 def unlike_models(seed: int) -> list[Seq2SeqModel[Any, Any]]:
-    """Three that differ in weights, width, depth, heads and the place of their norms."""
+    """Three models that differ in weights, width, depth, heads and the position of their norms."""
     return [
         lively_model(seed),
         lively_model(seed + 1, d_model=24, num_heads=3, num_encoder_layers=2),
@@ -70,7 +70,7 @@ def test_the_probabilities_are_the_mean_of_the_members_probabilities() -> None:
         logits = [model(sources, tgt_in).double().numpy() for model in models]
     powers = [np.exp(of_one - of_one.max(axis=-1, keepdims=True)) for of_one in logits]
     probabilities = [of_one / of_one.sum(axis=-1, keepdims=True) for of_one in powers]
-    assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # or the mean would be near any of them
+    assert np.abs(probabilities[0] - probabilities[1]).max() > 0.2  # otherwise the mean would be near each of them
     assert np.abs(probabilities[0] - probabilities[2]).max() > 0.2
     expected = sum(probabilities) / 3  # (B, T, V)
     np.testing.assert_allclose(found.numpy(), np.log(expected), rtol=0, atol=1e-5)
@@ -86,7 +86,7 @@ def test_the_arithmetic_mean_by_hand() -> None:
     assert_same(found, [Hypothesis(tokens, log_prob, log_prob) for tokens, log_prob in expected])
 
 
-def test_the_mean_is_made_first_and_what_is_forbidden_leaves_it_by_hand() -> None:
+def test_forbidden_tokens_leave_the_mean_by_hand() -> None:
     """</s> must wait for one token. Mean: a .45, b .1, </s> .45; without </s>: a 9/11, b 2/11. Then </s> is certain.
 
     Were </s> taken from each model first, a would have (8/9 + 1/2) / 2 = 25/36.
@@ -119,7 +119,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies: int) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_size: int) -> None:
-    """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
+    """Between steps, one hypothesis becomes several, they are permuted, repeated and dropped, and sentences finish."""
     ensemble = Ensemble(unlike_models(seed=3))
     random = torch.Generator().manual_seed(beam_size)
     sources = source(random_sentences(2, 5))
@@ -134,7 +134,7 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
             beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
             state.select_beams(beams)
             prefixes = prefixes[torch.arange(len(prefixes))[:, None], beams]
-            if step in (2, 5):  # one leaves and the others change their order
+            if step in (2, 5):  # one finishes and the others are permuted
                 going = torch.randperm(len(prefixes), generator=random)[:-1]
                 state.select_sentences(going)
                 prefixes, sources = prefixes[going], Source(*(part[going] for part in sources))
@@ -145,7 +145,7 @@ def test_a_step_gives_the_log_probabilities_of_forward_on_the_whole_prefix(beam_
 
 @pytest.mark.parametrize("beam_size", [2, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_beam_search_finds_what_a_search_with_loops_finds(seed: int, beam_size: int) -> None:
+def test_beam_search_agrees_with_a_search_with_loops(seed: int, beam_size: int) -> None:
     ensemble = Ensemble(unlike_models(seed))
     sentences = random_sentences(seed, 4)
     max_lengths = np.random.default_rng(seed).integers(4, 11, size=4).tolist()
@@ -155,7 +155,7 @@ def test_beam_search_finds_what_a_search_with_loops_finds(seed: int, beam_size: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_greedy_finds_what_a_search_with_loops_finds(seed: int) -> None:
+def test_greedy_agrees_with_a_search_with_loops(seed: int) -> None:
     ensemble = Ensemble(unlike_models(seed))
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     expected = [
@@ -204,7 +204,7 @@ def make_run(copy_task: Path) -> MakeRun:
         save_tokenizers(Tokenizers(word_tokenizer(src_words), word_tokenizer(tgt_words)), run.tokenizer, name)
         model = build_model(run.config().model, 4 + len(src_words), 4 + len(tgt_words))
         with torch.no_grad():
-            model.output.weight.mul_(2.0)  # else every translation is one piece repeated
+            model.output.weight.mul_(2.0)  # otherwise every translation is one repeated piece
         save_weights(model, run.model_file)
         return run
 
@@ -233,7 +233,7 @@ def test_runs_translate_as_the_ensemble_of_their_models(make_run: MakeRun) -> No
     assert nmt.load(["a", "a"]).translate(LINES) == nmt.load("a").translate(LINES) == nmt.load(["a"]).translate(LINES)
 
 
-def test_the_first_run_gives_the_search_settings(make_run: MakeRun) -> None:
+def test_the_search_settings_are_the_first_runs(make_run: MakeRun) -> None:
     make_run("a", "decoding.max_length=3", "decoding.min_length=3")
     make_run("b", "decoding.max_length=5", "decoding.min_length=5")
     assert {len(line.split()) for line in nmt.load(["a", "b"]).translate(LINES)} == {0, 3}
@@ -261,7 +261,7 @@ def test_every_model_must_hold_the_longest_output(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("side", ["src_words", "tgt_words"])
 def test_models_with_unlike_vocabularies_are_refused(make_run: MakeRun, side: str) -> None:
-    """Of the same size, the same words in another order; either side alone is enough."""
+    """The same size, and the same words in another order, on either side alone."""
     make_run("a")
     make_run("b")
     make_run("c", **{side: DIGITS[::-1]})
@@ -292,7 +292,7 @@ def test_no_run_is_not_the_newest(make_run: MakeRun) -> None:
 
 
 def evaluated(runs: Sequence[RunFolder]) -> Path:
-    """Where the hypotheses of the copy task's test set went."""
+    """The file with the hypotheses for the copy task's test set."""
     test_sets = {"test": (Path("test.en"), [Path("test.de")])}
     metrics = make_metrics(["chrf"], "de")
     ((_, evaluation),) = evaluate_runs(runs, test_sets, metrics, runs[0].config().decoding, "cpu")
@@ -301,7 +301,7 @@ def evaluated(runs: Sequence[RunFolder]) -> Path:
     return evaluation.file
 
 
-def test_the_files_of_an_ensemble_stand_beside_those_of_its_first_model(make_run: MakeRun) -> None:
+def test_the_files_of_an_ensemble_are_in_its_first_models_folder(make_run: MakeRun) -> None:
     a, b, c = make_run("a"), make_run("b"), make_run("c d")
     alone, two, three = evaluated([a]), evaluated([a, b]), evaluated([a, b, c])
     assert alone == a.evaluation / "test.hyp"

@@ -1,4 +1,4 @@
-"""Scores: the same as sacreBLEU's own command gives, with its tokenizers, signatures and refusals."""
+"""Scores: the same as those of sacreBLEU's command, with its tokenizers, signatures and refusals."""
 
 import json
 import random
@@ -58,8 +58,8 @@ SENTENCES = {
 TOKENIZERS = {"de": "13a", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-def spoilt(lines: list[str], seed: int) -> list[str]:
-    """The lines as a bad translator might have them: a word or character dropped, doubled or moved here and there."""
+def corrupted(lines: list[str], seed: int) -> list[str]:
+    """The lines as a bad translator might produce them, with some words or characters dropped, doubled or moved."""
     chance = random.Random(seed)
     result = []
     for line in lines:
@@ -76,7 +76,7 @@ def spoilt(lines: list[str], seed: int) -> list[str]:
 
 
 def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -> dict[str, dict[str, Any]]:
-    """What sacreBLEU's own command says, by the metric's name."""
+    """The output of sacreBLEU's command, by the metric's name."""
     command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypotheses), *options]
     shown = subprocess.run(
         [*command, "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "6"],
@@ -90,15 +90,15 @@ def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -
 
 @pytest.mark.parametrize("language", ["de", "zh", "ja", "ko"])
 @pytest.mark.parametrize("num_references", [1, 2])
-def test_scores_and_signatures_are_those_of_sacrebleus_own_command(
+def test_scores_and_signatures_agree_with_sacrebleus_command(
     write_lines: WriteLines, language: str, num_references: int
 ) -> None:
     truth = SENTENCES[language] * 5
-    hypotheses = write_lines(f"hyp.{language}", spoilt(truth, seed=1))
+    hypotheses = write_lines(f"hyp.{language}", corrupted(truth, seed=1))
     references = [
-        write_lines(f"ref{number}.{language}", spoilt(truth, seed=10 + number)) for number in range(num_references)
+        write_lines(f"ref{number}.{language}", corrupted(truth, seed=10 + number)) for number in range(num_references)
     ]
-    # sacreBLEU leaves TER's words to the caller; Chinese and Japanese have none between blanks.
+    # sacreBLEU's TER expects words separated by spaces, which Chinese and Japanese do not have.
     by_character = ["--ter-normalized", "--ter-asian-support"] if language in ("zh", "ja") else []
     shown = sacrebleu_command(hypotheses, references, "-l", f"en-{language}", *by_character)
 
@@ -106,7 +106,7 @@ def test_scores_and_signatures_are_those_of_sacrebleus_own_command(
     assert list(scores) == list(ALL)
     for ours, name in ((scores["bleu"], "BLEU"), (scores["chrf"], "chrF2"), (scores["ter"], "TER")):
         assert ours.name == name
-        assert 5 < ours.value < 95  # not an edge where every way of counting agrees
+        assert 5 < ours.value < 95  # not an extreme, where every way of counting agrees
         assert round(ours.value, 6) == shown[name]["score"]
         assert ours.signature == shown[name]["signature"]
     assert f"tok:{TOKENIZERS[language]}" in scores["bleu"].signature
@@ -114,7 +114,7 @@ def test_scores_and_signatures_are_those_of_sacrebleus_own_command(
 
 
 def test_the_tokenizer_of_the_language_makes_a_difference() -> None:
-    truth, guess = SENTENCES["zh"], spoilt(SENTENCES["zh"], seed=2)
+    truth, guess = SENTENCES["zh"], corrupted(SENTENCES["zh"], seed=2)
     values = {
         language: score(make_metrics(["bleu"], language), guess, [truth])["bleu"].value for language in ("zh", "de")
     }
@@ -144,7 +144,7 @@ def test_bleus_tokenizer_follows_language_and_script(language: str, tokenizer: s
 
 
 def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None:
-    """By characters, as sacreBLEU's own command counts; with 13a, a line with one wrong word has nothing right."""
+    """By characters, as sacreBLEU's command counts; with 13a, a line with one wrong word scores 0."""
     truth = ["แมวดำนอนอยู่บนเสื่อสีแดง", "วันนี้อากาศดีมาก"]
     hypotheses = write_lines("hyp.th", [truth[0].replace("ดำ", "ขาว"), truth[1]])
     references = [write_lines("ref.th", truth)]
@@ -155,7 +155,7 @@ def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None
     assert evaluate_file(hypotheses, references, make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
 
 
-def test_training_and_eval_use_the_tokenizer_that_is_asked_for(
+def test_training_and_eval_use_the_chosen_tokenizer(
     copy_task: Path, cli: Cli, capsys: pytest.CaptureFixture[str]
 ) -> None:
     char = "evaluation.bleu_tokenizer=char"
@@ -169,7 +169,7 @@ def test_training_and_eval_use_the_tokenizer_that_is_asked_for(
         assert f"|tok:{tokenizer}|" in cli("eval", "--model", "run", *options)[1]
         scored = cli("eval", "--hyp", "test.en", "--ref", "test.de", "--tgt-lang", "km", *options)[1]
         assert f"|tok:{tokenizer}|" in scored
-    with pytest.raises(RunError, match=r"evaluation\.bleu_tokenizer"):  # the best so far was chosen by the other
+    with pytest.raises(RunError, match=r"evaluation\.bleu_tokenizer"):  # the best so far was chosen with another
         trained(copy_task, "run", "training.max_steps=2")
 
 
@@ -184,11 +184,11 @@ def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloa
     with pytest.raises(ConfigError, match=r"(?s)flores200 needs a model that .*name resolution.*use `char`"):
         make_metrics(["bleu"], "th", "flores200")
 
-    # Once it is there: the pieces are BLEU's words.
+    # Once it is installed: the pieces are BLEU's words.
     lines = SENTENCES["de"] * 5
     tokenizer = SentencePieceTokenizer.train(lines, TokenizerConfig(vocab_size=400))
     tokenizer.save(tmp_path / "model").rename(tmp_path / "models" / "flores200sacrebleuspm")
-    guess = spoilt(lines, seed=3)
+    guess = corrupted(lines, seed=3)
     ours = score(make_metrics(["bleu"], "de", "flores200"), guess, [lines])["bleu"]
     in_pieces = [[" ".join(tokenizer.pieces(tokenizer.encode(line))) for line in side] for side in (guess, lines)]
     expected = BLEU(tokenize="none", force=True).corpus_score(in_pieces[0], [in_pieces[1]])
@@ -198,7 +198,7 @@ def test_flores200_is_only_on_request_and_says_plainly_that_it_cannot_be_downloa
 
 def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
     hypotheses = write_lines("hyp.de", SENTENCES["de"])
-    far = write_lines("far.de", spoilt(SENTENCES["de"], seed=5))
+    far = write_lines("far.de", corrupted(SENTENCES["de"], seed=5))
     near = write_lines("near.de", SENTENCES["de"])
     alone = evaluate_file(hypotheses, [far], make_metrics(ALL, "de")).scores
     together = evaluate_file(hypotheses, [far, near], make_metrics(ALL, "de")).scores
@@ -246,7 +246,7 @@ def test_a_language_whose_package_is_missing_says_what_to_install(
     assert list(make_metrics(["chrf", "ter"], language)) == ["chrf", "ter"]  # these two need no package
 
 
-def test_the_language_is_the_one_given_or_the_one_known() -> None:
+def test_the_language_is_the_given_one_or_the_runs() -> None:
     assert reference_language("zh", "de") == "zh"
     assert reference_language(None, "de") == "de"
     with pytest.raises(ConfigError, match=r"is not known; add --tgt-lang"):

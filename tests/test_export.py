@@ -1,5 +1,5 @@
-"""Exports: CTranslate2 computes and finds what our own model and search do, or the export is refused; which engine
-translates; and a folder that translates alone, without torch.
+"""Exports: CTranslate2 agrees with our own model and search, or the export is refused; the choice of the engine; and an
+export's folder without its run and without torch.
 
 Shapes: B batch, K beams, T target length, V vocabulary.
 """
@@ -56,7 +56,7 @@ APART = Tokenizers(words(SRC_WORDS), words(TGT_WORDS))
 
 
 def random_model(config: ModelConfig, tokenizers: Tokenizers, seed: int = 0) -> Transformer:
-    """No parameter is what it is at first: biases are not zero, and norms not one."""
+    """No parameter has its initial value: biases are not zero, and norms not one."""
     torch.manual_seed(seed)
     model = Transformer(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size).eval()
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokeniz
 def test_the_searches_find_the_same(
     config: ModelConfig, tokenizers: Tokenizers, decoding: DecodingConfig, tmp_path: Path
 ) -> None:
-    """Sources of many lengths in one call, each with the longest output of its own, which many outputs reach."""
+    """Sources of many lengths in one call, each with its own maximal length, which many outputs reach."""
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
     found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
@@ -149,7 +149,7 @@ def test_the_searches_find_the_same(
         assert theirs[0].tokens == ours[0].tokens
         assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
         log_probs = {one.tokens: one.log_prob for one in ours}
-        for one in theirs[1:]:  # where more than K finished, some are others than ours
+        for one in theirs[1:]:  # where more than K finished, some differ from ours
             assert one.log_prob == pytest.approx(log_probs.get(one.tokens, one.log_prob), abs=1e-3)
 
 
@@ -160,7 +160,7 @@ def test_the_searches_find_the_same(
 def test_a_forced_prefix_is_the_same_to_both(
     config: ModelConfig, tokenizers: Tokenizers, beam_size: int, min_length: int, no_repeat: int, tmp_path: Path
 ) -> None:
-    """None, short ones, ones longer than the longest output; with repetitions and `<unk>` in some of them."""
+    """No prefix, short ones, ones longer than the maximal length; some with repetitions and `<unk>`."""
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
     random = np.random.default_rng(1)
@@ -202,8 +202,8 @@ def test_threads_may_search_with_one_engine_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> None:
-    """Two words, neither twice, and five wanted."""
+def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) -> None:
+    """Two words, no repetition, and a minimal length of five."""
     config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
     model = random_model(config, tokenizers)
     engine = engine_for(model, config, tokenizers, tmp_path)
@@ -214,18 +214,18 @@ def test_a_search_that_may_go_nowhere_ends(beam_size: int, tmp_path: Path) -> No
             assert math.isfinite(best.score)
 
 
-def test_what_is_allowed_of_a_hypothesis() -> None:
+def test_rules_for_a_hypothesis() -> None:
     never = (PAD_ID, BOS_ID, UNK_ID)
     assert _allowed_length((4, 5, 4, 5), never, 0) == 4
     assert _allowed_length((4, 5, 4, 5), never, 1) == 2
     assert _allowed_length((4, 5, 4, 5), never, 2) == 3
     assert _allowed_length((4, 5, 4, 5), never, 3) == 4
     assert _allowed_length((4, 4), never, 3) == 2
-    assert _allowed_length((4, 4, UNK_ID, 5, 4), never, 1, num_forced=3) == 4  # what is forced may be anything
+    assert _allowed_length((4, 4, UNK_ID, 5, 4), never, 1, num_forced=3) == 4  # a forced prefix may hold any ids
     assert [_allowed_length((4, index, 4), never, 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
-def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: Path) -> None:
+def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: Path) -> None:
     config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
     engine = engine_for(random_model(config, tokenizers), config, tokenizers, tmp_path)
     found = engine.search([[4], [4, 4]], DecodingConfig(beam_size=5, max_length=3, min_length=3))
@@ -233,7 +233,7 @@ def test_what_may_not_be_emitted_is_not_even_if_there_is_little_else(tmp_path: P
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_model_that_has_diverged_is_not_taken_for_a_translator(beam_size: int, tmp_path: Path) -> None:
+def test_a_search_with_a_diverged_model_is_an_error(beam_size: int, tmp_path: Path) -> None:
     config, tokenizers = ARCHITECTURES[0]
     model = random_model(config, tokenizers)
     with torch.no_grad():
@@ -274,7 +274,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     digits = words("0123456789")
     save_tokenizers(Tokenizers(digits, digits), folder.tokenizer, "")
     model = random_model(folder.config().model, Tokenizers(digits, digits))
-    with torch.no_grad():  # what may not be emitted has next to no probability, as in a trained model
+    with torch.no_grad():  # forbidden tokens have almost no probability, as in a trained model
         model.decoder_norm.weight[0], model.decoder_norm.bias[0] = 0.0, 10.0
         model.output.weight[:, 0] = 0.0
         model.output.weight[[PAD_ID, BOS_ID, UNK_ID], 0] = -3.0
@@ -303,8 +303,10 @@ def test_an_export_is_a_folder_with_all_that_it_needs(run: RunFolder) -> None:
     assert len(description["comparisons"]) == 2
 
 
-def test_an_export_holds_what_translating_reads_and_needs_no_corpora(run: RunFolder, tmp_path: Path, cli: Cli) -> None:
-    """The export is moved to where there is nothing else, and its run and all text are removed."""
+def test_an_export_holds_the_sections_for_inference_and_needs_no_corpora(
+    run: RunFolder, tmp_path: Path, cli: Cli
+) -> None:
+    """The export is moved to an empty folder, and its run and all text are removed."""
     lines = ["3 1 4 1 5", "9 2"]
     ours = load(run.path, engine="torch").translate(lines)
     export_ctranslate2(run, "float32", device="cpu")
@@ -334,7 +336,7 @@ def test_an_export_holds_what_translating_reads_and_needs_no_corpora(run: RunFol
 
 
 def test_an_export_made_before_exports_left_out_the_training_configuration_is_read(run: RunFolder, cli: Cli) -> None:
-    """It held the run's whole config.yaml, and its test sets were scored."""
+    """Such an export holds the run's whole config.yaml, and its test sets were scored."""
     export_ctranslate2(run, "float32", device="cpu")
     folder = RunFolder(run.exports / "ctranslate2-float32")
     lines = ["3 1 4 1 5", "9 2"]
@@ -358,10 +360,10 @@ def test_an_export_translates_as_its_run_does(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("quantization", ["int8", "float32"])
-def test_an_export_that_translates_otherwise_is_refused_and_an_earlier_one_kept(
+def test_an_export_that_translates_differently_is_refused_and_an_earlier_one_kept(
     run: RunFolder, quantization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one weight matrix that is another, and a limit for BLEU under which a random model's is found out."""
+    """With the norms negated, and a limit for BLEU low enough for a random model."""
     monkeypatch.setattr(nmt.ctranslate2.export, "BLEU_DIFFERENCE", 0.01)
     folder = run.exports / f"ctranslate2-{quantization}"
     (folder / "kept").mkdir(parents=True)
@@ -391,7 +393,7 @@ def score_of(value: float) -> Score:
         ("int8", 999, 29.69, False),
     ],
 )
-def test_what_is_good_enough(quantization: str, same: int, bleu: float, good: bool) -> None:
+def test_limits_of_a_good_export(quantization: str, same: int, bleu: float, good: bool) -> None:
     assert Comparison(5, 1000, same, score_of(30.0), score_of(bleu)).is_good(quantization) is good
 
 
@@ -443,7 +445,7 @@ def test_mistakes_are_named(run: RunFolder) -> None:
 # --- Which engine ----------------------------------------------------------------------------------------
 
 
-def test_the_fastest_fresh_export_is_taken_on_a_cpu_and_a_line_says_so(
+def test_the_fastest_fresh_export_is_used_on_a_cpu_and_a_line_says_so(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="nmt"):
@@ -459,23 +461,23 @@ def test_the_fastest_fresh_export_is_taken_on_a_cpu_and_a_line_says_so(
     assert "CTranslate2, int8" in message
 
 
-def test_a_stale_export_is_named_and_left_alone(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_export_is_named_and_not_used(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     export = run.exports / "ctranslate2-float32"
-    os.utime(run.model_file)  # a copy has another time, and is read
+    os.utime(run.model_file)  # a copy has another modification time, and is hashed
     assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
     other_weights(run)
     assert load(run.path, device="cpu").engine_name == "torch"
     assert any(message.startswith(f"{export} is stale") for message in caplog.messages)
     with pytest.raises(RunError, match="no fresh export"):
         load(run.path, engine="ctranslate2")
-    assert load(export, device="cpu").engine_name == "ctranslate2, float32"  # asked for by its name
+    assert load(export, device="cpu").engine_name == "ctranslate2, float32"  # requested by its name
     result = export_ctranslate2(run, "float32", device="cpu")
     assert result.comparisons[0].same_lines == LINES
     assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
 
 
-def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
+def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
     run: RunFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_ctranslate2(run, "float32", device="cpu")
@@ -514,7 +516,7 @@ def test_what_ctranslate2_is_not_for_is_left_to_torch_and_a_line_says_why(
     assert reason([run.path], "cpu") == f"it is not installed ({how_to_install('ct2')})"
 
 
-def test_that_a_precision_of_the_configuration_does_not_count_is_said(
+def test_an_ignored_precision_of_the_configuration_is_reported(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = run.config_file.read_text(encoding="utf-8")
@@ -538,7 +540,7 @@ def test_that_a_precision_of_the_configuration_does_not_count_is_said(
 
 
 @pytest.mark.parametrize("command", ["translate", "devices", "eval"])
-def test_a_precision_that_is_asked_for_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
+def test_a_requested_precision_is_never_ignored(run: RunFolder, command: str, cli: Cli) -> None:
     export_ctranslate2(run, "float32", device="cpu")
     arguments = {
         "translate": ["translate", "--input", "val.en", "--device", "cpu"],

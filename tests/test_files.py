@@ -1,4 +1,4 @@
-"""Texts translated as streams and files: what comes out when, what an interruption leaves, and several devices."""
+"""Translating streams and files: when lines are written, interruptions, and several devices."""
 
 import contextlib
 import gzip
@@ -54,7 +54,7 @@ class Shouting:
 
 
 @given(st.lists(st.text(st.sampled_from("aé漢\r\u2028 "), max_size=6)), st.booleans(), st.integers(1, 12))
-def test_blocks_are_the_lines_of_the_file_however_the_bytes_arrive(lines: list[str], ends: bool, at_once: int) -> None:
+def test_blocks_are_the_lines_of_the_file_for_any_reads(lines: list[str], ends: bool, at_once: int) -> None:
     data = "\n".join(lines).encode() + (b"\n" if ends else b"")
 
     class Slow:
@@ -79,7 +79,7 @@ def test_blocks_begin_small_and_grow_and_none_is_large(tmp_path: Path) -> None:
     assert max(sizes) == LINES_BYTES
 
 
-def test_a_block_does_not_wait_for_more_than_is_there() -> None:
+def test_a_block_does_not_wait_for_more_input() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\nthr")
     closing = threading.Timer(10, os.close, [writer])
@@ -101,7 +101,7 @@ def test_a_block_does_not_wait_for_more_than_is_there() -> None:
 def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
+    """A line of 24 MB, of characters of 3 bytes, between two others; quadratic time would be over 10 s."""
     long = itertools.repeat("漢字か".encode() * 1000, 24_000_000 // 9000)
     content = itertools.chain([b"first\r\n"], long, [b"\nlast"])
     path = tmp_path / ("a.txt.gz" if kind == "gzip" else "a.txt")
@@ -171,7 +171,7 @@ def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path)
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("stops", [[1], [400], [1, 2, 3, 500, 999, 1000], [0, 0, 7]])
-def test_what_was_broken_off_and_gone_on_with_is_as_if_it_had_not_been(
+def test_an_interrupted_and_continued_translation_equals_a_straight_one(
     tmp_path: Path, stops: list[int], suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [f"a line {number} {'x' * (number % 50)}" for number in range(1000)]
@@ -222,7 +222,7 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
                 outputs.write(*row)
         assert [list(read_lines(path)) for path in paths] == [list(column) for column in zip(*rows, strict=True)]
         (tmp_path / f"a{suffix}.part.json").write_text(json.dumps(MADE_FROM))
-    assert len(kept) > 5 or suffix  # gzip holds back what it can still compress
+    assert len(kept) > 5 or suffix  # gzip buffers its output
 
 
 def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +255,7 @@ def write_input(path: Path, lines: Sequence[str]) -> None:
 
 
 def stop_after(files: Files, count: int) -> dict[str, bytes]:
-    """Translate so many lines of an input that is not all read then; what is left of it."""
+    """Translate `count` lines of an input that is only partly read; returns the files that are left."""
     with pytest.raises(KeyboardInterrupt):
         translate_files(Shouting(stop_after=count), files, MADE_FROM, resume=False)
     return left_of(files)
@@ -280,7 +280,7 @@ def left_of(files: Files) -> dict[str, bytes]:
         ([], "has become shorter since"),
     ],
 )
-def test_an_input_that_changed_where_it_had_been_read_is_refused(
+def test_an_input_that_changed_in_the_part_already_read_is_refused(
     tmp_path: Path, lines: list[str], message: str, suffix: str
 ) -> None:
     files = Files(tmp_path / f"in.txt{suffix}", tmp_path / "out.txt", tmp_path / "out.al")
@@ -299,8 +299,8 @@ def test_an_input_that_changed_where_it_had_been_read_is_refused(
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_an_input_may_grow_and_change_behind_what_had_been_read(tmp_path: Path, suffix: str) -> None:
-    """It is stopped twice; each time, other lines come behind what had been read till then."""
+def test_an_input_may_change_after_the_part_already_read(tmp_path: Path, suffix: str) -> None:
+    """It is stopped twice; each time, the lines after the part already read are replaced."""
     files = Files(tmp_path / f"in.txt{suffix}", tmp_path / "out.txt")
     assert files.input and files.output
     write_input(files.input, LINES)
@@ -318,7 +318,7 @@ def test_an_input_may_grow_and_change_behind_what_had_been_read(tmp_path: Path, 
 
 
 def test_an_input_changed_after_a_translation_resumed_is_refused(tmp_path: Path) -> None:
-    """When it was stopped first, all of an input was read that has grown since."""
+    """When it was first stopped, the whole input had been read; then the input has grown."""
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES[:2])
     stop_after(files, 1)
@@ -330,7 +330,7 @@ def test_an_input_changed_after_a_translation_resumed_is_refused(tmp_path: Path)
         translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
-def test_the_hash_is_that_of_the_bytes_and_covers_what_was_translated(tmp_path: Path) -> None:
+def test_the_hash_covers_the_bytes_that_were_translated(tmp_path: Path) -> None:
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES)
     left = stop_after(files, 500)
@@ -340,7 +340,7 @@ def test_the_hash_is_that_of_the_bytes_and_covers_what_was_translated(tmp_path: 
     assert 500 <= content[: read["size"]].count(b"\n") < len(LINES)
 
 
-def test_a_part_without_what_had_been_read_is_refused(tmp_path: Path) -> None:
+def test_a_part_file_without_the_input_position_is_refused(tmp_path: Path) -> None:
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES)
     stop_after(files, 100)
@@ -359,7 +359,7 @@ def test_an_output_with_more_lines_than_its_input_is_refused(tmp_path: Path) -> 
         translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
-def test_the_engine_belongs_to_what_a_translation_was_begun_with(
+def test_a_translation_is_continued_only_with_the_same_engine(
     in_solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_input(tmp_path / "in.txt", ["1 2 3", "4 5"])
@@ -383,7 +383,7 @@ def test_files_must_differ(tmp_path: Path) -> None:
         Files(None, tmp_path / "a", tmp_path / "a")
 
 
-def test_a_full_disk_is_one_message_and_what_is_done_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_message_and_finished_lines_are_kept(tmp_path: Path) -> None:
     program = f"""
 import resource, signal
 from pathlib import Path
@@ -418,7 +418,7 @@ def random_digits(count: int, longest: int = 8) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_translation_goes_on(in_solved: Path, tmp_path: Path, cli: Cli, number: int) -> None:
+def test_a_stopped_translation_continues(in_solved: Path, tmp_path: Path, cli: Cli, number: int) -> None:
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{line}\n" for line in random_digits(3000)))
     assert cli("translate", "--beam-size", "1", "--input", str(source), "--output", str(output))[0] == 0
@@ -444,7 +444,7 @@ def test_a_stopped_translation_goes_on(in_solved: Path, tmp_path: Path, cli: Cli
     assert "is finished" in cli(*command[3:], "--continue")[2]
 
 
-def test_the_end_tells_how_much_and_how_fast(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+def test_the_last_line_reports_count_and_speed(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "in.txt").write_text("1 2 3\n\n4 5\n")
     code, out, err = cli("translate", "--input", str(tmp_path / "in.txt"))
     assert (code, out) == (0, "1 2 3\n\n4 5\n")
@@ -472,7 +472,7 @@ def test_the_end_tells_how_much_and_how_fast(in_solved: Path, tmp_path: Path, cl
         (["--input", "val.en", "--devices", "cpu,tpu"], "tpu"),
     ],
 )
-def test_what_does_not_go_together_is_refused(in_solved: Path, cli: Cli, arguments: list[str], message: str) -> None:
+def test_contradictory_options_are_refused(in_solved: Path, cli: Cli, arguments: list[str], message: str) -> None:
     code, out, err = cli("translate", *arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -494,8 +494,8 @@ def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
 # --- Several devices -------------------------------------------------------------------------------------
 
 
-def test_two_devices_give_what_one_gives(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
-    lines = random_digits(1500, longest=20)  # in six blocks, of which four are under way
+def test_two_devices_translate_as_one_does(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    lines = random_digits(1500, longest=20)  # in six blocks, four of them queued
     lines[10] = "5 " * 30
     lines[1400] = "6 " * 25
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))

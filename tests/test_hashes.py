@@ -1,4 +1,4 @@
-"""A large file's hash is remembered, and never longer than the file stays as it was."""
+"""A large file's hash is cached until the file changes."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashlib, "file_digest", None)
 
 
-def test_a_file_that_stays_as_it_is_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [Path("a"), Path("b")]
     for path in paths:
         path.write_text(f"text of {path}")
@@ -37,7 +37,7 @@ def test_a_file_that_stays_as_it_is_is_read_once(monkeypatch: pytest.MonkeyPatch
         (Path("c").write_text("new"), file_hash(Path("c")))
 
 
-def test_a_change_that_size_and_date_do_not_show_is_seen() -> None:
+def test_a_change_with_equal_size_and_date_is_detected() -> None:
     path = Path("a")
     path.write_text("one")
     before = path.stat()
@@ -71,7 +71,7 @@ def test_a_small_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "\x00"])
-def test_a_damaged_memory_is_made_anew(content: str) -> None:
+def test_a_damaged_cache_is_rebuilt(content: str) -> None:
     Path("a").write_text("one")
     CACHE.mkdir(parents=True)
     (CACHE / "files.json").write_text(content)

@@ -1,4 +1,4 @@
-"""Text of many languages through the whole path: what went in comes out, to the character."""
+"""Text of many languages round-trips, to the character."""
 
 import unicodedata
 from pathlib import Path
@@ -15,7 +15,7 @@ from nmt.data.vocabulary import UNK_ID
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 SIZES = {"bpe": 1500, "unigram": 1500, "char": 2000}
 
-# Each is in NFC, so that the whole path changes nothing of it.
+# Each is in NFC, so that normalization does not change it.
 TEXTS = {
     "Thai": "น้ำใจ ผู้ใหญ่ ก็ ฤๅษี ๑๒๓",
     "Lao": "ສະບາຍດີ ເຈົ້າ",
@@ -45,24 +45,24 @@ TEXTS = {
     "many accents": unicodedata.normalize("NFC", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘"),
 }
 
-# Every 331st character that is assigned, some hundreds, of all scripts; but for surrogates and private ones.
+# Every 331st assigned character (some hundreds, of all scripts), without surrogates and private ones.
 SAMPLE = [chr(code) for code in range(1, 0x110000, 331) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
 
 
 @pytest.fixture(scope="module", params=sorted(SIZES))
 def tokenizer(request: pytest.FixtureRequest) -> SentencePieceTokenizer:
-    """One of English and Chinese sentences."""
+    """A tokenizer of English and Chinese sentences."""
     lines = [line for name in ("train.en", "train.zh") for line in read_lines(TINY / name)]
     return SentencePieceTokenizer.train(lines, TokenizerConfig(type=request.param, vocab_size=SIZES[request.param]))
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_text_of_any_language_goes_through_the_whole_path(tokenizer: SentencePieceTokenizer, language: str) -> None:
+def test_text_of_any_language_round_trips(tokenizer: SentencePieceTokenizer, language: str) -> None:
     text = TEXTS[language]
     assert normalize(text) == text
     encoded = text.encode()
     tokenizers = Tokenizers(tokenizer, tokenizer)
-    if "\x00" in text:  # which the reader refuses
+    if "\x00" in text:  # the reader refuses it
         ids = tokenizer.encode(text)
     else:
         block = encode_block(
@@ -93,7 +93,7 @@ def test_one_text_typed_in_several_ways_is_one_to_the_model(tokenizer: SentenceP
     if text == "한국어":
         assert len(unicodedata.normalize("NFD", text)) == 8  # its letters, one by one
         assert normalize(unicodedata.normalize("NFD", text)) == text
-    assert all(tokenizer.decode(tokenizer.encode(way)) == way for way in ways)  # which a tokenizer tells apart
+    assert all(tokenizer.decode(tokenizer.encode(way)) == way for way in ways)  # distinguished by a tokenizer
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Processes that `nmt train` starts: told who they are, signalled together, ended together."""
+"""Processes that `nmt train` starts: they have ranks, and get signals and end together."""
 
 import json
 import os
@@ -17,18 +17,18 @@ from nmt.processes import python_command
 from nmt.training.launching import launch
 
 
-def test_each_is_told_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_gets_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    told = """
+    program = """
 import json, os, sys
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
 open(sys.argv[1] + os.environ["RANK"], "w").write(json.dumps([os.environ[name] for name in names]))
 """
-    assert launch(3, python_command(told, f"{tmp_path}/rank")) == 0
+    assert launch(3, python_command(program, f"{tmp_path}/rank")) == 0
     for rank in range(3):
         of_one = json.loads((tmp_path / f"rank{rank}").read_text(encoding="utf-8"))
         assert of_one == [str(rank), str(rank), "3", "3", "127.0.0.1", "2"]
-    assert launch(1, python_command(told, f"{tmp_path}/alone"), threads=5) == 0
+    assert launch(1, python_command(program, f"{tmp_path}/alone"), threads=5) == 0
     assert json.loads((tmp_path / "alone0").read_text(encoding="utf-8"))[-1] == "5"
 
 
@@ -50,7 +50,7 @@ time.sleep(60)
     assert said == "" or said.endswith("ZeroDivisionError: division by zero\n")  # torch's launcher says nothing
 
 
-def test_a_signal_goes_to_all_and_the_handlers_are_as_before(tmp_path: Path) -> None:
+def test_a_signal_is_forwarded_to_all_and_the_handlers_are_restored(tmp_path: Path) -> None:
     program = """
 import os, signal, sys, time
 def saved(number, frame):
@@ -66,16 +66,14 @@ time.sleep(60)
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell ignores it for what runs in its background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for background processes
     threading.Thread(target=send).start()
     assert launch(2, python_command(program, f"{tmp_path}/")) == 130
     assert {path.name for path in tmp_path.glob("?")} == {"0", "1"}
     assert signal.signal(signal.SIGINT, before) == signal.default_int_handler
 
 
-# The elastic launcher, gloo and the wrapper of the model are loaded by each process: seconds.
+# Each process loads the elastic launcher, gloo and the wrapper of the model, which takes seconds.
 @pytest.mark.slow
 def test_nmt_train_starts_its_processes_and_ends_as_one_would(copy_task: Path) -> None:
     def nmt_train(*overrides: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The order of the rooms: a file imports only what stands above it, and small things do not load torch."""
+"""The layout: a file imports only files above it, and light modules do not load torch."""
 
 import ast
 import doctest
@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nmt"
 
-# As data flows. A new file takes its place here.
+# In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
     errors languages config.inference config.training config.file locks atomic runs
     processes waiting device distributed masks source
@@ -39,7 +39,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """The project's modules that a file imports, anywhere in it, in the words of ORDER."""
+    """The project's modules that a file imports, anywhere in it, named as in ORDER."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -67,7 +67,7 @@ def test_every_file_has_its_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("name", ORDER)
-def test_a_file_imports_only_what_stands_above_it(name: str) -> None:
+def test_a_file_imports_only_files_above_it(name: str) -> None:
     path = (PACKAGE / name.replace(".", "/")).with_suffix(".py")
     above = ORDER[: ORDER.index(name)]
     assert [imported for imported in imported_modules(path) if imported not in above] == []

@@ -15,7 +15,7 @@ NO_MARKS = {
     "น้ำใจ (ผู้ใหญ่ๆ) ฯลฯ": "น้ำใจ ผู้ใหญ่ๆ ฯลฯ",
     "ភាសាខ្មែរ។": "ភាសាខ្មែរ",
     "မြန်မာစာ။": "မြန်မာစာ",
-    "བོད་སྐད་ཡིན།": "བོད་སྐད་ཡིན",  # what separates syllables is inside a word
+    "བོད་སྐད་ཡིན།": "བོད་སྐད་ཡིན",  # the syllable separator is inside a word
     "می\u200cخواهم، کتاب\u200cها؟": "می\u200cخواهم کتاب\u200cها",
     "שָׁלוֹם, צה״ל.": "שָׁלוֹם צה״ל",
     "«Ça va?» l'été — n'est-ce pas...": "Ça va l'été  n'est-ce pas",
@@ -35,7 +35,7 @@ def test_punctuation_of_many_scripts(text: str, plain: str) -> None:
 
 @given(st.text(st.sampled_from("aé\u0301हि .,-'·☀\u200d5")))
 def test_punctuation_is_what_unicode_calls_so_at_the_edge_of_words(text: str) -> None:
-    """Against an engine of regular expressions that knows the categories, which `re` does not."""
+    """Against a regular-expression engine that supports Unicode categories, which `re` does not."""
     run = r"(?>[\p{P}\p{S}][\p{P}\p{S}\p{M}\p{Cf}]*)"
     at_an_edge = rf"(?<![\p{{P}}\p{{S}}])(?:(?<=^|\s){run}|{run}(?=$|\s))"
     assert without_punctuation(text) == regex.sub(at_an_edge, "", text)
@@ -43,7 +43,7 @@ def test_punctuation_is_what_unicode_calls_so_at_the_edge_of_words(text: str) ->
 
 @given(st.text(max_size=30))
 def test_nothing_else_is_lost(text: str) -> None:
-    """What is left out is punctuation, symbols, and what combines with them: no letter, number or space."""
+    """Only punctuation, symbols, and marks that combine with them are removed: no letter, number or space."""
     kept = [c for c in without_punctuation(text) if unicodedata.category(c)[0] in "LNZ"]
     assert kept == [c for c in text if unicodedata.category(c)[0] in "LNZ"]
 

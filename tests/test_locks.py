@@ -1,4 +1,4 @@
-"""One process at a time: never two owners, however many come and go, and none left behind by one that is gone."""
+"""Locks: never two owners among many processes, and no lock left by a process that has ended."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from nmt.evaluation.averaged_run import average_run
 from nmt.locks import locked
 from nmt.runs import RUNS, RunFolder, run_named
 
-# Each child takes and releases a lock for a while; `owner` is made by one that has it, and cannot be made twice.
+# Each child repeatedly takes and releases a lock; its owner creates the file `owner`, which must not exist.
 MANY = """
 import os, sys, time
 from pathlib import Path
@@ -55,12 +55,12 @@ for _ in range(6):
         os._exit(0)
     children.append(child)
 print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
-# On a busy machine, one of them may never find it free.
+# On a busy machine, a process may never find it free.
 owned = [int(path.read_text()) for path in Path().glob("owned*")]
 assert sum(owned) > 5 and sum(map(bool, owned)) > 1, owned
 """
 
-# Holds a lock, and has a child without a program of its own, as a process that prepares batches may be.
+# Holds a lock, and has a forked child, like a worker that prepares batches.
 HOLDER = """
 import os, sys, time
 from pathlib import Path
@@ -69,7 +69,7 @@ from nmt.locks import locked
 with locked(Path("kept"), wait=False) as is_ours:
     assert is_ours
     if not os.fork():
-        print("held", flush=True)  # by its parent: what it has inherited is closed by now
+        print("held", flush=True)  # by its parent: the inherited descriptor is closed
         time.sleep(30)
         os._exit(0)
     time.sleep(30)
@@ -82,12 +82,12 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kind", ["train", "build"])
-def test_of_many_processes_that_come_and_go_one_at_a_time_is_the_owner(kind: str) -> None:
+def test_of_many_processes_one_at_a_time_owns_the_lock(kind: str) -> None:
     done = subprocess.run([sys.executable, "-c", MANY, kind], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("0 0 0 0 0 0\n", "")
 
 
-def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_ends_though_a_child_is_running(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
                           start_new_session=True) as holder:  # fmt: skip
         assert holder.stdout is not None
@@ -96,7 +96,7 @@ def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) ->
             assert not is_ours
         holder.kill()
         holder.wait()
-        os.killpg(holder.pid, 0)  # the child is there
+        os.killpg(holder.pid, 0)  # the child is running
         try:
             with locked(Path("kept"), wait=False) as is_ours:
                 assert is_ours
@@ -105,7 +105,7 @@ def test_a_lock_goes_with_its_process_though_a_child_lives_on(tmp_path: Path) ->
     assert not Path("kept").exists()
 
 
-def test_who_waits_gets_it_when_it_is_free() -> None:
+def test_a_waiting_process_gets_the_lock_when_it_is_free() -> None:
     program = "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n" \
               "with locked(Path('kept'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.3)\n"  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
@@ -126,7 +126,7 @@ def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:
         pass
 
 
-def test_a_lock_outlives_the_renaming_of_what_it_locks() -> None:
+def test_a_lock_survives_the_renaming_of_its_folder() -> None:
     run = run_named("run")
     with run.locked():
         run.path.mkdir()
@@ -137,15 +137,13 @@ def test_a_lock_outlives_the_renaming_of_what_it_locks() -> None:
         pass
 
 
-def test_an_average_is_not_made_where_somebody_trains() -> None:
+def test_an_average_is_not_made_during_a_training_of_the_run() -> None:
     with run_named("mean").locked(), pytest.raises(RunError, match="mean: is being trained"):
         average_run(run_named("run"), last=2, best=None, name="mean")
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
-    monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_without_file_locks_the_existence_of_a_file_is_the_lock(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -157,7 +155,7 @@ def test_a_file_system_without_locks_has_them_by_a_file_that_is_there_or_not(
         pass
 
 
-def test_what_an_earlier_version_left_is_told_once_and_holds_nobody_up() -> None:
+def test_an_earlier_versions_lock_is_reported_once_and_blocks_nothing() -> None:
     run = run_named("run")
     run.path.mkdir(parents=True)
     (run.path / "training.lock").write_text("process 4711 on there, started 2026-11-01 10:00:00\n")

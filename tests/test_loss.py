@@ -20,7 +20,7 @@ N, D, V = 37, 6, 11
 
 
 def made_up(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """States, output weight and targets; the logits are spread over some tens, as untrained ones may be."""
+    """States, output weight and targets; the logits have a range of some tens, as before training."""
     torch.manual_seed(3)
     states = (5 * torch.randn(N, D)).to(dtype).requires_grad_()
     weight = torch.randn(V, D).to(dtype).requires_grad_()
@@ -28,7 +28,7 @@ def made_up(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]
 
 
 def made_up_bias(has_bias: bool) -> list[Tensor]:
-    """The output's bias as large as its logits, or nothing."""
+    """An output bias as large as the logits, or None."""
     return [(10 * torch.randn(V)).requires_grad_()] if has_bias else []
 
 
@@ -60,7 +60,7 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
     def smoothed(states: Tensor, weight: Tensor) -> Tensor:
         return cross_entropy_sums(states, weight, targets, 0.1).smoothed.double()
 
-    # The sums are made in fp32 whatever the input, hence the coarse steps.
+    # The sums are in fp32 for every input type, hence the coarse steps.
     inputs = (states.detach().requires_grad_(), weight.detach().requires_grad_())
     assert torch.autograd.gradcheck(smoothed, inputs, eps=1e-2, atol=1e-1, rtol=1e-2)
 
@@ -69,7 +69,7 @@ def test_logits_far_apart_give_neither_nan_nor_infinity() -> None:
     states = torch.tensor([[400.0], [-400.0]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
     sums = cross_entropy_sums(states, weight, torch.tensor([1, 1]), 0.1)
-    # Position 0 says word 0 with certainty and is wrong: lse - z_1 = 800; position 1 is right. Uniform part: 400 each.
+    # Position 0 predicts word 0, p = 1, and is wrong: lse - z_1 = 800; position 1 is right. Uniform part: 400 each.
     assert sums.cross_entropy.item() == 800
     assert sums.smoothed.item() == pytest.approx(0.9 * 800 + 0.1 * 2 * 400)
     for gradient in torch.autograd.grad(sums.smoothed, (states, weight)):
@@ -165,7 +165,7 @@ def test_r_drop_is_the_formula_and_so_is_its_gradient(
 
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
 def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> None:
-    """Positions that are all but learned: the probability of every other word is 1.5e-8, in fp16 a zero.
+    """Almost certain predictions: the probability of every other word is 1.5e-8, a zero in fp16.
 
     The words are the 512 orthogonal rows of a Hadamard matrix, so that every logit is exact: 18, 18.5 or 0.
     """
@@ -198,14 +198,14 @@ def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> N
     assert error(gradients(None)[1][others], true_weight[others]) == 1.0
     of_states, of_weight = gradients(torch.tensor(2.0**20))
     assert error(of_weight[others], true_weight[others]) < 0.02
-    if not r_drop:  # where fp32 itself, which knows 1 - p to 1%, has no more to say
+    if not r_drop:  # where fp32, which represents 1 - p to 1%, is not precise enough
         assert error(of_states, true_states) < 0.05
 
 
 @pytest.mark.parametrize("chunk", [4, 256])
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
 def test_the_scale_changes_no_value(r_drop: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes back through the loss, the scale that its gradients are held with is taken out again."""
+    """For any upstream gradient, the scale of the stored gradients is removed again."""
     monkeypatch.setattr(loss, "MIN_CHUNK", chunk)
     monkeypatch.setattr(loss, "CHUNK_LOGITS_ON_CPU", chunk * V)
     states, weight, targets = made_up()
@@ -222,7 +222,7 @@ def test_the_scale_changes_no_value(r_drop: float, chunk: int, monkeypatch: pyte
 
 
 def test_a_vocabulary_that_fp16_cannot_count_overflows_nothing() -> None:
-    """The softmax's denominator of 70,000 words that are all as likely is more than fp16 holds."""
+    """The softmax's denominator of 70,000 equally likely words overflows in fp16."""
     states, weight = torch.zeros(2, 2, requires_grad=True), torch.zeros(70_000, 2, requires_grad=True)
     with torch.autocast("cpu", torch.float16):
         sums = cross_entropy_sums(states, weight, torch.tensor([3, 5]), 0.0, scale=torch.tensor(2.0))
@@ -231,7 +231,7 @@ def test_a_vocabulary_that_fp16_cannot_count_overflows_nothing() -> None:
 
 
 class Operations(TorchDispatchMode):
-    """Which matrix products and scattered sums are computed, and how many bytes their largest result takes."""
+    """Records the matrix products and scattered sums, and the bytes of their largest result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -319,7 +319,7 @@ def test_in_half_precision_the_sums_over_many_chunks_are_made_in_fp32(
 
 
 def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
-    """Without dropout the passes agree, and the loss is that of one; with it they do not."""
+    """Without dropout the passes agree, and the loss is that of one pass; with dropout they differ."""
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
     rows = []
 
@@ -343,7 +343,7 @@ def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
 
 @pytest.mark.slow
 def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -> None:
-    """What `training.compile` compiles, by a back end that runs the graph as it is."""
+    """The function that `training.compile` compiles, with a back end that runs the graph unchanged."""
     config = ModelConfig(d_model=8, num_heads=2, d_ff=16, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
     model = build_model(config, 20, 20)
     plain, compiled = Objective(model, 0.1), Objective(model, 0.1)

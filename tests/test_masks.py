@@ -17,11 +17,11 @@ def test_of_the_special_ids_only_padding_is_masked() -> None:
     assert padding_mask(ids, PAD_ID).tolist() == [[False, True, True, True]]
 
 
-def test_the_padding_id_is_the_one_that_was_asked_for() -> None:
+def test_the_padding_id_is_the_given_one() -> None:
     assert padding_mask(torch.tensor([[0, 5, 9]]), pad_id=9).tolist() == [[True, True, False]]
 
 
-def test_a_position_sees_itself_and_what_came_before() -> None:
+def test_a_position_sees_itself_and_earlier_ones() -> None:
     expected = [
         [True, False, False, False],
         [True, True, False, False],
@@ -46,7 +46,7 @@ def test_a_padding_mask_is_the_same_for_every_head_and_query() -> None:
             assert torch.equal(everywhere[:, head, query], mask)
 
 
-def test_padding_and_look_ahead_together_allow_what_both_allow() -> None:
+def test_padding_and_look_ahead_masks_are_intersected() -> None:
     both = for_heads(padding_mask(torch.tensor([[5, 6, 0]]), pad_id=0)) & look_ahead_mask(3)
     assert both.shape == (1, 1, 3, 3)
     assert both[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, False]]

@@ -1,4 +1,4 @@
-"""Memory: what is counted, against sums by hand; what is tried; and the batch that is fitted to what is free."""
+"""Memory: counts against sums by hand, trying the worst batch, and fitting the batch size to the free memory."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ FP32 = torch.float32
 
 
 def corpus_of(*lengths: tuple[int, int]) -> EncodedCorpus:
-    """What memory knows of a corpus: the lengths of both sides."""
+    """A corpus as the memory estimate sees it: the lengths of both sides."""
     src, tgt = np.array(lengths).T
     return SimpleNamespace(src=SimpleNamespace(lengths=src), tgt=SimpleNamespace(lengths=tgt))  # type: ignore[return-value]
 
@@ -54,7 +54,7 @@ def small_objective(dropout: float = 0.1) -> Objective:
 
 
 class OfOneParameter(Objective):
-    """sum(exp(w x)) over the target positions: the product keeps x, exp keeps its result, the sum nothing."""
+    """sum(exp(w x)) over the target positions: the product saves x, exp its result, the sum nothing."""
 
     def __init__(self) -> None:
         nn.Module.__init__(self)
@@ -86,7 +86,7 @@ class KeepsOneThingTwice(OfOneParameter):
         return LossSums(value, value.detach())
 
 
-def test_what_several_operations_keep_counts_once() -> None:
+def test_a_tensor_kept_by_several_operations_counts_once() -> None:
     batch = worst_batch(reach_of((4, 9)), 1000)
     assert try_batch(KeepsOneThingTwice(), batch, FP32).activations == 1000 * 4
 
@@ -114,16 +114,16 @@ def test_no_batch_of_a_plan_is_worse_than_the_worst(
     for pairs in plan_epoch(src, tgt, batch_tokens, 0, epoch):
         widest = 1 + max(src[pairs].max(), tgt[pairs].max())
         assert widest <= width
-        assert len(pairs) * widest < (rows + 1) * width  # a row more of the widest would not have fitted
+        assert len(pairs) * widest < (rows + 1) * width  # another row of the widest would not have fitted
 
 
 def test_twice_the_pairs_keep_twice_the_activations() -> None:
     objective, batches = small_objective(), reach_of((9, 9))
     half, whole = (try_batch(objective, worst_batch(batches, size), FP32).activations for size in (500, 1000))
-    assert whole == pytest.approx(2 * half, rel=0.02)  # positions' table and masks aside
+    assert whole == pytest.approx(2 * half, rel=0.02)  # except the table of positions and the masks
 
 
-def test_trying_changes_nothing() -> None:
+def test_trying_the_worst_batch_changes_no_state() -> None:
     objective = small_objective()
     before = [parameter.clone() for parameter in objective.parameters()]
     try_batch(objective, worst_batch(reach_of((9, 9)), 200), FP32)
@@ -132,7 +132,7 @@ def test_trying_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("free", [4_000_000, 20_000_000])
-def test_what_is_found_fits_and_little_more_would(free: int) -> None:
+def test_the_size_found_fits_and_little_more_would(free: int) -> None:
     objective, batches = small_objective(), reach_of((9, 9), (3, 2))
     found = fit_batch_tokens(objective, batches, FP32, free, update_tokens=10**6)
     assert USABLE * 0.8 * free < try_worst_batch(objective, batches, found, FP32, free).total < free
@@ -140,13 +140,13 @@ def test_what_is_found_fits_and_little_more_would(free: int) -> None:
         try_worst_batch(objective, batches, round(1.3 * found), FP32, free)
 
 
-def test_an_update_that_fits_is_taken_whole() -> None:
+def test_an_update_that_fits_is_not_split() -> None:
     assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 10**9, update_tokens=997) == 997
     assert fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, None, update_tokens=997) == 997
 
 
 class Limited(Objective):
-    """Runs out of memory beyond some positions, as a GPU does that other programs use too."""
+    """Runs out of memory above some number of positions, like a GPU that other programs use too."""
 
     limit = 500
 
@@ -169,7 +169,7 @@ def test_if_not_even_one_pair_fits_the_model_is_too_large() -> None:
         fit_batch_tokens(small_objective(), reach_of((9, 9)), FP32, 200_000, update_tokens=5000)
 
 
-def test_another_error_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Objective, batch: Batch) -> LossSums:
         raise RuntimeError("shapes do not match")
 
@@ -217,7 +217,7 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
     assert "memory " in capsys.readouterr().err
 
     def not_again(*arguments: object) -> int:
-        raise AssertionError("a resumed run was fitted anew")
+        raise AssertionError("a resumed run was fitted again")
 
     monkeypatch.setattr(nmt.training.preflight, "fit_batch_tokens", not_again)
     assert trained(copy_task, *AUTO, "training.max_steps=6").config().training.batch_tokens == 200
@@ -225,7 +225,7 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
         trained(copy_task, *AUTO, "training.update_tokens=700", "training.max_steps=8")
 
 
-def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nmt.training.preflight, "free_memory", lambda device: 300_000)
     with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
         trained(copy_task)
@@ -233,7 +233,7 @@ def test_too_little_memory_is_said_before_the_first_step(copy_task: Path, monkey
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
-def test_free_memory_is_what_the_kernel_says() -> None:
+def test_free_memory_is_the_kernels_figure() -> None:
     free = free_memory(torch.device("cpu"))
     assert free is not None
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
@@ -261,7 +261,7 @@ def test_freed_memory_is_kept() -> None:
     def times_mapped(how: str) -> int:
         return int(subprocess.run([sys.executable, "-c", PAGE_FAULTS, how], capture_output=True, check=True).stdout)
 
-    # Kept, 64 MB are new until the heap has a place for them that no smaller block takes.
+    # If kept, 64 MB are new memory until the heap has a free block of that size.
     assert times_mapped("keep") <= 10
     assert times_mapped("leave") == 20
 

@@ -46,7 +46,7 @@ def test_each_pair_occurs_as_often_as_its_weight_says(mixture: list[tuple[int, f
         begin += size
 
 
-def test_a_fraction_is_drawn_anew_in_every_epoch_and_the_same_for_the_same() -> None:
+def test_a_fraction_is_drawn_again_in_every_epoch_and_deterministic() -> None:
     settings = data([1, 0.3])
     epochs = [pairs_of_epoch([100, 1000], settings, 7, epoch) for epoch in range(4)]
     drawn = []

@@ -1,4 +1,4 @@
-"""What a training reports about itself."""
+"""The reports of a training."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from nmt.training.monitor import Pace
 
 
 class Clock:
-    """Seconds that pass when told."""
+    """A clock that is advanced by hand."""
 
     now = 0.0
 
@@ -23,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def lines(pace: Pace, clock: Clock, seconds: float, tokens: int = 100) -> list[str]:
-    """What is said in the next ten updates, of so many seconds each."""
+    """The messages of the next ten updates, of the given seconds each."""
     said = []
     for _ in range(10):
         clock.now += seconds

@@ -1,4 +1,4 @@
-"""The table of scripts/break_it fits the code: what it breaks is there once, and the tests that it names exist."""
+"""The table of scripts/break_it matches the code: each old text occurs once, and each test exists."""
 
 import ast
 import tomllib
@@ -16,7 +16,7 @@ def functions_of(file: Path) -> set[str]:
 
 
 def problems(mutations: list[dict[str, str]]) -> list[str]:
-    """What is wrong with the table, a line each."""
+    """The problems of the table, a line each."""
     found = []
     names = [mutation["name"] for mutation in mutations]
     files = {mutation["test"].partition("::")[0] for mutation in mutations}

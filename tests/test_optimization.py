@@ -21,7 +21,7 @@ def rates(schedule: str, steps: list[int], **more: float) -> list[float]:
     return [learning_rate(step, config) for step in steps]
 
 
-def test_schedules_at_hand_computed_points() -> None:
+def test_schedules_agree_with_hand_computed_rates() -> None:
     steps = [1, 50, 100, 400, 550, 1000]
     warmup = [0.0001, 0.005, 0.01]
     assert rates("constant", steps) == pytest.approx([*warmup, 0.01, 0.01, 0.01])
@@ -75,7 +75,7 @@ def test_adamw_and_clipping_follow_their_formulas() -> None:
             np.testing.assert_allclose(model.get_parameter(name).detach().numpy(), value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -> None:
+def test_a_not_finite_gradient_changes_nothing_and_the_next_one_does() -> None:
     model = nn.Linear(3, 2)
     optimizer = make_optimizer(model, TrainingConfig(max_steps=1))
     for gradient in (1.0, math.nan, math.inf):
@@ -90,7 +90,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_the_next_one_does() -
 
 
 def with_found_inf(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the path of a device whose fused AdamW honours `found_inf`, or that of one whose does not."""
+    """Take the path of a device whose fused AdamW respects `found_inf`, or of one whose AdamW does not."""
     monkeypatch.setattr(optimization, "SUPPORT_FOUND_INF", ("cpu",) if on else ())
 
 
@@ -111,7 +111,7 @@ def test_a_skipped_update_leaves_weights_moments_and_steps_as_they_are(
 
     for gradient in (1.0, math.nan, math.inf, -math.inf):
         before = everything()
-        scaler.scale(torch.zeros(()))  # as every loss is, before its backward pass
+        scaler.scale(torch.zeros(()))  # as for every loss before its backward pass
         for p in model.parameters():
             p.grad = torch.ones_like(p)
         model.weight.grad[1, 2] = gradient  # type: ignore[index]
@@ -124,7 +124,7 @@ def test_a_skipped_update_leaves_weights_moments_and_steps_as_they_are(
 
 
 def test_on_mps_nothing_relies_on_found_inf_and_updates_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some releases of torch that are allowed ignore it there (fixed in June 2026)."""
+    """Some supported releases of torch ignore it there (fixed in June 2026)."""
     assert "mps" not in optimization.SUPPORT_FOUND_INF
     weights = []
     for fused in (True, False):

@@ -1,4 +1,4 @@
-"""What is installed, by which name, and what is said where it is not."""
+"""The name of the installed package, its extras, and the messages where one is missing."""
 
 import re
 import subprocess
@@ -12,8 +12,8 @@ REPOSITORY = Path(__file__).parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_nobody_is_sent_to_the_package_index_for_nmt() -> None:
-    assert PROJECT["name"] != "nmt"  # somebody else's there
+def test_no_message_installs_nmt_from_the_package_index() -> None:
+    assert PROJECT["name"] != "nmt"  # another project's name there
     assert PROJECT["scripts"] == {"nmt": "nmt.cli.main:main"}
     files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "pyproject.toml"]
     for folder in ("nmt", "configs", "scripts"):
@@ -24,7 +24,7 @@ def test_nobody_is_sent_to_the_package_index_for_nmt() -> None:
             assert found is None, f"{path}: {found}"
 
 
-def test_extras_that_messages_name_are_there() -> None:
+def test_extras_named_in_messages_exist() -> None:
     named = set()
     for path in (REPOSITORY / "nmt").rglob("*.py"):
         named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
@@ -35,7 +35,7 @@ def test_extras_that_messages_name_are_there() -> None:
     assert sorted(of_dev) == sorted(f"{PROJECT['name']}[{extras}]")  # so that no test is skipped
 
 
-def test_an_extra_that_there_is_not_is_refused() -> None:
+def test_an_unknown_extra_is_refused() -> None:
     install = [REPOSITORY / "scripts" / "install", "ct2", "jp"]
     done = subprocess.run(install, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "jp is not an extra of nmt; there are: ct2 ja ko dev\n")

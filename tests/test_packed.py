@@ -1,4 +1,4 @@
-"""Linear maps laid out for decoding: the same products, also where this torch cannot lay them out."""
+"""Linear maps packed for decoding: the same products, also where torch cannot pack them."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def test_a_packed_map_is_the_product_in_double_precision(rows: int, bias: bool) 
         torch.testing.assert_close(PackedLinear(linear)(x).double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_packed_model_decodes_as_it_did(small_model: Transformer) -> None:
-    """The packed one cannot fall back unnoticed: this torch, whose version is pinned, can pack."""
+def test_a_packed_model_decodes_the_same(small_model: Transformer) -> None:
+    """Packing cannot be skipped unnoticed: the pinned version of torch supports it."""
     assert can_pack()
     with torch.no_grad():
         for name, parameter in small_model.named_parameters():
@@ -43,7 +43,7 @@ def test_a_packed_model_decodes_as_it_did(small_model: Transformer) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_model_in_bf16_is_left_alone(small_model: Transformer) -> None:
+def test_a_model_in_bf16_is_not_packed(small_model: Transformer) -> None:
     small_model.bfloat16()
     pack_linear_maps(small_model)
     assert not any(isinstance(module, PackedLinear) for module in small_model.modules())
@@ -56,7 +56,7 @@ def test_without_the_operations_linear_maps_stay(
     def forward(self: PackedLinear, x: torch.Tensor) -> torch.Tensor:
         if error:
             raise error("no such operation")
-        return x.new_zeros(2, 3)  # or they have come to mean something else
+        return x.new_zeros(2, 3)  # the operations may have changed their meaning
 
     monkeypatch.setattr(PackedLinear, "forward", forward)
     monkeypatch.setattr(nmt.models.packed, "can_pack", can_pack.__wrapped__)
@@ -70,7 +70,7 @@ def test_a_run_is_loaded_packed_on_a_cpu(in_solved: Path) -> None:
     assert any(isinstance(module, PackedLinear) for module in engine._model.modules())
 
 
-def test_half_precision_translates_much_the_same(in_solved: Path, cli: Cli) -> None:
+def test_half_precision_translates_nearly_the_same(in_solved: Path, cli: Cli) -> None:
     code, out, _ = cli("translate", "--precision", "bf16", "--input", "test.en")
     assert code == 0
     _, straight, _ = cli("translate", "--input", "test.en")

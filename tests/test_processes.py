@@ -1,4 +1,4 @@
-"""Processes that work beside a command: what they lack is told as the command itself would tell it."""
+"""A command's worker processes: their errors are reported like those of the command."""
 
 import importlib
 import io
@@ -36,7 +36,7 @@ def test_a_package_that_a_process_lacks_is_named(
         workers.submit("", "tried").result()
 
 
-def test_a_message_that_breaks_off_anywhere_is_known_by_its_error() -> None:
+def test_a_truncated_message_is_an_error() -> None:
     message = pickle.dumps((b"abc" * 30_000, "defg", [1, 2]), pickle.HIGHEST_PROTOCOL)
     for end in [*range(100), 50_000, *range(len(message) - 100, len(message))]:
         with pytest.raises(BROKEN_OFF):
@@ -61,4 +61,4 @@ def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypa
     with Workers[int, tuple[bytes, None]]([importlib.import_module("deadly").prepare], {}) as workers:
         assert workers.submit(0, "lived").result() == (b"", None)
         with pytest.raises(TrainingError, match="a process that died was ended by SIGKILL; if memory ran out"):
-            workers.submit(1 << 20, "died").result()  # of which a pipe holds a part
+            workers.submit(1 << 20, "died").result()  # larger than a pipe's buffer

@@ -1,4 +1,4 @@
-"""What must hold for any text, any file of settings, any corpus and any model, tried on many that nobody thought of."""
+"""Properties of any text, any configuration, any corpus and any model, tested on random ones."""
 
 import contextlib
 import dataclasses
@@ -48,7 +48,7 @@ TRICKY = st.text(st.sampled_from("aé漢\r\x0b\x0c\x1c\x85\u2028\u2029\ufeff\u30
 
 
 class Echo:
-    """A translator that says what it is told."""
+    """A translator with given translations."""
 
     def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
         for block in blocks:
@@ -56,7 +56,7 @@ class Echo:
 
 
 class Trickle(io.RawIOBase):
-    """A file that gives a few bytes at a time, as a pipe may."""
+    """A file that returns a few bytes at a time, like a pipe."""
 
     def __init__(self, content: bytes, sizes: Sequence[int]) -> None:
         self._rest = content
@@ -104,7 +104,7 @@ SPACED = st.text(st.sampled_from("ab \u2581\t\u3000\xa0e\u0301\u1100\u1161\u0327
 
 
 @given(ANY_LINE | SPACED)
-def test_a_mended_line_is_one_in_nfc_with_single_spaces(line: str) -> None:
+def test_a_normalized_line_is_in_nfc_with_single_spaces(line: str) -> None:
     words = unicodedata.normalize("NFC", line).replace("\u2581", " ").split(" ")
     normalized = normalize(line)
     assert normalized == " ".join(word for word in words if word).strip()
@@ -128,7 +128,7 @@ SUBWORDS = {
 
 
 @given(ANY_LINE | SPACED)
-def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
+def test_identity_round_trips_to_the_character(line: str) -> None:
     for kind in ("bpe", "unigram", "char"):
         tokenizer = SUBWORDS[kind, "identity"]
         for text in (line, normalize(line)):
@@ -138,7 +138,7 @@ def test_what_identity_lets_in_comes_out_to_the_character(line: str) -> None:
 
 
 @given(st.text(st.characters(max_codepoint=0x24F) | st.sampled_from(" ﬁ１Ａｶﾞ㍿　\xa0²学α"), max_size=20))
-def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
+def test_nfkc_round_trips_to_the_nfkc_form(line: str) -> None:
     line = "".join(char for char in line if unicodedata.category(char) != "Cc")
     expected = " ".join(word for word in unicodedata.normalize("NFKC", normalize(line)).split(" ") if word)
     for kind in ("bpe", "unigram", "char"):
@@ -149,7 +149,7 @@ def test_what_nfkc_lets_in_is_what_nfkc_makes_of_it(line: str) -> None:
 
 
 @given(ANY_LINE | SPACED)
-def test_what_a_normaliser_has_made_it_leaves_as_it_is(line: str) -> None:
+def test_normalizing_is_idempotent(line: str) -> None:
     for tokenizer in SUBWORDS.values():
         once = tokenizer.decode(tokenizer.encode(normalize(line)))
         again = tokenizer.encode(once)
@@ -158,7 +158,7 @@ def test_what_a_normaliser_has_made_it_leaves_as_it_is(line: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["der", "Hund", "a\u200bb", "学习"])), st.sampled_from([" ", "  ", "\u3000", "\t\xa0"]))
-def test_words_come_back_with_a_space_between_them(words: list[str], space: str) -> None:
+def test_words_round_trip_with_single_spaces(words: list[str], space: str) -> None:
     tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "der", "Hund", "a\u200bb", "学习"]))
     assert tokenizer.decode(tokenizer.encode(space + space.join(words) + space)) == " ".join(words)
 
@@ -187,7 +187,7 @@ SOUND: dict[str, Any] = {
 
 
 def read_back(text: str) -> None:
-    """A configuration, or a message in words; and what was read is what is written out."""
+    """A configuration that is written out and read back the same, or a message."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.yaml")
         path.write_bytes(text.encode("utf-8", errors="replace"))
@@ -209,7 +209,7 @@ def test_any_mapping_is_a_configuration_or_a_message(mapping: dict[str, Any]) ->
 
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(Config.model_fields)), st.data())
-def test_any_value_in_a_sound_configuration_is_taken_or_named(section: str, data: st.DataObject) -> None:
+def test_any_value_in_a_valid_configuration_is_accepted_or_named(section: str, data: st.DataObject) -> None:
     known = sorted(Config.model_fields[section].annotation.model_fields)  # type: ignore[union-attr]
     key = data.draw(st.sampled_from(known))
     mapping = {**SOUND, section: {**SOUND.get(section, {}), key: data.draw(VALUES)}}
@@ -282,7 +282,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    """Two corpora whose pairs are told apart by their ids, from 4 on."""
+    """Two corpora whose pairs are distinguished by their ids, from 4 on."""
     folder = tmp_path_factory.mktemp("numbered")
     random = np.random.default_rng(0)
     numbers = itertools.count(4)
@@ -309,12 +309,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
 @given(
     sessions=st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 7), st.integers(1, 5)), min_size=1, max_size=6
-    ),  # processes, batches of an update, updates until it is interrupted
+    ),  # processes, batches of an update, updates until an interruption
     batch_tokens=st.integers(31, 200),
     seed=st.integers(0, 9),
     weights=st.none() | st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
 )
-def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_interrupted(
+def test_an_epoch_has_every_pair_as_often_as_it_should_when_shared_and_interrupted(
     corpus: EncodedCorpus,
     sessions: list[tuple[int, int, int]],
     batch_tokens: int,
@@ -332,7 +332,7 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_
     seen: Counter[int] = Counter()
     position, epoch = 0, 3
     for num_processes, per_update, num_updates in itertools.cycle(sessions):
-        pairs = pairs_of_epoch(corpus.sizes, data, seed, epoch)  # made anew after each interruption
+        pairs = pairs_of_epoch(corpus.sizes, data, seed, epoch)  # drawn again after each interruption
         plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, batch_tokens, seed, epoch, pairs)
         updates = updates_from(position, len(plan), max(per_update, num_processes))  # each process has one
         for rank in range(num_processes):
@@ -360,11 +360,11 @@ def test_an_epoch_has_every_pair_as_often_as_it_should_however_it_is_shared_and_
     seed=st.integers(0, 2**16),
     sentences=st.lists(
         st.tuples(st.lists(st.integers(4, 5), min_size=1, max_size=5), st.integers(1, 3)), min_size=1, max_size=3
-    ),  # and the longest output of each
+    ),  # and the maximal length of each
     alpha=st.floats(0, 2),
     min_length=st.integers(0, 2),
 )
-def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
+def test_a_beam_that_holds_all_sentences_finds_the_models_best(
     seed: int, sentences: list[tuple[list[int], int]], alpha: float, min_length: int
 ) -> None:
     torch.manual_seed(seed)
@@ -396,7 +396,7 @@ def test_a_beam_that_holds_all_sentences_finds_the_best_that_a_model_can_say(
 
 
 def _log_prob(model: Transformer, src: list[int], tokens: tuple[int, ...], min_length: int) -> float:
-    """Of the words and, from `min_length` on, `</s>`: nothing else may be said."""
+    """Over the words and, from `min_length` on, `</s>`: nothing else may be emitted."""
     src_ids = torch.tensor([[*src, EOS_ID]])
     with torch.no_grad():
         logits = model(Source(src_ids, src_ids != PAD_ID), torch.tensor([[BOS_ID, *tokens[:-1]]]))

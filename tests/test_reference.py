@@ -1,4 +1,4 @@
-"""docs/reference.md is what the code says."""
+"""docs/reference.md agrees with the code."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run folders: files that are replaced whole or not at all, and which run a command takes."""
+"""Run folders: files that are replaced completely or not at all, and the run that a command uses."""
 
 import json
 import os
@@ -20,7 +20,7 @@ training: {max_steps: 9}
 """
 
 # Forks a child for each line that a replacement runs (those of shutil too, which copies and removes), ends the child
-# there at once, and says what it left behind. Imports neither torch nor numpy: who forks must have one thread.
+# there at once, and prints the files left. Imports neither torch nor numpy: a process that forks must have one thread.
 KILL_AT_EVERY_LINE = """
 import json, os, sys
 from pathlib import Path
@@ -71,7 +71,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, in the current folder."""
+    """Run code in another process, in the current folder."""
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
@@ -146,11 +146,11 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     )
     assert died.returncode == 7, died.stderr
     assert path.read_text() == "old"
-    write_text(path, "new")  # what the dead one left does not stand in the way
+    write_text(path, "new")  # the remains of the dead process do not matter
     assert path.read_text() == "new"
 
 
-def test_whoever_is_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> None:
+def test_a_process_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> None:
     done = python(KILL_AT_EVERY_LINE)
     assert done.returncode == 0, done.stderr
     seen: list[tuple[int, str]] = [(code, content) for code, content in json.loads(done.stdout)]
@@ -158,7 +158,7 @@ def test_whoever_is_killed_at_any_line_leaves_the_old_file_or_the_new_one() -> N
     assert {code for code, _ in seen[:-1]} == {9}
     contents = [content for _, content in seen]
     assert contents.count("old") > 20  # making the folder, opening, writing, flushing, renaming
-    # old up to some instant, new from there on, nothing between
+    # the old file up to some line, then the new one, nothing else
     assert contents == ["old"] * contents.count("old") + ["new"] * contents.count("new")
 
 
@@ -248,7 +248,7 @@ def test_a_runs_configuration_is_the_one_in_its_folder(tmp_path: Path) -> None:
     assert not RunFolder(RUNS / "two").exists()
 
 
-def test_without_a_latest_run_one_is_told_to_train_or_name_one() -> None:
+def test_without_a_latest_run_the_message_says_to_train_or_name_one() -> None:
     with pytest.raises(RunError, match=r"there is no runs/latest here: train a model first .*--model RUN"):
         open_run(None)
 
@@ -260,7 +260,7 @@ def test_a_latest_run_that_is_gone_is_named() -> None:
         open_run(None)
 
 
-def test_a_run_that_does_not_exist_is_answered_with_those_that_do() -> None:
+def test_a_missing_run_is_reported_with_the_existing_ones() -> None:
     with pytest.raises(RunError) as caught:
         open_run("tinny")
     assert str(caught.value) == "tinny: no such run"
@@ -340,6 +340,6 @@ def test_the_latest_run_is_one_under_runs(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["a ", "a\x00b", "a\rb"])
-def test_a_name_that_latest_could_not_give_back_is_refused(name: str) -> None:
+def test_a_name_that_latest_cannot_hold_is_refused(name: str) -> None:
     with pytest.raises(RunError):
         run_named(name)

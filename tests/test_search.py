@@ -30,7 +30,7 @@ from nmt.source import Source
 V = 11
 Prefix = tuple[int, ...]
 NextToken = Callable[[int, Prefix], Mapping[int, float]]
-"""The first source id and a prefix (without <s>) -> probability of each next token; those left out have none."""
+"""The first source id and a prefix (without <s>) -> probability of each next token; of the others, 0."""
 
 
 class TableState:
@@ -56,7 +56,7 @@ class TableState:
 
 
 class TableModel(Seq2SeqModel[list[int], TableState]):
-    """A model whose distributions are written down."""
+    """A model with given distributions."""
 
     def __init__(self, next_token: NextToken, vocab_size: int = V, start_id: int = BOS_ID) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def constraints(
     prefixes: Sequence[Sequence[int]] | None = None,
     special: SpecialIds = OWN_SPECIAL_IDS,
 ) -> Constraints:
-    """With an output's length of any size, not one that follows from a source."""
+    """With given maximal lengths, not computed from the sources."""
     decoding = DecodingConfig(min_length=min_length, no_repeat_ngram_size=no_repeat)
     made = Constraints.of(decoding, special, [1] * len(max_lengths), prefixes)
     return dataclasses.replace(made, max_lengths=torch.tensor(max_lengths))
@@ -172,8 +172,8 @@ TABLE: dict[Prefix, dict[int, float]] = {
     (A_, B_): {END: 1.0},
 }
 # With two beams:
-#   step 1   a .60   b .40                                                both go on
-#   step 2   bb .36   a</s> .30   aa .18   ab .12   b</s> .04             "a" is finished; bb and aa go on
+#   step 1   a .60   b .40                                                both continue
+#   step 2   bb .36   a</s> .30   aa .18   ab .12   b</s> .04             "a" is finished; bb and aa continue
 #   step 3   bb</s> .288   aa</s> .126   bba .072   aaa .054              "bb" and "aa" are finished: three, so stop
 # Of the three, the two best by log-probability over length ** alpha:
 #   alpha 0     a  ln .30 = -1.2040    bb ln .288     = -1.2448   aa ln .126     = -2.0715
@@ -184,7 +184,7 @@ LN_36_7 = math.log(0.36 * 0.7)
 
 
 def by_hand(key: int, prefix: Prefix) -> Mapping[int, float]:
-    return TABLE.get(prefix, {A_: 1.0})  # a beam that stands empty is asked about all the same
+    return TABLE.get(prefix, {A_: 1.0})  # an empty beam is computed as well
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_at_the_longest_output_hypotheses_are_finished_as_they_are() -> None:
     """After step 1: a .6 and b .4, whose scores have no </s> in them."""
     (found,) = beam(TableModel(by_hand), [[9]], [1], beam_size=2)
     assert_same(found, [Hypothesis((A_,), -0.5108, -0.5108), Hypothesis((B_,), -0.9163, -0.9163)])
-    # After step 2: bb .36 as it is, and a</s> .30; aa and ab are not among the two best.
+    # After step 2: bb .36 unfinished, and a</s> .30; aa and ab are not among the two best.
     (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=2)
     assert_same(found, [Hypothesis((B_, B_), -1.0217, -0.5108), Hypothesis((A_,), LN_A, -1.2040)])
     (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=2, length_penalty=0.0)
@@ -218,7 +218,7 @@ def test_at_the_longest_output_hypotheses_are_finished_as_they_are() -> None:
 
 
 def test_the_probability_of_a_forbidden_end_of_sentence_is_shared_among_the_other_tokens() -> None:
-    """</s> must wait for two tokens, and before that the others share its probability as they share theirs.
+    """</s> is forbidden for two tokens, and the others share its probability in proportion to theirs.
 
     Step 2: a after a has .3 / (.3 + .2) = .6, b after a .4, and b after b all: bb .4, aa .36, ab .24.
     Step 3: bb</s> .32, aa</s> .252, aaa .108, bba .08: both finished.
@@ -233,9 +233,9 @@ def test_the_probability_of_a_forbidden_end_of_sentence_is_shared_among_the_othe
 
 @pytest.mark.parametrize("beam_size", [1, 2, 6])
 def test_where_all_else_is_forbidden_the_translation_ends_and_its_score_is_a_number(beam_size: int) -> None:
-    """Two words, neither twice, and three wanted: after two only </s> is left, which costs nothing.
+    """Two words, no repetition, and a minimal length of three: after two only </s> is left, with probability 1.
 
-    Step 1: a .6 / .8, b .2 / .8, without </s>. Step 2: all of it to the other word.
+    Step 1: a .6 / .8, b .2 / .8, without </s>. Step 2: all probability is on the other word.
     """
     table = TableModel(lambda _, prefix: {A_: 0.6, B_: 0.2, END: 0.1, UNK_ID: 0.1}, vocab_size=6)
     expected = [Hypothesis((A_, B_), math.log(0.75), math.log(0.75) / 2)]
@@ -245,7 +245,7 @@ def test_where_all_else_is_forbidden_the_translation_ends_and_its_score_is_a_num
     assert_same(found, expected[:beam_size])
 
 
-def test_what_ends_below_the_k_best_candidates_is_not_finished() -> None:
+def test_a_candidate_that_ends_below_the_k_best_is_not_finished() -> None:
     """Step 2: aa .63, ba .18, b</s> .12: third of two. Step 3: aa</s> .63, ba</s> .108, both finished.
 
     "b" would have beaten "ba", but was out of the beam when it ended.
@@ -273,14 +273,14 @@ def test_an_empty_translation_scores_its_own_log_probability() -> None:
 
 
 def test_a_beam_wider_than_the_choices_finds_each_sentence_once() -> None:
-    """From one prefix, at first, only two tokens can follow: the other four beams stand empty and come to nothing."""
+    """At first, only two tokens can follow the one prefix: the other four beams are empty and are dropped."""
     (found,) = beam(TableModel(by_hand), [[9]], [2], beam_size=6, length_penalty=0.0)
     expected = {(B_, B_): 0.36, (A_,): 0.30, (A_, A_): 0.18, (A_, B_): 0.12, (B_,): 0.04}
     assert_same(found, [Hypothesis(ids, math.log(value), math.log(value)) for ids, value in expected.items()])
 
 
 def test_a_forced_prefix_costs_nothing_and_counts_in_the_length_by_hand() -> None:
-    """After b, which is forced: b .9, </s> .1; then </s> .8, a .2; after bba, a for ever.
+    """After b, which is forced: b .9, </s> .1; then </s> .8, a .2; after bba, a forever.
 
     Step 2: bb .9, b</s> .1: "b" is finished. Step 3: bb</s> .72, bba .18: both finished are enough.
     A prefix as long as the longest output is all of it, and free.
@@ -296,7 +296,7 @@ def test_a_forced_prefix_costs_nothing_and_counts_in_the_length_by_hand() -> Non
     (best,) = greedy(TableModel(by_hand), [[9]], [10], prefixes=[(B_,)])
     assert_same([best], expected[:1])
     assert best.token_log_probs == pytest.approx([0.0, math.log(0.9), math.log(0.8)])
-    whole = Hypothesis((B_, UNK_ID, B_), 0.0, 0.0)  # with what the search itself may not emit
+    whole = Hypothesis((B_, UNK_ID, B_), 0.0, 0.0)  # with a token that the search itself may not emit
     (found,) = beam(TableModel(by_hand), [[9]], [3], beam_size=2, no_repeat=1, prefixes=[(B_, UNK_ID, B_, A_)])
     assert_same(found, [whole])
     assert_same(greedy(TableModel(by_hand), [[9]], [3], no_repeat=1, prefixes=[(B_, UNK_ID, B_, A_)]), [whole])
@@ -312,7 +312,7 @@ def test_a_forced_prefix_costs_nothing_and_counts_in_the_length_by_hand() -> Non
 )
 @pytest.mark.parametrize("min_length", [0, 2])
 def test_special_ids_are_where_the_tokenizer_has_them(special: SpecialIds, min_length: int) -> None:
-    """The same distributions, under other ids: what was found, under other ids."""
+    """The same distributions with other ids give the same hypotheses with other ids."""
     ours = [EOS_ID, UNK_ID, 4, 5, 6]
     theirs = dict(zip(ours, [special.eos, special.unk, 4, 6, 8], strict=True))
     back = {other: one for one, other in theirs.items()}
@@ -320,7 +320,7 @@ def test_special_ids_are_where_the_tokenizer_has_them(special: SpecialIds, min_l
 
     def renamed(key: int, prefix: Prefix) -> Mapping[int, float]:
         found = {theirs[token]: value for token, value in table(key, tuple(back[one] for one in prefix)).items()}
-        total = 1 + 0.3 * (special.start != special.eos) + 0.2  # what may not be emitted is likely
+        total = 1 + 0.3 * (special.start != special.eos) + 0.2  # forbidden tokens are likely
         return {**{token: value / total for token, value in found.items()}, special.pad: 0.3 / total}
 
     limits, other_limits = constraints([6], min_length, 2), constraints([6], min_length, 2, special=special)
@@ -356,7 +356,7 @@ def random_table(seed: int, tokens: Sequence[int]) -> NextToken:
 def allowed_probabilities(
     probabilities: Mapping[int, float], prefix: Prefix, min_length: int, no_repeat: int
 ) -> dict[int, float]:
-    """What may follow a prefix, with probabilities that sum to 1 again."""
+    """The tokens allowed after a prefix, with probabilities that sum to 1 again."""
     allowed = {
         token: value for token, value in probabilities.items() if may_follow(token, prefix, min_length, no_repeat)
     }
@@ -385,15 +385,15 @@ def every_sentence(
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.7])
 @pytest.mark.parametrize(("min_length", "no_repeat"), [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (3, 1), (1, 2)])
 @pytest.mark.parametrize(("tokens", "longest"), [((4, 5), 3), ((4, 5, 6), 2), ((4,), 5), ((4, 5), 4)])
-def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
+def test_a_beam_that_holds_every_prefix_agrees_with_brute_force(
     tokens: tuple[int, ...], longest: int, min_length: int, no_repeat: int, alpha: float
 ) -> None:
-    """Probabilities that are masked and made to sum to 1 again, one by one, of every sentence that there is."""
+    """Masked and renormalized probabilities of every possible sentence, one by one."""
     for seed in range(3):
         next_token = random_table(seed, tokens)
         expected = every_sentence(next_token, tokens, longest, alpha, min_length, no_repeat)
         assert all(not no_repeat or not repeats(one.tokens, no_repeat) for one in expected)
-        for spare in (0, 1, 5):  # beams that stand empty must not count as finished, or it would stop too early
+        for spare in (0, 1, 5):  # empty beams must not count as finished, or the search would stop too early
             beams = len(expected) + spare
             (found,) = beam(TableModel(next_token), [[9]], [longest], beams, alpha, min_length, no_repeat)
             assert_same(found, expected)
@@ -422,7 +422,7 @@ def random_sentences(seed: int, count: int, longest: int = 9) -> list[list[int]]
 
 
 def random_prefix(random: np.random.Generator) -> Prefix:
-    """None, or up to six tokens, `<unk>` and repetitions among them; the end of a sentence is no part of one."""
+    """A forced prefix of none to six tokens, also `<unk>` and repetitions, but not `</s>`."""
     return tuple(random.integers(UNK_ID, V, size=random.integers(0, 7)).tolist())
 
 
@@ -434,7 +434,7 @@ def next_log_probs(
     no_repeat: int,
     forced: Prefix = (),
 ) -> list[dict[int, float]]:
-    """Log-probabilities of what may follow each prefix (all equally long), by running the whole model again."""
+    """Log-probabilities of the allowed tokens after each prefix (of equal lengths), by running the model again."""
     if len(prefixes[0]) < len(forced):
         return [{forced[len(prefixes[0])]: 0.0}] * len(prefixes)
     sources = source([sentence] * len(prefixes))
@@ -461,7 +461,7 @@ def repeats(tokens: Prefix, size: int) -> bool:
 
 
 def repeats_at_its_end(tokens: Prefix, size: int) -> bool:
-    """Whether its last `size` tokens stand there before; a forced prefix may hold other repetitions."""
+    """Whether its last `size` tokens occur in it before; a forced prefix may hold other repetitions."""
     return any(tokens[start : start + size] == tokens[-size:] for start in range(len(tokens) - size))
 
 
@@ -475,7 +475,7 @@ def naive_beam(
     no_repeat: int = 0,
     forced: Prefix = (),
 ) -> list[Hypothesis]:
-    """What the docstring of `beam_search` says, for one sentence, with lists."""
+    """The algorithm in the docstring of `beam_search`, for one sentence, with lists."""
     prefixes: list[tuple[Prefix, float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
 
@@ -532,9 +532,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("seed", "beam_size", "alpha", "min_length"), SETTINGS)
-def test_beam_search_finds_what_a_search_with_loops_finds(
-    seed: int, beam_size: int, alpha: float, min_length: int
-) -> None:
+def test_beam_search_agrees_with_a_search_with_loops(seed: int, beam_size: int, alpha: float, min_length: int) -> None:
     model = lively_model(seed)
     sentences = random_sentences(seed, 4)
     max_lengths = np.random.default_rng(seed).integers(4, 11, size=4).tolist()
@@ -553,7 +551,7 @@ def test_beam_search_finds_what_a_search_with_loops_finds(
     no_repeat=st.sampled_from([0, 2, 3]),
     forcing=st.booleans(),
 )
-def test_any_beam_search_finds_what_a_search_with_loops_finds(
+def test_any_beam_search_agrees_with_a_search_with_loops(
     seed: int,
     lengths: list[tuple[int, int]],
     beam_size: int,
@@ -577,8 +575,8 @@ def test_any_beam_search_finds_what_a_search_with_loops_finds(
 @given(
     seed=st.integers(0, 2**16), beams=st.integers(1, 6), vocab_size=st.integers(5, 300), count=st.integers(1, 12),
 )  # fmt: skip
-def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_size: int, count: int) -> None:
-    """Sorted by numpy; some are impossible, and some prefixes are none."""
+def test_the_best_candidates_agree_with_a_full_sort(seed: int, beams: int, vocab_size: int, count: int) -> None:
+    """Against numpy's sort; some candidates are impossible, and some prefixes are empty beams."""
     random = np.random.default_rng(seed)
     so_far = random.normal(size=(3, beams))
     log_probs = random.normal(size=(3, beams, vocab_size)) - 3
@@ -594,14 +592,14 @@ def test_the_best_candidates_are_the_best_of_all(seed: int, beams: int, vocab_si
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_those_that_stay_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
+def test_active_rows_move_only_to_fill_a_gap(stopped: list[bool]) -> None:
     staying = active_rows(torch.tensor(stopped)).tolist()
     assert sorted(staying) == [row for row, gone in enumerate(stopped) if not gone]
     assert all(staying[row] == row for row in range(len(staying)) if not stopped[row])
 
 
 def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
-    """Else the comparisons of this file would prove little."""
+    """Otherwise the comparisons of this file would prove little."""
     lengths = [
         len(hypothesis.tokens)
         for seed in range(40)
@@ -614,7 +612,7 @@ def test_the_random_models_end_their_sentences_early_late_and_never() -> None:
 @pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
 @pytest.mark.parametrize("min_length", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_greedy_finds_what_a_search_with_loops_finds(seed: int, min_length: int, no_repeat: int) -> None:
+def test_greedy_agrees_with_a_search_with_loops(seed: int, min_length: int, no_repeat: int) -> None:
     model = lively_model(seed)
     sentences, max_lengths = random_sentences(seed, 6), [1, 5, 9, 2, 7, 12]
     if min_length == 3:
@@ -637,7 +635,7 @@ def test_a_beam_of_one_is_greedy(seed: int) -> None:
     assert_same(greedy(model, sentences, max_lengths, 0.6, min_length=0), [hypotheses[0] for hypotheses in found])
 
 
-# --- What must not matter --------------------------------------------------------------------------------
+# --- Invariances -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -662,10 +660,10 @@ def test_neither_the_batch_nor_its_order_changes_a_translation(seed: int, beam_s
         assert_same(hypotheses, together[row])
 
 
-# --- What is promised of every hypothesis ----------------------------------------------------------------
+# --- Guarantees for every hypothesis ---------------------------------------------------------------------
 
 
-def test_special_ids_are_never_emitted_however_much_the_model_loves_them() -> None:
+def test_special_ids_are_never_emitted_at_any_probability() -> None:
     model = TableModel(lambda _, prefix: {PAD_ID: 0.5, BOS_ID: 0.3, UNK_ID: 0.19, EOS_ID: 0.002, 4: 0.006, 5: 0.002})
     (best,) = greedy(model, [[9]], [6])  # 4 has .006 of the .008 that 4 and 5 have at first, and then of .01
     log_prob = math.log(0.75) + 5 * math.log(0.6)
@@ -689,7 +687,7 @@ def test_no_translation_is_shorter_than_min_length(beam_size: int, min_length: i
 
 
 def test_a_loop_is_left_where_it_would_repeat() -> None:
-    """A model that says 4 5 for ever, and 6 or the end where it may not."""
+    """A model that repeats 4 5 forever, and emits 6 or </s> where that is forbidden."""
     model = TableModel(lambda _, prefix: {4 if prefix[-1:] != (4,) else 5: 0.9, 6: 0.06, EOS_ID: 0.04})
     expected = {0: (4, 5, 4, 5, 4, 5, 4, 5), 1: (4, 5, 6), 2: (4, 5, 4, 6, 4), 3: (4, 5, 4, 5, 6, 4, 5)}
     for size, tokens in expected.items():
@@ -701,7 +699,7 @@ def test_a_loop_is_left_where_it_would_repeat() -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
-    """The model never ends; what is cut off has no </s> in its log-probability."""
+    """The model never ends; a hypothesis cut at its maximal length has no </s> in its log-probability."""
     model = TableModel(lambda _, prefix: {EOS_ID: 0.0, 4: 0.9, 5: 0.1})
     max_lengths = [3, 1, 7, 2]
     for longest, hypotheses in zip(max_lengths, beam(model, [[9]] * 4, max_lengths, beam_size), strict=True):
@@ -713,7 +711,7 @@ def test_each_sentence_keeps_to_its_own_longest_output(beam_size: int) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(seed: int, alpha: float) -> None:
+def test_a_log_probability_is_forwards_sum_over_allowed_tokens(seed: int, alpha: float) -> None:
     model, sentences, longest = lively_model(seed), random_sentences(seed, 5), 7
     found = beam(model, sentences, [longest] * 5, beam_size=4, length_penalty=alpha)
     best = greedy(model, sentences, [longest] * 5, length_penalty=alpha)
@@ -735,7 +733,7 @@ def test_a_log_probability_is_the_sum_that_forward_gives_over_what_is_allowed(se
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_hypotheses_are_different_and_stand_best_first(seed: int) -> None:
+def test_hypotheses_are_distinct_and_sorted_best_first(seed: int) -> None:
     for alpha in (0.0, 1.0):
         for hypotheses in beam(lively_model(seed), random_sentences(seed, 5), [8] * 5, 5, alpha):
             scores = [hypothesis.score for hypothesis in hypotheses]
@@ -767,7 +765,7 @@ def test_longest_outputs_by_hand() -> None:
     assert Constraints.of(DecodingConfig(), OWN_SPECIAL_IDS, [0, 4]).max_lengths.tolist() == [10, 22]
 
 
-def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
+def test_log_probabilities_of_allowed_tokens_by_hand() -> None:
     """Equal logits: each of the N tokens that are allowed has a probability of 1 / N."""
     never = -math.inf
 
@@ -784,7 +782,7 @@ def test_log_probabilities_of_what_is_allowed_by_hand() -> None:
     assert row((5, 4), min_length=3, no_repeat=1) == [never, never, 0.0, never, never, never]
 
 
-def test_what_is_not_a_number_is_not_hidden_by_what_is_forbidden() -> None:
+def test_nan_is_not_hidden_by_forbidden_tokens() -> None:
     logits = torch.full((2, 1, 6), torch.nan)
     limits = constraints([9, 9], min_length=3, no_repeat=0)
     assert limits.allowed_log_probs(logits, torch.tensor([[[4, 5]]] * 2))[..., 4:].isnan().all()

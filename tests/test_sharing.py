@@ -1,4 +1,4 @@
-"""How many processes share an update, and what each one gets."""
+"""The number of processes that share an update, and their shares."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def settings(**values: object) -> TrainingConfig:
         (2, {"batch_tokens": 100, "processes": 1}, 1, 1),
     ],
 )
-def test_as_many_processes_as_share_an_update_evenly(
+def test_auto_is_the_most_processes_that_share_an_update_evenly(
     monkeypatch: pytest.MonkeyPatch, cores: int, values: dict[str, object], count: int, parts: int
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", str(cores))
@@ -54,22 +54,22 @@ def test_a_process_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_processes(settings(device="cuda:1", batch_tokens=24_000)) == 1
 
 
-def test_processes_that_are_asked_for_have_enough_to_do() -> None:
+def test_requested_processes_have_enough_work() -> None:
     with pytest.raises(
         ConfigError, match=r"batches_per_update \(1\) is less than the 4 .* training.batches_per_update=4"
     ):
         shared(settings(batch_tokens=3999), 4)
     assert shared(settings(batch_tokens=4000), 4).parts == 4
-    assert shared(settings(batch_tokens=500, batches_per_update=5), 2).parts == 1  # one has a batch more
+    assert shared(settings(batch_tokens=500, batches_per_update=5), 2).parts == 1  # one process has one batch more
 
 
-def test_parts_of_the_run_are_kept_where_they_suit() -> None:
+def test_recorded_parts_are_kept_where_they_suit() -> None:
     assert shared(settings(batch_tokens=4096, batch_parts=4), 1).parts == 4
     assert shared(settings(batch_tokens=4096, batch_parts=4), 2).parts == 4
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 6))
-def test_parts_have_the_pairs_of_their_batch_and_are_alike(sizes: list[int], parts: int) -> None:
+def test_parts_have_the_pairs_of_their_batch_and_similar_lengths(sizes: list[int], parts: int) -> None:
     ends = np.cumsum(sizes)
     plan = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
     pieces = cut(plan, parts)

@@ -1,4 +1,4 @@
-"""Tokenizers whose special ids are not where ours are: the same batches, losses and gradients, up to the ids' names."""
+"""Tokenizers with other special ids than ours: the same batches, losses and gradients, up to a permutation of ids."""
 
 import dataclasses
 import io
@@ -61,7 +61,7 @@ SIDES = [(THEIRS, THEIRS), (OURS, THEIRS), (THEIRS, OURS), (STARTS_WITH_PAD, STA
 
 
 def renaming(tokenizer: SentencePieceTokenizer) -> Tensor:
-    """(V,): where each of our ids stands in the tokenizer; by the pieces, whose special ones are the first four."""
+    """(V,): the tokenizer's id for each of our ids, by their pieces; the first four are special."""
     own = OURS.pieces(range(V))
     places = {piece: index for index, piece in enumerate(tokenizer.pieces(range(V)))}
     new = torch.tensor([places[piece] for piece in own])
@@ -98,7 +98,7 @@ def assert_renamed(found: Batch, own: Batch, src: SentencePieceTokenizer, tgt: S
     assert found.num_tgt_tokens == own.num_tgt_tokens
 
 
-def test_a_sentencepiece_model_says_which_ids_are_special() -> None:
+def test_special_ids_are_read_from_a_sentencepiece_model() -> None:
     assert OURS.special == OWN_SPECIAL_IDS == SpecialIds(pad=0, start=1, eos=2, unk=3)
     assert THEIRS.special == SpecialIds(pad=V - 1, start=V - 2, eos=0, unk=1)
     assert pickle.loads(pickle.dumps(THEIRS)).special == THEIRS.special
@@ -124,7 +124,7 @@ def test_unknown_pieces_are_counted_wherever_unk_is() -> None:
 
 
 @pytest.mark.parametrize(("src", "tgt"), SIDES)
-def test_batches_are_ours_renamed(
+def test_batches_are_ours_with_ids_permuted(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, own = encoded(tmp_path / "own", monkeypatch, OURS, OURS)
@@ -136,10 +136,10 @@ def test_batches_are_ours_renamed(
 
 
 @pytest.mark.parametrize(("src", "tgt"), SIDES)
-def test_augmented_batches_are_ours_renamed(
+def test_augmented_batches_are_ours_with_ids_permuted(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Word dropout puts in their own `<unk>`, and a text with their `<unk>` is not rewritten."""
+    """Word dropout inserts the tokenizer's `<unk>`, and a text with that `<unk>` is not rewritten."""
     settings = {
         "src_word_dropout": 0.2,
         "tgt_word_dropout": 0.3,
@@ -165,7 +165,7 @@ def test_the_loss_and_its_gradient_are_ours(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With each embedding where the id is: what stands for padding is seen by nothing, and may be any id."""
+    """With the embeddings permuted like the ids; padding is masked, so its id has no influence."""
     config = ModelConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", output_bias=True)
     batch = batches(encoded(tmp_path / "own", monkeypatch, OURS, OURS)[1])[0]
     other_batch = batches(encoded(tmp_path / "other", monkeypatch, src, tgt)[1])[0]
@@ -202,7 +202,7 @@ def model_rows(tokenizer: SentencePieceTokenizer) -> Tensor:
 def test_an_export_has_the_log_probabilities_of_the_model(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
-    """CTranslate2 adds `</s>` to the source and starts with what the tokenizer says."""
+    """CTranslate2 adds `</s>` to the source and starts with the tokenizer's start id."""
     config = ModelConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", output_bias=True)
     model = Transformer(config, V, V).eval()
     with torch.no_grad():

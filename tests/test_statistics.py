@@ -1,4 +1,4 @@
-"""What is found out about text before it is learned from: copies, and test text that is in the training text."""
+"""Statistics of text before training: copies, and test text that is in the training text."""
 
 import gzip
 import random
@@ -38,7 +38,7 @@ def lines_of(path: Path) -> list[str]:
     return [line.strip(" \r") for line in gzip.decompress(path.read_bytes()).decode("utf-8-sig").split("\n")]
 
 
-def test_a_survey_is_what_sets_of_strings_find() -> None:
+def test_a_survey_agrees_with_sets_of_strings() -> None:
     corpora = [random_text("a", 900, 1), random_text("b", 50, 2, "\ufeff", " \r\n"), random_text("c", 1, 3)]
     held_out = {
         "validation": random_text("val", 90, 4, "\ufeff"),
@@ -85,7 +85,7 @@ def test_the_second_survey_reads_nothing_until_a_text_changes(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pairs": 3, "overlaps": {}}', '{"overlaps": {"t": {"x": 1}}}', "\x00"])
-def test_a_damaged_memory_of_a_survey_is_made_anew(write_lines: WriteLines, content: str) -> None:
+def test_a_damaged_cache_of_a_survey_is_rebuilt(write_lines: WriteLines, content: str) -> None:
     train = CorpusFiles(src=write_lines("a.en", ["one"]), tgt=write_lines("a.de", ["one"]))
     survey([train], {"t": train})
     (remembered,) = CACHE.glob("*.survey.json")

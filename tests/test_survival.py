@@ -1,4 +1,4 @@
-"""Runs that survive: killed at any instant, with any write failing, with damaged checkpoints; and two at once."""
+"""Runs that survive a kill at any time, a failure of any write, damaged checkpoints, and two trainings at once."""
 
 import contextlib
 import itertools
@@ -37,7 +37,7 @@ from nmt.training.start import train
 from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
 
-# All that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end in the midst of an
+# Everything that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end within an
 # update, intervals of the log on both sides of a save, early stopping that counts.
 EVERYTHING = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=280", "data.max_length=40", "augmentation.subword_sampling=0.3",
@@ -86,7 +86,7 @@ def command(name: str, *settings: str) -> list[str]:
 
 
 def begun(name: str, *settings: str, **options: Any) -> "subprocess.Popen[str]":
-    """A training in a process of its own."""
+    """A training in another process."""
     return subprocess.Popen(command(name, *settings), stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -96,7 +96,7 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 def being_written(run: RunFolder) -> set[str]:
-    """The checkpoints that are half there at this instant, but for the one by which a training tries it."""
+    """The incomplete checkpoints at this moment, except the trial checkpoint of a training."""
     with contextlib.suppress(FileNotFoundError):
         return {path.name for path in run.checkpoints.iterdir() if re.match(r"\.\d", path.name)}
     return set()
@@ -133,7 +133,7 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path)
     assert in_a_write >= 3
 
 
-def test_two_trainings_of_one_run_are_refused_and_one_that_vanished_is_told(
+def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
     copy_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
@@ -166,7 +166,7 @@ def test_a_training_that_is_refused_leaves_no_folder(copy_task: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated(
+def test_a_run_stopped_in_its_last_update_is_validated_on_resume(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     settings = ["training.validate_every=100", "training.log_every=5"]
@@ -189,7 +189,7 @@ def test_a_signal_in_the_last_update_leaves_a_run_that_still_has_to_be_validated
 
 
 @pytest.mark.parametrize("step", [6, 12])
-def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
+def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     straight = trained(copy_task, "straight", "training.ema_decay=0.9")
@@ -211,7 +211,7 @@ def test_a_signal_ends_a_validation_which_is_made_when_the_run_goes_on(
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
-def test_a_second_interrupt_ends_at_once_and_the_last_checkpoint_stands(copy_task: Path) -> None:
+def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(copy_task: Path) -> None:
     program = (
         "import sys, time, nmt.training.trainer as t\n"
         "original = t.Trainer._update\n"
@@ -261,7 +261,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
         original(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_update", deadly)
-    # The loader makes a few batches ahead, so a batch that it has not made is waited for.
+    # The loader prepares a few batches ahead, so wait for a batch that it has not prepared.
     run = trained(copy_task, "run", "augmentation.src_word_dropout=0.3")
     assert_same_run(run, straight)
     assert "a process that prepares batches was killed" in capsys.readouterr().err
@@ -322,7 +322,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
 
 
 class Faults:
-    """Counts what is done to the disk, and has the operation number `failing` fail, half of it done."""
+    """Counts disk operations, and lets the operation number `failing` fail half-way."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, code: int) -> None:
         self.done: list[str] = []
@@ -352,7 +352,7 @@ SAVED = ["training.ema_decay=0.9", "training.log_every=2", "training.best_metric
 
 
 @pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_had(
+def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     straight = trained(copy_task, "straight", *SAVED)
@@ -369,7 +369,7 @@ def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_
                 assert error.exit_code == 3
                 assert "cannot be written" in str(error)
             else:
-                assert len(faults.done) < failing, faults.done  # no operation's failure goes unnoticed
+                assert len(faults.done) < failing, faults.done  # every operation's failure is noticed
                 break
         kinds.add(faults.done[-1])
         if not list(run.checkpoints.glob("*")):
@@ -378,7 +378,7 @@ def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_
         assert tensors(run.model_file)
         assert not list(run.path.rglob(".*"))
         assert_same_run(trained(copy_task, run.name, *SAVED), straight)
-    if stride == 1:  # every part of it was met: the best model, the log, each file of a checkpoint, its name
+    if stride == 1:  # every kind of file was reached: the best model, the log, each file of a checkpoint, its name
         assert kinds >= {
             "write_bytes model.safetensors", "write_bytes state.safetensors", "write_bytes average.safetensors",
             "write_bytes progress.json", "append metrics.jsonl", "flush_one metrics.jsonl", "flush_one checkpoints",
@@ -386,7 +386,7 @@ def test_whatever_operation_of_a_save_fails_the_run_goes_on_and_ends_as_if_none_
         }  # fmt: skip
 
 
-def test_a_disk_that_is_full_by_the_kernel_s_word(copy_task: Path) -> None:
+def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
     import resource
 
     trained(copy_task, "run", "training.max_steps=6")
@@ -406,7 +406,7 @@ def test_a_disk_that_is_full_by_the_kernel_s_word(copy_task: Path) -> None:
 
 
 def obeying_permissions() -> None:
-    """For a process to be started: root, too, is held by what files permit."""
+    """Before a process starts: file permissions hold for root too."""
     import ctypes
 
     capability_bounding_set_drop, dac_override, dac_read_search = 24, 1, 2  # linux/prctl.h, linux/capability.h
@@ -416,7 +416,7 @@ def obeying_permissions() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
 @pytest.mark.parametrize("folder", ["runs/run/checkpoints", "runs/run", "runs"])
-def test_a_folder_that_may_not_be_written(copy_task: Path, folder: str) -> None:
+def test_a_read_only_folder(copy_task: Path, folder: str) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
     name = "new" if folder == "runs" else "run"
@@ -442,7 +442,7 @@ def flipped(data: bytes, random: Random) -> bytes:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "average.safetensors", "progress.json"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
     settings = ["training.ema_decay=0.9", "training.best_metric=loss"]
@@ -464,7 +464,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert_same_run(run, trained(copy_task, "straight", *settings, "training.max_steps=18"))
 
 
-def test_no_flipped_bit_goes_unnoticed(copy_task: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(copy_task: Path, tmp_path: Path) -> None:
     run = trained(copy_task, "run", "training.ema_decay=0.9")
     folder = run.checkpoints / "12"
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -490,7 +490,7 @@ def test_no_flipped_bit_goes_unnoticed(copy_task: Path, tmp_path: Path) -> None:
     assert check_checkpoint(folder) == progress
 
 
-def test_no_flipped_bit_of_the_model_is_translated_with(copy_task: Path) -> None:
+def test_every_flipped_bit_of_the_model_is_detected(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     config = load_config(copy_task)
     trainer = Trainer(config, run, prepare(config, run, True, print), Monitor(run.metrics_file))
@@ -510,7 +510,7 @@ def test_no_flipped_bit_of_the_model_is_translated_with(copy_task: Path) -> None
     assert noticed > 150
 
 
-def test_weights_of_another_program_have_no_checksum_and_are_read(tmp_path: Path) -> None:
+def test_weights_of_another_program_without_a_checksum_are_read(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     model = torch.nn.Linear(2, 3)
@@ -544,7 +544,7 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
     assert checkpoint_steps(run.checkpoints) == [6, 12]
 
 
-def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_again(copy_task: Path) -> None:
+def test_a_folder_whose_replacement_was_interrupted_is_restored(copy_task: Path) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
     holder = run.path / ".tokenizer.x1y2z3_0.nmt-part"
     holder.mkdir()
@@ -553,7 +553,7 @@ def test_a_folder_that_was_being_replaced_when_the_machine_went_down_is_there_ag
     assert not list(run.path.glob(".*"))
 
 
-def test_what_is_not_of_this_program_stays_in_a_run(copy_task: Path) -> None:
+def test_foreign_files_in_a_run_are_kept(copy_task: Path) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
     theirs = [".git/HEAD", ".cache/old", ".tokenizer.bak/old", ".nmt-part", ".x.nmt-part/a", "checkpoints/.sync/index",
               "checkpoints/trial/notes", ".gone.12345678/old/a", "checkpoints/.6.ABCDEFGH.nmt-part/old"]  # fmt: skip
@@ -573,7 +573,7 @@ def test_what_is_not_of_this_program_stays_in_a_run(copy_task: Path) -> None:
 # What changed ------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_changed_is_shown_what_may_is_done_and_what_may_not_is_refused_with_both_ways_out(
+def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
     copy_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained(copy_task, "run")
@@ -636,7 +636,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
         assert rates(straight)[step] == pytest.approx(5e-3 * rate)
     assert rates(straight)[12] == 0.0
 
-    # It continues with the same command, with one that says nothing of a restart, and with the run's own file.
+    # It continues with the same command, with one without a restart, and with the run's config.yaml.
     trained(copy_task, "stopped", *restart, "training.max_epochs=1")
     assert checkpoint_steps(stopped.checkpoints)[-1] == 21
     for config in (load_config(copy_task, restart), load_config(stopped.config_file)):
@@ -658,7 +658,7 @@ def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_th
     assert with_recorded_settings(again, stopped, 64).training.schedule_start == 64
 
 
-def test_a_restart_needs_updates_and_its_start_is_nobodys_choice(copy_task: Path) -> None:
+def test_a_restart_needs_updates_and_its_start_cannot_be_set(copy_task: Path) -> None:
     settings = [*DECAYING, "training.schedule=linear"]
     with pytest.raises(ConfigError, match=r"training\.schedule_start \(3\).*leave it out"):
         trained(copy_task, "run", *settings, "training.schedule_start=3")
@@ -686,7 +686,7 @@ def test_a_restart_whose_checkpoint_is_damaged_starts_at_the_one_before_it(copy_
     assert [rates(run)[step] for step in (7, 10, 24)] == pytest.approx([5e-3 / 4, 5e-3, 0.0])
 
 
-def test_the_hint_of_a_finished_run_names_all_that_ended_it_and_works() -> None:
+def test_the_hint_of_a_finished_run_names_all_reached_limits_and_works() -> None:
     settings = TrainingConfig(max_steps=100, max_epochs=3, schedule="cosine", warmup_steps=10)
     both = reached(Progress(step=100, epoch=3), settings)
     assert both is not None
@@ -697,7 +697,7 @@ def test_the_hint_of_a_finished_run_names_all_that_ended_it_and_works() -> None:
     epochs = reached(Progress(step=50, epoch=3), settings)
     assert epochs is not None
     assert epochs.to_continue == "--set training.max_epochs=6"
-    # A run that is further than the limit asked for is taken further than where it is.
+    # For a run beyond the given limit, the hint is beyond the run's step.
     lowered = reached(
         Progress(step=100, epoch=4, seconds=600), TrainingConfig(max_steps=40, max_epochs=2, max_minutes=1)
     )

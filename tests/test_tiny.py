@@ -1,4 +1,4 @@
-"""The tiny corpus: made as committed, clean, and in need of attention."""
+"""The tiny corpus: reproducible, clean, and not solvable without attention."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def read(name: str) -> list[str]:
     return (DATA / name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def test_the_committed_corpus_is_what_the_script_makes() -> None:
+def test_the_committed_corpus_is_the_scripts_output() -> None:
     script("make_tiny_corpus.py", "--check")
 
 

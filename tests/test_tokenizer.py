@@ -39,7 +39,7 @@ SPELLED = ["</s>", "<pad>", "<s>", "<unk>", "a </s> b", "x<pad>y", "</s></s>", "
 
 
 def sentences(words: tuple[str, ...], seed: int, count: int = 200) -> list[str]:
-    """Sentences of random words, each with a longer word that is made of two."""
+    """Sentences of random words, each with a longer word composed of two."""
     chance = random.Random(seed)
     return [
         " ".join([*chance.choices(words, k=chance.randint(1, 9)), chance.choice(words) + chance.choice(words)])
@@ -57,7 +57,7 @@ def corpus(write_lines: WriteLines) -> CorpusFiles:
 
 
 def settings_for(kind: Kind, joint: bool = True, byte_fallback: bool = True) -> TokenizerConfig:
-    """A size that the corpus allows: `char` and `word` take what there is."""
+    """A size that the corpus allows; `char` and `word` use the available size."""
     size = (70 if joint else 45) + 256 * byte_fallback if kind in ("bpe", "unigram") else 1000
     return TokenizerConfig(type=kind, vocab_size=size, joint=joint, byte_fallback=byte_fallback)
 
@@ -112,7 +112,7 @@ def test_separate_vocabularies_know_their_own_side(corpus: CorpusFiles, kind: Ki
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_subword_vocabulary_has_the_size_that_was_asked_for(corpus: CorpusFiles, kind: Kind, joint: bool) -> None:
+def test_a_subword_vocabulary_has_the_requested_size(corpus: CorpusFiles, kind: Kind, joint: bool) -> None:
     made = train_tokenizers([corpus], TokenizerConfig(type=kind, vocab_size=300, joint=joint))
     assert (made.src.vocab_size, made.tgt.vocab_size) == (300, 300)
 
@@ -125,7 +125,7 @@ def test_a_character_vocabulary_holds_the_characters_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_of_the_corpus_comes_back_from_its_ids(kind: Kind) -> None:
+def test_text_of_the_corpus_round_trips(kind: Kind) -> None:
     for line in BOTH_LINES:
         ids = WITH_BYTES[kind].encode(line)
         assert WITH_BYTES[kind].decode(ids) == line
@@ -139,7 +139,7 @@ def test_a_line_without_characters_has_no_ids(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_ids_are_passed_over_in_decoding(kind: Kind) -> None:
+def test_special_ids_are_skipped_in_decoding(kind: Kind) -> None:
     tokenizer = WITH_BYTES[kind]
     ids = tokenizer.encode("der kleine Hund")
     mixed = [BOS_ID, *(index for pair in ids for index in (UNK_ID, pair)), EOS_ID, PAD_ID, PAD_ID]
@@ -150,7 +150,7 @@ def test_special_ids_are_passed_over_in_decoding(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "line", ["😀", "学习 hund", "\x00", "a\x00b", "zażółć gęślą", "x\u2028y", "q\ty", "\ufffd", "日本語。", "\x7f\x01"]
 )
-def test_unseen_characters_come_back_through_their_bytes(kind: Kind, line: str) -> None:
+def test_unseen_characters_round_trip_through_bytes(kind: Kind, line: str) -> None:
     ids = WITH_BYTES[kind].encode(line)
     assert min(ids) > UNK_ID
     assert WITH_BYTES[kind].decode(ids) == line
@@ -158,7 +158,7 @@ def test_unseen_characters_come_back_through_their_bytes(kind: Kind, line: str) 
 
 @pytest.mark.parametrize("kind", SUBWORD)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), min_size=1, max_size=30))
-def test_any_text_comes_back_through_its_bytes(kind: Kind, text: str) -> None:
+def test_any_text_round_trips_through_bytes(kind: Kind, text: str) -> None:
     ids = WITH_BYTES[kind].encode(text)
     assert min(ids) > UNK_ID
     assert WITH_BYTES[kind].decode(ids) == text
@@ -207,7 +207,7 @@ def test_a_special_piece_that_is_spelled_out_is_an_unknown_word() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_accents_are_one_however_they_were_typed(kind: Kind) -> None:
+def test_accents_in_nfc_and_nfd_are_equal(kind: Kind) -> None:
     line = "Häuser über süß"
     decomposed = unicodedata.normalize("NFD", line)
     assert len(decomposed) > len(line)
@@ -221,7 +221,7 @@ def test_accents_are_one_however_they_were_typed(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("byte_fallback", [True, False])
-def test_a_vocabulary_that_is_too_large_is_answered_with_the_largest_that_works(
+def test_a_vocabulary_that_is_too_large_is_refused_with_the_largest_size(
     corpus: CorpusFiles, kind: Kind, byte_fallback: bool
 ) -> None:
     config = TokenizerConfig(type=kind, vocab_size=20_000, byte_fallback=byte_fallback)
@@ -239,7 +239,7 @@ def test_a_vocabulary_that_is_too_large_is_answered_with_the_largest_that_works(
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("byte_fallback", [True, False])
-def test_a_vocabulary_that_is_too_small_is_answered_with_the_smallest_that_works(
+def test_a_vocabulary_that_is_too_small_is_refused_with_the_smallest_size(
     corpus: CorpusFiles, kind: Kind, byte_fallback: bool
 ) -> None:
     smallest = 4 + 256 * byte_fallback + len(set("".join(BOTH_LINES).replace(" ", "▁")))
@@ -275,7 +275,7 @@ def test_a_word_vocabulary_is_ordered_by_frequency_then_code_point() -> None:
     assert cut.vocab_size == 50
 
 
-def test_words_below_the_minimal_frequency_are_unknown() -> None:
+def test_words_below_the_minimum_frequency_are_unknown() -> None:
     lines = ["a a a b b c", "b d", "a d"]  # a 4, b 3, d 2, c 1
     for least, known in ((1, "abdc"), (2, "abd"), (3, "ab"), (4, "a")):
         tokenizer = WordTokenizer.train(lines, TokenizerConfig(type="word", vocab_size=99, min_frequency=least))
@@ -338,7 +338,7 @@ def test_tokenizers_are_built_again_when_the_text_or_a_setting_changed(
     assert smaller.tgt.vocab_size == 9
     other = ensure_tokenizers([corpus], config.model_copy(update={"joint": not joint}), folder)
     assert other.joint is not joint
-    names = {path.name for path in folder.iterdir()}  # nothing of the former ones is left
+    names = {path.name for path in folder.iterdir()}  # no file of the former ones is left
     assert names == {"tokenizer.json"} | ({"src.words", "tgt.words"} if joint else {"joint.words"})
 
 
@@ -367,7 +367,7 @@ def words_of(tokenizer: Tokenizer) -> set[str]:
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_large_corpus_is_represented_by_as_many_pairs_as_are_asked_for(write_lines: WriteLines, joint: bool) -> None:
+def test_a_large_corpus_is_sampled_to_the_requested_pairs(write_lines: WriteLines, joint: bool) -> None:
     corpora = [numbered(write_lines, "a", 600), numbered(write_lines, "b", 300)]
     config = TokenizerConfig(type="word", vocab_size=9000, joint=joint, max_train_pairs=300)
     made = train_tokenizers(corpora, config)
@@ -383,7 +383,7 @@ def test_a_large_corpus_is_represented_by_as_many_pairs_as_are_asked_for(write_l
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_corpus_that_is_not_large_is_used_whole(corpus: CorpusFiles, kind: Kind) -> None:
+def test_a_small_corpus_is_used_whole(corpus: CorpusFiles, kind: Kind) -> None:
     exactly = settings_for(kind).model_copy(update={"max_train_pairs": 200})
     made, whole = (
         train_tokenizers([corpus], exactly),
@@ -446,7 +446,7 @@ def test_a_long_line_is_part_of_the_vocabulary() -> None:
     assert 3 not in tokenizer.encode("wort")
 
 
-def test_a_damaged_description_of_tokenizers_is_made_anew(
+def test_a_damaged_description_of_tokenizers_is_rebuilt(
     tmp_path: Path, write_lines: Callable[[str, list[str]], Path]
 ) -> None:
     folder = tmp_path / "tokenizer"

@@ -1,4 +1,4 @@
-"""The loop: its arithmetic, what it keeps, when it stops, and that going on equals never having stopped."""
+"""The training loop: its arithmetic, kept files, when it stops, and that a resumed run equals a straight one."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def records(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 
 
 def digest(path: Path) -> str:
-    """A file's content, short enough for pytest to tell how it differs."""
+    """A digest of a file's content, short enough for pytest to show a difference."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -75,7 +75,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
     trainer = new_trainer(config, "ours")
     pairs = [([4, 5], [6, 7, 8, 9, 10]), ([4], [5]), ([9, 9, 9], [8, 8])]
     reference = new_trainer(config, "reference").model
-    # AdamW's first step is the gradient's sign, whatever its size, so look before it.
+    # AdamW's first step is the gradient's sign, so compare the gradients before it.
     monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
     trainer._update(share_of([pairs[:1], pairs[1:]]), num_tokens=6 + 2 + 3)
 
@@ -91,7 +91,7 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Path, scaled: bool) -> None:
-    """As with fp16: what comes back through the loss is the scale over the tokens of the update."""
+    """As with fp16: the upstream gradient of the loss is the scale divided by the tokens of the update."""
     trainer = new_trainer(load_config(copy_task, ["model.dropout=0"]), "run")
     trainer.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
     given: list[Any] = []
@@ -122,7 +122,7 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
     assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
 
 
-def test_a_model_is_trained_again_however_its_evaluation_ends() -> None:
+def test_a_model_returns_to_training_mode_after_any_evaluation() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(0.5)).train()
     with pytest.raises(KeyboardInterrupt), evaluating(model):
         assert not any(module.training for module in model.modules())
@@ -166,14 +166,14 @@ def test_stopped_and_resumed_equals_straight_to_the_bit(copy_task: Path, number:
     trained(copy_task, "stopped", *settings)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
-    # The log reads as if nothing had happened, too: each step once, with the same losses at validation.
+    # The log is that of a straight run, too: each step once, with the same losses at validation.
     assert [r["step"] for r in records(run, "validation")] == [20, 40, 60, 80, 100, 120]
     assert [r["loss"] for r in records(run, "validation")] == [r["loss"] for r in records(straight, "validation")]
     steps = [r["step"] for r in records(run, "train")]
     assert steps == sorted(set(steps))
 
 
-def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(copy_task: Path) -> None:
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(copy_task: Path) -> None:
     program = (
         "import os, sys, nmt.checkpoint as c\n"
         "original = c.write_bytes\n"
@@ -202,14 +202,14 @@ def test_a_finished_run_says_so_and_changes_nothing(copy_task: Path, capsys: pyt
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
-def test_a_run_goes_on_when_its_limit_is_raised(copy_task: Path) -> None:
+def test_a_run_resumes_when_its_limit_is_raised(copy_task: Path) -> None:
     trained(copy_task, "run")
     run = trained(copy_task, "run", "training.max_steps=18")
     assert newest_weights(run) == newest_weights(trained(copy_task, "straight", "training.max_steps=18"))
     assert run.config().training.max_steps == 18
 
 
-def test_a_run_does_not_go_on_with_other_settings_or_other_text(copy_task: Path) -> None:
+def test_a_run_does_not_resume_with_other_settings_or_other_text(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     with pytest.raises(RunError, match=r"model\.dropout: 0\.1, not 0\.3"):
         trained(copy_task, "run", "model.dropout=0.3", "training.max_steps=18")
@@ -230,7 +230,7 @@ def test_fresh_sets_the_old_run_aside_and_resume_needs_one(copy_task: Path) -> N
 
 
 def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> None:
-    # The rate rises until the model gets worse again, so that the best one is not among the last.
+    # The rate rises until the model gets worse, so that the best checkpoint is not among the last.
     run = trained(
         copy_task, "run", "training.max_steps=40", "training.validate_every=5", "training.warmup_steps=1000",
         "training.best_metric=loss", "training.learning_rate=20",
@@ -246,7 +246,7 @@ def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> No
 
 
 @pytest.mark.parametrize("metric", ["loss", "bleu", "chrf", "ter"])
-def test_patience_ends_a_training_that_gets_no_better(copy_task: Path, metric: str) -> None:
+def test_patience_ends_a_training_that_stops_improving(copy_task: Path, metric: str) -> None:
     run = trained(
         copy_task, "run", "training.max_steps=1000", "training.validate_every=2", "training.patience=3",
         f"training.best_metric={metric}", "training.learning_rate=0.3", "training.schedule=constant",
@@ -301,7 +301,9 @@ def records_exist(name: str) -> bool:
     return run_named(name).metrics_file.exists()
 
 
-def test_a_full_disk_is_one_message_and_the_checkpoint_stays(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_message_and_the_checkpoint_is_kept(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = nmt.training.trainer.save_checkpoint
 
     def full(folder: Path, *arguments: Any) -> None:
@@ -325,7 +327,7 @@ def test_a_full_disk_is_one_message_and_the_checkpoint_stays(copy_task: Path, mo
         ("training.precision=fp16", "fp16 is for GPUs"),
     ],
 )
-def test_what_cannot_work_is_found_before_anything_is_written(copy_task: Path, override: str, error: str) -> None:
+def test_mistakes_are_found_before_anything_is_written(copy_task: Path, override: str, error: str) -> None:
     key, value = override.split("=")
     if key.startswith("data"):
         value = str(copy_task.with_name(value))
@@ -347,7 +349,7 @@ def test_unknown_words_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixt
     assert "of the tgt pieces" in err
 
 
-def test_a_checkpoint_brings_the_optimizer_back_and_needs_no_generator(copy_task: Path) -> None:
+def test_a_checkpoint_restores_the_optimizer_and_needs_no_generator(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     trainer = new_trainer(load_config(copy_task), "other")
     progress = load_checkpoint(run.checkpoints / "12", trainer.model, trainer.optimizer, trainer.scaler)
@@ -367,7 +369,7 @@ def test_an_empty_corpus_is_an_error(copy_task: Path) -> None:
         trained(copy_task, "run")
 
 
-def test_a_mixture_is_trained_on_and_said(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mixture_is_trained_on_and_announced(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mixed = "data.train=[{src: train.en, tgt: train.de, weight: 0.5}, {src: val.en, tgt: val.de, weight: 4.2}]"
     config = load_config(copy_task, [mixed, "training.max_epochs=2", "training.max_steps=null"])
     run = run_named("mixed")
@@ -387,7 +389,7 @@ def test_a_mixture_is_trained_on_and_said(copy_task: Path, capsys: pytest.Captur
     assert (progress.epoch, progress.tgt_tokens) == (2, expected)
 
 
-def test_a_run_goes_on_with_the_weights_that_it_was_begun_with(copy_task: Path) -> None:
+def test_a_run_resumes_only_with_the_same_corpus_weights(copy_task: Path) -> None:
     def mixed(weight: float) -> str:
         return f"data.train=[{{src: train.en, tgt: train.de, weight: {weight}}}, {{src: val.en, tgt: val.de}}]"
 
@@ -403,7 +405,7 @@ def test_a_run_goes_on_with_the_weights_that_it_was_begun_with(copy_task: Path) 
     assert newest_weights(trained(copy_task, "run", mixed(0.7), "training.max_steps=24")) == newest_weights(straight)
 
 
-def test_a_run_that_an_earlier_version_began_is_refused(copy_task: Path) -> None:
+def test_a_run_of_an_earlier_version_is_refused(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     for file in run.checkpoints.glob("*/progress.json"):
         content = json.loads(file.read_text())

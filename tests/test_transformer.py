@@ -35,7 +35,7 @@ V = 11
 
 
 def make_model(config: ModelConfig, seed: int = 0, **changes: Any) -> Transformer:
-    """Every parameter drawn at random, norms and biases too, so that one left out would show."""
+    """Every parameter drawn at random, norms and biases too, so that a missing one is noticed."""
     torch.manual_seed(seed)
     model = Transformer(config.model_copy(update=changes), V, V).eval()
     with torch.no_grad():
@@ -184,7 +184,7 @@ def test_the_feed_forward_network_is_its_formula(activation: str) -> None:
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_the_residual_adds_to_what_came_in(pre_norm: bool) -> None:
+def test_the_residual_adds_to_its_input(pre_norm: bool) -> None:
     residual = Residual(8, pre_norm, dropout=0.0)
     with torch.no_grad():
         residual.norm.weight.uniform_(0.5, 1.5)
@@ -279,7 +279,7 @@ def test_the_encoder_without_positions_permutes_with_its_input(small_config: Mod
     torch.testing.assert_close(encoded(sentence[:, order]), encoded(sentence)[:, order], rtol=1e-4, atol=1e-5)
 
 
-# --- What may see what -----------------------------------------------------------------------------------
+# --- Masks -----------------------------------------------------------------------------------------------
 
 SHAPES = [
     {"norm": "pre", "positions": "sinusoidal"},
@@ -325,7 +325,7 @@ def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelCo
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_what_stands_at_padded_source_positions_is_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_ids_at_padded_source_positions_are_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([8, 2, 5]))
     tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
@@ -333,7 +333,7 @@ def test_what_stands_at_padded_source_positions_is_irrelevant(small_config: Mode
     scribbled = torch.where(src_mask, src_ids, torch.randint(1, V, src_ids.shape))
     assert not torch.equal(scribbled, src_ids)
     torch.testing.assert_close(model(Source(scribbled, src_mask), tgt_in), logits, rtol=1e-5, atol=1e-6)
-    # And it is the mask that does it: what is not masked does matter.
+    # The mask is the reason: unmasked positions do matter.
     assert (model(Source(scribbled, torch.ones_like(src_mask)), tgt_in) - logits)[1:].abs().max() > 1e-3
 
 
@@ -356,7 +356,7 @@ def test_every_source_token_reaches_every_logit(small_config: ModelConfig) -> No
 def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
     small_config: ModelConfig, shape: dict[str, str], beam_size: int
 ) -> None:
-    """One hypothesis becomes several, they change places, repeat and vanish, and sentences leave, in between."""
+    """Between steps, one hypothesis becomes several, they are permuted, repeated and dropped, and sentences finish."""
     model = make_model(small_config, **shape)
     sources = ragged([4, 12, 1, 7, 3])
     steps = 10
@@ -378,7 +378,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
         beams = torch.randint(0, prefixes.shape[1], (len(prefixes), beam_size), generator=random)  # (B, K)
         state.select_beams(beams)
         prefixes = torch.stack([row[chosen] for row, chosen in zip(prefixes, beams, strict=True)])  # (B, K, length)
-        if step in (2, 3, 6):  # one leaves and the others change their order
+        if step in (2, 3, 6):  # one finishes and the others are permuted
             going = torch.randperm(len(prefixes), generator=random)[:-1]
             state.select_sentences(going)
             prefixes, src_ids, src_mask = prefixes[going], src_ids[going], src_mask[going]
@@ -470,7 +470,7 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfi
 
 
 @pytest.mark.parametrize("tie", ["all", "decoder", "none"])
-def test_parameters_start_with_the_statistics_that_are_promised(tie: str) -> None:
+def test_parameters_start_with_the_documented_statistics(tie: str) -> None:
     config = ModelConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=64, d_ff=256, activation="swiglu", positions="learned",
         tie_embeddings=tie,
@@ -481,7 +481,7 @@ def test_parameters_start_with_the_statistics_that_are_promised(tie: str) -> Non
     for embedding in embeddings:  # D^-1/2 = 1/8
         assert embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.01)
         assert embedding.weight.mean().item() == pytest.approx(0, abs=0.002)
-        assert embedding.weight.abs().max() > 3.5 / 8  # normal, not uniform, whose largest would be 1.7 / 8
+        assert embedding.weight.abs().max() > 3.5 / 8  # normal, not uniform, where the largest would be 1.7 / 8
     for positions in (model.src_positions, model.tgt_positions):
         assert positions.table.std().item() == pytest.approx(0.02, rel=0.03)
     assert not torch.equal(model.src_positions.table, model.tgt_positions.table)
@@ -520,7 +520,7 @@ def test_the_gradient_reaches_every_parameter(small_config: ModelConfig, shape: 
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        if name.endswith("key.bias"):  # it adds the same to every score of a query, and softmax takes it away
+        if name.endswith("key.bias"):  # it adds a constant to all scores of a query, which softmax cancels
             assert parameter.grad.abs().max() < 1e-6, name
         else:
             assert parameter.grad.abs().max() > 1e-6, name
@@ -557,7 +557,7 @@ def test_each_rate_affects_the_part_that_it_names(small_config: ModelConfig, sid
         assert torch.equal(residual(x, torch.tanh), residual(x, torch.tanh)) == (rate != "dropout")
 
 
-def test_activation_dropout_empties_its_share_of_the_inner_layer() -> None:
+def test_activation_dropout_zeroes_its_share_of_the_inner_layer() -> None:
     network = FeedForward(d_model=64, d_ff=64, dropout=0.9).train()
     with torch.no_grad():
         for linear in (network.inner, network.outer):
@@ -571,7 +571,7 @@ def test_activation_dropout_empties_its_share_of_the_inner_layer() -> None:
     torch.testing.assert_close(network.eval()(x), x)
 
 
-def test_residual_dropout_falls_on_what_the_part_adds_and_not_on_the_stream() -> None:
+def test_residual_dropout_affects_the_sublayers_output_and_not_the_residual() -> None:
     residual = Residual(64, pre_norm=True, dropout=0.25).train()
     x = torch.randn(20, 10, 64)
     added = residual(x, torch.ones_like) - x
@@ -580,7 +580,7 @@ def test_residual_dropout_falls_on_what_the_part_adds_and_not_on_the_stream() ->
     torch.testing.assert_close(added[~dropped], torch.full_like(added[~dropped], 4 / 3))
 
 
-def test_embedding_dropout_falls_on_both_sides(small_config: ModelConfig) -> None:
+def test_embedding_dropout_affects_both_sides(small_config: ModelConfig) -> None:
     model = make_model(small_config, dropout=0.25).train()
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):

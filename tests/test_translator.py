@@ -1,4 +1,4 @@
-"""From lines to lines: the order, what is cut, what is held in memory; and the engine behind it."""
+"""The translator: the order of lines, cut lines, memory, and the engine behind it."""
 
 import itertools
 import logging
@@ -28,7 +28,7 @@ WORDS = [f"w{number}" for number in range(500)]
 
 
 class ReversingEngine:
-    """Its best hypothesis is the source backwards, its second the source; remembers what it was given."""
+    """Its best hypothesis is the source reversed, its second the source; records its inputs."""
 
     name = "reversing"
     batches_at_once = 1
@@ -71,7 +71,7 @@ def test_the_order_is_kept_over_thousands_of_lines(batch_tokens: int) -> None:
     assert translations == [backwards(line) for line in lines]
 
 
-def test_a_line_of_white_space_gives_an_empty_line() -> None:
+def test_a_line_of_white_space_becomes_an_empty_line() -> None:
     lines = ["", "w1 w2", "   ", "\t", "　", "w3", ""]
     engine = ReversingEngine()
     assert make_translator(engine).translate(lines) == ["", "w2 w1", "", "", "", "w3", ""]
@@ -79,7 +79,7 @@ def test_a_line_of_white_space_gives_an_empty_line() -> None:
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", " "]])
-def test_nothing_to_translate_asks_nothing_of_the_engine(lines: list[str]) -> None:
+def test_the_engine_is_not_called_with_nothing_to_translate(lines: list[str]) -> None:
     engine = ReversingEngine()
     assert make_translator(engine).translate(lines) == [""] * len(lines)
     assert engine.batches == []
@@ -122,7 +122,7 @@ def test_the_engine_is_given_the_decoding_settings() -> None:
     ("line", "translation"),
     [("W1 W2.", "w2. w1"), ("W1 w2", "w2 W1"), ("W1", "W1"), ("w1 w2", "w2 w1"), ("1 2", "2 1")],
 )
-def test_lines_in_capitals_are_translated_in_small_letters_if_asked_to(line: str, translation: str) -> None:
+def test_lines_in_capitals_are_lowercased_with_lower_capitals(line: str, translation: str) -> None:
     tokenizers = word_tokenizers(["w1", "w2", "w2.", "W1", "W2.", "1", "2"])
     for lower_capitals, expected in ((True, translation), (False, backwards(line))):
         decoding = DecodingConfig(lower_capitals=lower_capitals)
@@ -143,14 +143,14 @@ def test_lines_in_capitals_are_translated_in_small_letters_if_asked_to(line: str
     ],
 )
 def test_a_line_in_capitals_is_put_in_the_lowercase_of_its_language(language: str, line: str, read: str) -> None:
-    """A name in capitals makes no line in capitals, where the other letters have no case."""
+    """A name in capitals is not a line in capitals if the other letters have no case."""
     decoding = DecodingConfig(lower_capitals=True)
     tokenizers = word_tokenizers(sorted({*line.split(), *read.split()}))
     translator = Translator(tokenizers, ReversingEngine(), decoding, 100, src_lang=language)
     assert translator.translate([line]) == [backwards(read)]
 
 
-def test_what_people_type_without_seeing_it_changes_no_translation() -> None:
+def test_invisible_characters_change_no_translation() -> None:
     lines = ["the café is big", "a big dog", "the dog and the café"]
     tokenizer: Tokenizer = SentencePieceTokenizer.train(lines * 5, TokenizerConfig(type="bpe", vocab_size=300))
     translator = Translator(Tokenizers(tokenizer, tokenizer), ReversingEngine(), DecodingConfig(), 100)
@@ -183,8 +183,8 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
     assert translation.split() == ["the", "dog", "the", "dog"]
 
 
-def test_a_translation_keeps_its_score_and_what_else_was_found() -> None:
-    """Of the reversing engine: the source backwards, -1, and as it is, -2. An empty line has neither."""
+def test_a_translation_keeps_its_score_and_n_best() -> None:
+    """From the reversing engine: the source reversed, score -1, and unchanged, -2. An empty line has no hypotheses."""
     first, empty, last = make_translator(ReversingEngine()).stream([["w1 w2", "", "w3"]])
     assert first == Translation("w2 w1", 2, "", -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
     assert empty == Translation("", 0, "", 0.0, ())
@@ -209,7 +209,7 @@ def test_a_stream_holds_one_block_at_a_time_and_numbers_its_lines(caplog: pytest
     assert "line 112: 4 pieces" in caplog.text
 
 
-def test_an_engine_is_given_as_many_batches_at_once_as_it_likes() -> None:
+def test_an_engine_gets_several_batches_at_once() -> None:
     """Two words and `</s>`: one line fits 4 tokens, and four fit three times as many."""
     for at_once, sizes in ((1, [1] * 6), (3, [4, 2])):
         engine = ReversingEngine()
@@ -218,7 +218,7 @@ def test_an_engine_is_given_as_many_batches_at_once_as_it_likes() -> None:
         assert [len(batch) for batch in engine.batches] == sizes
 
 
-def test_a_translation_comes_out_once_it_and_all_before_it_are_done() -> None:
+def test_a_translation_is_yielded_once_it_and_all_before_it_are_done() -> None:
     """Batches of one line each, longest first: the second and third line wait for the first, which is shorter."""
     engine = ReversingEngine()
     stream = make_translator(engine, batch_tokens=1).stream([["w1 w2", "w1 w2 w3 w4", "w1 w2 w3", "w1"]])
@@ -313,7 +313,7 @@ def test_the_engine_searches_with_the_settings_it_is_given(engine_model: Transfo
 
 
 def test_the_longest_output_follows_from_the_source_without_its_end(engine_model: Transformer) -> None:
-    """Sources of 1 and 8 pieces at ratio 1: 11 and 18 tokens, and a model that never ends fills them."""
+    """Sources of 1 and 8 pieces at ratio 1: at most 11 and 18 tokens, which a model that never ends reaches."""
     with torch.no_grad():
         engine_model.output.weight[EOS_ID] = 0.0
         engine_model.decoder_norm.bias += 3.0  # so that a word can be made certain
@@ -324,7 +324,7 @@ def test_the_longest_output_follows_from_the_source_without_its_end(engine_model
 
 
 def test_a_model_that_is_being_trained_is_refused(engine_model: Transformer) -> None:
-    """Dropout would change what it says, and to change its mode would be felt by other threads."""
+    """Dropout would change the output, and changing the mode would affect other threads."""
     engine = TorchEngine(engine_model.train(), word_tokenizers())
     with pytest.raises(AssertionError):
         engine.search([[5, 6, 7]], DecodingConfig())
@@ -362,7 +362,7 @@ Call = tuple[Sequence[Sequence[int]], DecodingConfig, Sequence[Sequence[int]] | 
 
 
 def different_calls(vocab_size: int) -> list[Call]:
-    """Searches of every kind, with settings of their own."""
+    """Searches of every kind, with different settings."""
     random = np.random.default_rng(5)
     calls: list[Call] = []
     for beam_size, length_penalty, max_length, no_repeat in (
@@ -378,7 +378,7 @@ def different_calls(vocab_size: int) -> list[Call]:
 
 
 def assert_threads_find_what_one_finds(search: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> None:
-    """All calls at once, several times, beside the same calls one after the other; whatever the number of threads."""
+    """All calls at once, several times, against the same calls in sequence; with any number of threads."""
     one_after_the_other = [search(*call) for call in calls]
     barrier = threading.Barrier(len(calls))
 

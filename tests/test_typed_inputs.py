@@ -1,4 +1,4 @@
-"""Input as people type it: how the lines are made, and that each fault of a translator shows where it belongs."""
+"""Typed input: how the lines are made, and that each fault of a translator shows in its row."""
 
 import importlib.util
 import json
@@ -81,7 +81,7 @@ def test_how_each_kind_is_typed(kind: str, line: str, typed: str) -> None:
     assert KINDS[kind].typed(line) == typed
 
 
-def test_what_each_kind_expects_of_a_translation() -> None:
+def test_the_checks_of_each_kind() -> None:
     expected = {name: kind.compared(kind.expected("Ein Hund, er rennt.")) for name, kind in KINDS.items()}
     assert expected == {
         "short": "Ein Hund, er rennt.",
@@ -174,7 +174,7 @@ def test_too_small_a_validation_set_is_one_plain_message() -> None:
     pairs = tiny_pairs()[:49]
     with pytest.raises(DataError, match="50 lines are to be made, and the validation set has 10 short lines and 3"):
         script.choose(pairs, 10)
-    with pytest.raises(DataError, match="5 lines are to be made"):  # a line that is there five times is one
+    with pytest.raises(DataError, match="5 lines are to be made"):  # a line that occurs five times counts once
         script.choose(pairs[:1] * 5, 1)
 
 
@@ -212,7 +212,7 @@ def test_a_fault_shows_in_its_own_row(kind: str, edit: Edit, repeating: int, wro
 def test_the_chrf_is_sacrebleus() -> None:
     pairs = copied(tiny_pairs())
 
-    def translate(lines: list[str]) -> list[str]:  # worse in capitals than otherwise
+    def translate(lines: list[str]) -> list[str]:  # worse in capitals than in lowercase
         return [line[:-12] + " EEEEEEEEE" if line.isupper() else line.replace("the", "de") for line in lines]
 
     rows, _ = script.measure(translate, pairs, 10)
@@ -242,7 +242,7 @@ def test_a_run_is_measured(copy_task: Path) -> None:
     assert refused.stderr.count("\n") == 1
 
     shown = run(str(SCRIPT), "--per-kind", "2", "--show")
-    assert shown.returncode == 0, shown.stderr  # though 12 updates teach nothing
+    assert shown.returncode == 0, shown.stderr  # although 12 updates are too few to learn anything
     assert "\n| all | 10 | " in shown.stdout
     assert "\nfails: " in shown.stdout
 

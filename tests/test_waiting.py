@@ -1,4 +1,4 @@
-"""Threads that wait for each other, and other programs that want their cores."""
+"""Threads that wait for each other while other programs compete for the cores."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 
 @pytest.mark.parametrize("given", VARIABLES)
-def test_waiting_that_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_a_users_wait_policy_is_kept(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(given, "7")
@@ -32,7 +32,7 @@ def test_where_waiting_can_be_watched_spinning_is_not_bounded(monkeypatch: pytes
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's library")
 def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() -> None:
-    """As the library itself has read it, through the command line."""
+    """As the library has read it, through the command line."""
     program = """
 import sys
 from pathlib import Path
@@ -51,8 +51,8 @@ except SystemExit:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-def test_time_without_a_core_is_known() -> None:
-    """Two loops that share one core wait for it in turn."""
+def test_time_without_a_core_is_measured() -> None:
+    """Two loops that share a core wait for it in turn."""
     program = """
 import os, time
 from nmt.waiting import waited_for_cores
@@ -73,7 +73,7 @@ print(waited_for_cores())
 @pytest.mark.parametrize("num_threads", [2, 3, 4, 16])
 @pytest.mark.parametrize("cores", [1, 2, 4, 15, 16, 64])
 def test_idle_teams_make_more_threads_than_cores_and_no_more_than_that(num_threads: int, cores: int) -> None:
-    added = num_threads - 1  # a team's first thread is not the library's own
+    added = num_threads - 1  # a team's first thread is not made by the library
     count = teams_needed(num_threads, cores)
     assert num_threads + count * added > cores
     assert count == 1 or num_threads + (count - 1) * added <= cores
@@ -81,7 +81,7 @@ def test_idle_teams_make_more_threads_than_cores_and_no_more_than_that(num_threa
 
 @pytest.mark.skipif(sys.platform != "linux" or available_cores() < 2, reason="asks Linux, on two cores")
 def test_threads_spin_less_while_they_wait_for_a_core_and_compute_the_same() -> None:
-    """A second team of threads is there while the time without a core grows, and ends afterwards."""
+    """A second team of threads exists while the time without a core grows, and ends afterwards."""
     program = """
 import time
 import torch
@@ -99,13 +99,13 @@ waiting.SECONDS_BETWEEN_LOOKS = 0.05
 numbers = torch.randn(512, 512)
 torch.set_num_threads(1)
 waiting.watch.__wrapped__()
-alone = len(list(waiting.TASKS.iterdir()))  # one thread has nobody to wait for
+alone = len(list(waiting.TASKS.iterdir()))  # one thread does not wait
 torch.set_num_threads(2)
 before = numbers @ numbers
 wait_for(alone + 1)
 waiting.watch()
 waiting.watch()
-wait_for(alone + 1 + 1 + 2)  # who watches, and the team
+wait_for(alone + 1 + 1 + 2)  # the watching thread, and the team
 assert torch.equal(numbers @ numbers, before)
 waiting.waited_for_cores = lambda: 0.0
 wait_for(alone + 1 + 1)

@@ -1,4 +1,4 @@
-"""Weights on disk: what is written is what is read, shared matrices once, and no file is ever unpickled."""
+"""Weights on disk: they are read back as written, shared matrices are stored once, and no file is unpickled."""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from nmt.source import Source
 
 SIZE = 11
 SHARED = {"all": 1, "decoder": 2, "none": 3}
-"""How many of the three (vocabulary, D) matrices there are under each way to tie them."""
+"""The number of distinct (vocabulary, D) matrices for each way to tie the three."""
 
 
 def make_model(config: ModelConfig, seed: int, vocab_size: int = SIZE, **changes: object) -> Transformer:
@@ -77,7 +77,7 @@ def test_the_file_holds_each_shared_matrix_once(small_config: ModelConfig, tmp_p
     assert keys(tmp_path / "model.safetensors") == {name for name, _ in model.named_parameters()}
 
 
-def test_saving_replaces_what_was_there_and_leaves_nothing_else(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_saving_replaces_the_file_and_leaves_nothing_else(small_config: ModelConfig, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "model.safetensors"
     save_weights(make_model(small_config, 1), path)
     save_weights(make_model(small_config, 2), path)
@@ -159,7 +159,7 @@ UNPICKLING_CALLS = {"torch.load", "torch.save", "torch.hub", "numpy.load", "np.l
 
 
 def unpickling(code: str) -> list[str]:
-    """What in a module reads or writes pickles."""
+    """The calls in a module that read or write pickles."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What a training says about itself before its first step."""
+"""The summary of a training that is printed before its first step."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from nmt.training.stopping import total_steps
 def describe(
     config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
 ) -> list[str]:
-    """The training in lines for people; `plan` is the current epoch's, `memory` what the worst batch takes."""
+    """The lines of the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
     data, settings, corpus = config.data, config.training, prepared.corpus
     src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
@@ -48,7 +48,7 @@ def describe(
 
 
 def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
-    """A line if a training of `steps` updates, None if that is not known, ends before its warm-up does."""
+    """A warning if a training of `steps` updates (None: unknown) ends before its warm-up does."""
     if steps is None or steps > settings.warmup_steps:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Detecting a training that diverges: skipped updates, an exploding loss, and the diagnosis that is written."""
+"""Detecting divergence: skipped updates, an exploding loss, and the diagnosis for finding the cause."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ MAX_LINES_SHOWN = 10
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """An update that was not made, because its gradient was not finite."""
+    """An update that was skipped because its gradient was not finite."""
 
     step: int
     lines: dict[str, list[int]]
@@ -37,7 +37,7 @@ class DivergenceDetector:
     def __init__(self, config: Config, corpus: EncodedCorpus, vocab_size: int) -> None:
         self._config = config
         self._corpus = corpus
-        # An untrained model's loss is ln(vocab_size) nats a token; an increase by half of that is no fluctuation.
+        # An untrained model's loss is ln(vocab_size) nats a token; an increase by half as much is no fluctuation.
         self._max_increase = math.log(vocab_size) / 2
         self._updates: list[tuple[int, Sequence[NDArray[np.integer]], Tensor]] = []
         self._records: deque[Mapping[str, Any]] = deque(maxlen=MAX_RECORDS)
@@ -79,7 +79,7 @@ class DivergenceDetector:
         return ""
 
     def diagnosis(self, reason: str, model: nn.Module) -> dict[str, Any]:
-        """JSON for finding the cause: the last figures, the lines in the text, statistics of the weights."""
+        """JSON for finding the cause: the last log records, the lines of skipped pairs, statistics of the weights."""
         weights = {
             name: {
                 "largest": _number(value.abs().max().item()),
@@ -97,7 +97,7 @@ class DivergenceDetector:
         }
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
-        """The line numbers of pairs, by source file; the target file has the same."""
+        """The line numbers of pairs, by source file; they are the same in the target file."""
         numbers = self._corpus.line_numbers(np.concatenate(pairs))
         return {str(self._config.data.train[corpus].src): lines for corpus, lines in numbers.items()}
 
@@ -116,5 +116,5 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
 
 
 def _number(value: Any) -> Any:
-    """The value, NaN and infinity as text: JSON has neither."""
+    """The value; NaN and infinity as text, since JSON has neither."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

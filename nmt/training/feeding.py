@@ -1,4 +1,4 @@
-"""The batches of each update: an epoch's plan, shared among the processes, its batches prepared ahead."""
+"""The batches of each update: an epoch's plan is shared among the processes, and workers prepare its batches."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from nmt.distributed import Ranks
 from nmt.errors import WorkerError
 from nmt.training.preparation import Prepared
 
-MAX_DEATHS = 3  # of processes that prepare batches, in a row
+MAX_DEATHS = 3  # of workers, in a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Share:
     """This process's part of an update."""
 
     batches: list[Batch]
-    """Micro-batches, or parts of them, rank, rank + size, ... of the update's."""
+    """Number rank, rank + size, ... of the update's micro-batches (or of their parts)."""
     pairs: list[NDArray[np.integer]]
     """The pairs of each of `batches`."""
-    of_all: list[NDArray[np.integer]]
-    """The pairs of the whole update's micro-batches, over all processes."""
+    update_pairs: list[NDArray[np.integer]]
+    """The pairs of each micro-batch of the whole update, over all processes."""
     is_extra: bool = False
-    """No batch was left for this process (in an epoch's last update): it contributes nothing to the sum."""
+    """True in an epoch's last update if no batch was left for this process; its batch then has weight 0."""
 
     @property
     def num_tokens(self) -> int:
-        """Real target tokens of this process's part of the update."""
+        """Real target tokens of this process's part of the update, without padding."""
         return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
 
 
@@ -46,7 +46,7 @@ def updates_from(begin: int, end: int, count: int) -> list[range]:
 
 
 def cut(plan: Plan, parts: int) -> Plan:
-    """Each batch cut into N parts, in order; part n takes every N-th pair, so that the parts have similar lengths.
+    """The batches, each cut into N parts; part n takes every N-th pair, so that the parts have similar lengths.
 
     >>> [part.tolist() for part in cut([np.arange(5), np.arange(5, 6)], 2)]
     [[0, 2, 4], [1, 3], [5], []]
@@ -55,7 +55,7 @@ def cut(plan: Plan, parts: int) -> Plan:
 
 
 class Feed:
-    """Gives this process's shares of consecutive updates."""
+    """Iterates over this process's shares of consecutive updates."""
 
     def __init__(self, config: Config, prepared: Prepared, ranks: Ranks, say: Callable[[str], None]) -> None:
         self._config = config
@@ -76,25 +76,24 @@ class Feed:
         settings = self._config.training
         parts = cut(plan, settings.parts)
         updates = updates_from(begin, len(plan), settings.batches_per_update)
-        of_updates = [
-            # A batch of few pairs has fewer parts.
+        non_empty = [  # a batch of few pairs has fewer parts
             [part for part in range(whole.start * settings.parts, whole.stop * settings.parts) if len(parts[part])]
             for whole in updates
         ]
-        shares = [self._ranks.share(of_update) or of_update[:1] for of_update in of_updates]
-        chosen = [number for share in shares for number in share]
+        shares = [self._ranks.share(numbers) or numbers[:1] for numbers in non_empty]
+        chosen = list(itertools.chain.from_iterable(shares))
         corpus, device = self._prepared.corpus, self._prepared.device
         batches = batches_with_restarts(corpus, parts, device, self._say, chosen, self._augmentation(epoch))
-        for whole, of_update, share in zip(updates, of_updates, shares, strict=True):
+        for whole, numbers, share in zip(updates, non_empty, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
                 [parts[number] for number in share],
                 [plan[number] for number in whole],
-                is_extra=self._ranks.rank >= len(of_update),
+                is_extra=self._ranks.rank >= len(numbers),
             )
 
     def _augmentation(self, epoch: int) -> Augmentation | None:
-        """The augmentation of an epoch's batches, if any is on."""
+        """The augmentation of an epoch's batches; None if it is off."""
         if not self._config.augmentation.is_on:
             return None
         return Augmentation(self._config, self._prepared.tokenizers, epoch)
@@ -110,8 +109,8 @@ def batches_with_restarts(
 ) -> Iterator[Batch]:
     """The batches of `batch_loader`; a worker process that dies is replaced.
 
-    A batch depends on its number alone, so a new worker continues where one has died (of a signal to all processes of
-    a name, for example). Raises `WorkerError` if they die repeatedly.
+    A batch depends on its number alone, so a new worker can continue where another died (of `pkill`, for example).
+    Raises `WorkerError` if workers die repeatedly.
     """
     numbers = range(len(plan)) if numbers is None else numbers
     done = deaths = 0
@@ -123,7 +122,7 @@ def batches_with_restarts(
                 yield batch
                 done, deaths = done + 1, 0
         except (RuntimeError, OSError, EOFError) as error:
-            # The last two if it died with batches that had not been read.
+            # OSError or EOFError if the worker died with batches that had not been read.
             if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                 raise
             deaths += 1
@@ -136,9 +135,9 @@ def batches_with_restarts(
 
 
 def _disable_torch_sigchld_handler() -> None:
-    """torch's handler would raise wherever the program is when a worker dies, for example inside an update.
+    """Prevent an error inside an update when a worker dies: the loader notices when it waits for a batch.
 
-    Without it, the loader notices when it waits for a batch. torch installs the handler once, with the first loader.
+    torch installs its handler once, with the first loader.
     """
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -9,7 +9,7 @@ from typing import Any
 from nmt.errors import NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder
 
-# In this order: if several have come, the first of these is reported.
+# If several have been received, the first in this order is reported.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
@@ -18,7 +18,7 @@ class Stopped(BaseException):
 
 
 class Signals:
-    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is finished and saved."""
+    """Collects SIGINT, SIGTERM and SIGHUP (a closed terminal), so that the current update is completed and saved."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -26,9 +26,9 @@ class Signals:
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Collect signals for the length of the block; a second one ends the program at once.
+        """Collect signals during the block; a second one ends the program at once.
 
-        A signal that is ignored (by nohup) stays ignored.
+        An ignored signal (SIGHUP under nohup) stays ignored.
         """
         old: dict[signal.Signals, Any] = {}
 
@@ -50,7 +50,7 @@ class Signals:
 
     @contextlib.contextmanager
     def ending_the_block(self) -> Iterator[None]:
-        """For a long block without side effects: the first signal ends it by raising `Stopped`."""
+        """For a long block without side effects: the first signal raises `Stopped` in it."""
         self._ends_block = True
         try:
             yield
@@ -60,10 +60,7 @@ class Signals:
 
 @contextlib.contextmanager
 def plain_messages(run: RunFolder) -> Iterator[None]:
-    """Turn a failed write or exhausted memory into one message.
-
-    Neither affects the last checkpoint.
-    """
+    """Turn a failed write or exhausted memory, which leave the last checkpoint intact, into one message."""
     hint = f"{run.path} is intact, and the same command resumes from its last checkpoint"
     try:
         yield

@@ -1,7 +1,7 @@
 """Starting the processes of a training on this machine.
 
-They are started and supervised by torch.distributed.elastic.multiprocessing, the part of torchrun that does just this.
-torchrun as a whole would print pages about an error, kill a process that is saving after 30 seconds, and exit with 1.
+torch.distributed.elastic.multiprocessing, the part of torchrun that starts and supervises processes, is used alone:
+torchrun itself prints pages about an error, kills a process that is saving after 30 seconds, and exits with 1.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from nmt.training.interruption import SIGNALS
 
 HOST = "127.0.0.1"
 
-# It logs how it handles a failed process, which has already printed what a user needs.
+# It logs how it handles a failed process, which has already printed its own message.
 logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
 logging.getLogger("torch.distributed.elastic").propagate = False
 
@@ -28,12 +28,12 @@ logging.getLogger("torch.distributed.elastic").propagate = False
 def launch(count: int, command: Sequence[str], threads: int | None = None) -> int:
     """Run `command` in `count` processes that meet in `nmt.distributed.joined`; return the exit code.
 
-    Each computes with `threads` threads, by default its share of the cores. Signals to this process are forwarded to
+    Each process uses `threads` threads, by default its share of the cores. Signals to this process are forwarded to
     all of them. A process that fails prints its message and ends the others; its exit code is returned.
     """
     # In this process, so that it outlives its clients; on a free port.
     store = create_c10d_store(is_server=True, server_addr=HOST, server_port=0, wait_for_workers=False)
-    of_all = {
+    common = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": HOST,
@@ -43,10 +43,10 @@ def launch(count: int, command: Sequence[str], threads: int | None = None) -> in
         # The loopback interface: the machine's own name may not resolve.
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo0" if os.uname().sysname == "Darwin" else "lo"),
     }
-    environments = {rank: {**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
+    environments = {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
     program, *arguments = command
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # which ends it; the other signals are handled here
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # ends the program; other signals are handled here
     with tempfile.TemporaryDirectory() as folder:
         logs = DefaultLogsSpecs(log_dir=folder)  # not used, but required
         context = start_processes("nmt", program, dict.fromkeys(environments, tuple(arguments)), environments, logs)

@@ -19,10 +19,10 @@ from nmt.training.divergence import Skipped
 
 
 class Monitor:
-    """Standard error for people, metrics.jsonl for programs.
+    """Writes to standard error for people, to metrics.jsonl for programs.
 
-    On a terminal there is a progress bar; elsewhere one line an interval. A silent monitor writes nothing: of several
-    processes, only one reports.
+    Shows a progress bar on a terminal, and prints a line an interval elsewhere. A silent monitor writes nothing: of
+    several processes, only one reports.
     """
 
     def __init__(self, metrics_file: Path, silent: bool = False) -> None:
@@ -31,7 +31,7 @@ class Monitor:
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
-        """Begin at `step` of `total_steps` (None: not known); later records in metrics.jsonl are removed."""
+        """Begin at `step` of `total_steps` (None: unknown); records of later steps are removed from metrics.jsonl."""
         if self._silent:
             return
         self._metrics_file.touch()  # also marks that a training has begun here
@@ -43,7 +43,7 @@ class Monitor:
             self._bar = tqdm(initial=step, total=total_steps, unit="step", dynamic_ncols=True)
 
     def say(self, message: str) -> None:
-        """One line for people."""
+        """Print a line."""
         if self._silent:
             return
         with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the training
@@ -59,7 +59,7 @@ class Monitor:
                 self._bar.update()
 
     def interval(self, record: dict[str, Any], time_left: str) -> None:
-        """The means of the updates since the last interval."""
+        """Log the means over an interval's updates."""
         self._append({"kind": "train", **record})
         shown = {
             "loss": "-" if record["loss"] is None else f"{record['loss']:.3f}",
@@ -76,7 +76,7 @@ class Monitor:
                 self._bar.set_postfix(shown)
 
     def validation(self, record: dict[str, Any], is_best: bool) -> None:
-        """The result of a validation."""
+        """Log the scores of a validation."""
         self._append({"kind": "validation", **record})
         values = "  ".join(
             f"{name} {record[name]:.3f}" if name == "loss" else f"{name} {record[name]:.2f}"
@@ -86,7 +86,7 @@ class Monitor:
         self.say(f"step {record['step']:,}  validation: {values}{'  (best so far)' if is_best else ''}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
-        """A skipped update; not printed where that `is_usual` (fp16 finds its loss scale this way)."""
+        """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
         self._append({"kind": "skipped", **dataclasses.asdict(skipped)})
         if not is_usual:
             self.say(str(skipped))
@@ -104,9 +104,8 @@ class Monitor:
             self._bar = None
 
     def _append(self, record: dict[str, Any]) -> None:
-        if self._silent:
-            return
-        append(self._metrics_file, json.dumps(record))
+        if not self._silent:
+            append(self._metrics_file, json.dumps(record))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +119,7 @@ class IntervalMeans:
     grad_norm: float | None
     """Before clipping."""
     skipped: int
-    """Updates whose gradient was not finite; not part of the means."""
+    """Updates whose gradient was not finite; they are left out of the means."""
     updates: int
     tokens: int
     """Real target tokens."""
@@ -128,15 +127,15 @@ class IntervalMeans:
 
 
 class Interval:
-    """Sums over the updates since the last log line, kept on the device so that adding never waits.
+    """Sums over the updates of a logging interval, kept on the device so that adding never waits for it.
 
-    With several processes, each adds the losses of its own share.
+    With several processes, each adds the losses of its share.
     """
 
     def __init__(self, device: torch.device, ranks: Ranks = ALONE) -> None:
         self._device = device
         self._ranks = ranks
-        self._of_skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=device)
+        self._if_skipped = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], device=device)
         self.announced = False
         self._reset()
 
@@ -152,13 +151,13 @@ class Interval:
         The losses are sums over this process's share; norm and tokens are the whole update's.
         """
         finite = norm.isfinite()
-        of_update = torch.stack([smoothed, cross_entropy, norm, torch.full_like(norm, tokens), torch.zeros_like(norm)])
-        self._sums += torch.where(finite, of_update, self._of_skipped)
+        values = torch.stack([smoothed, cross_entropy, norm, torch.full_like(norm, tokens), torch.zeros_like(norm)])
+        self._sums += torch.where(finite, values, self._if_skipped)
         self._tokens += tokens
         self.updates += 1
 
     def exclude(self, seconds: float) -> None:
-        """Leave out time spent on something else."""
+        """Leave out time that was not spent on updates."""
         self._start += seconds
 
     def seconds(self) -> float:
@@ -166,12 +165,12 @@ class Interval:
         return time.perf_counter() - self._start
 
     def state(self) -> list[float]:
-        """All sums so far over all processes, for a checkpoint inside an interval."""
+        """The sums so far over all processes, for a checkpoint within an interval."""
         smoothed, cross_entropy, *shared = self._sums.tolist()
         return [*self._ranks.sum([smoothed, cross_entropy]), *shared, self._tokens, self.updates, self.seconds()]
 
     def restore(self, state: Sequence[float]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from a result of `state`."""
         if state:
             *sums, tokens, updates, seconds = state
             if not self._ranks.is_main:
@@ -181,7 +180,7 @@ class Interval:
             self._start = time.perf_counter() - seconds
 
     def read(self) -> IntervalMeans:
-        """Means since the last call; waits once for the device and the other processes."""
+        """Means since the last call; waits for the device and the other processes."""
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])
         made = self.updates - int(skipped)
@@ -199,9 +198,9 @@ class Interval:
 
 
 class Pace:
-    """Detects updates that have become much slower than the first ones, so that a user can look for the cause."""
+    """Detects when updates become much slower than the first ones, so that the user can look for the cause."""
 
-    UPDATES = 10  # are timed together
+    UPDATES = 10  # timed together
     SLOW, USUAL = 3.0, 1.5
 
     def __init__(self) -> None:
@@ -214,7 +213,7 @@ class Pace:
         self._start = time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Leave out time spent on something else."""
+        """Leave out time that was not spent on updates."""
         self._start += seconds
 
     def add(self, tokens: int) -> str:
@@ -238,7 +237,7 @@ class Pace:
 
 
 def _step_of(line: str) -> float:
-    """The step of a record; an incomplete line, left by a kill, counts as later than all."""
+    """The step of a record; infinity for an incomplete line, left by a kill."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -246,7 +245,7 @@ def _step_of(line: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """1:02:03, or 2:03 within an hour.
+    """The time as h:mm:ss, or m:ss below an hour.
 
     >>> duration(123), duration(3723)
     ('2:03', '1:02:03')

@@ -1,4 +1,4 @@
-"""The checks before the first step: suspicious data, disk space, and a rehearsal of everything that may fail later."""
+"""Checks before the first step: suspicious data, disk space, and a trial of everything that may fail later."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batc
 from nmt.training.preparation import Prepared, Problems
 from nmt.training.trainer import Trainer, evaluating
 
-# Larger shares than these are no accident: of the pieces, of the pairs.
+# Larger shares than these, of the pieces or of the pairs, are reported.
 MAX_UNKNOWN = 0.001
 MAX_BYTES = 0.01
 MAX_COPIED = 0.03
@@ -29,7 +29,7 @@ COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
 def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
-    """What is probably a mistake, and would otherwise be noticed after days."""
+    """Probable mistakes in the data that might otherwise be noticed after days."""
     data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
     if counts.too_long > MAX_TOO_LONG * counts.read:
         yield (
@@ -50,14 +50,14 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             if report.byte_share > MAX_BYTES:
                 yield (
                     f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
-                    f"does not contain; is the text in the language that it was made from ({report.language})?"
+                    f"does not contain; is the text in the vocabulary's language ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
     found = survey(data.train, held_out)
     if found.copied > MAX_COPIED * found.pairs:
         yield (
             f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "
-            f"target are the same text; a model learns to copy from them: leave them out"
+            f"target are the same text, which teaches the model to copy; leave them out"
         )
     for name, overlap in found.overlaps.items():
         if overlap.seen > MAX_SEEN * overlap.pairs:
@@ -78,7 +78,7 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
     weights = 4 * num_parameters
     copies = COPIES_OF_WEIGHTS + (settings.ema_decay is not None)
     last = max(settings.keep_checkpoints, (settings.average_last or 1) - 1)
-    # The last ones, the best, and the one being written; and the best model.
+    # The last checkpoints, the best one, and the one being written; and the best model.
     needed = weights * copies * (last + 2) + weights
     free = shutil.disk_usage(run.path).free
     if free < needed:
@@ -89,7 +89,7 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
 
 
 def rehearse(trainer: Trainer) -> None:
-    """Try everything that may fail later, so that it fails now; all failures are reported at once."""
+    """Try everything that may fail later; all failures are reported at once."""
     problems = Problems()
     with problems.collected():
         _settle_memory(trainer)
@@ -104,30 +104,30 @@ def rehearse(trainer: Trainer) -> None:
 
 
 def _try_validation(trainer: Trainer) -> None:
-    """Translate the first pieces of the longest sentences, and score them."""
+    """Translate the first pieces of the longest sentences, and score the results."""
     prepared = trainer.prepared
     longest = np.argsort(prepared.validation_corpus.src.lengths)[-8:]
     lines = [number - 1 for number in prepared.validation_corpus.line_numbers(longest)[0]]
     few = TestSet(
         [prepared.validation.src[line] for line in lines],
-        [[of_all[line] for line in lines] for of_all in prepared.validation.references],
+        [[texts[line] for line in lines] for texts in prepared.validation.references],
     )
     with evaluating(trainer.model):
         evaluate(trainer.translator(max_length=10), few, prepared.metrics)
 
 
 def _try_checkpoint(trainer: Trainer) -> None:
-    """Save one and read it back."""
+    """Save a checkpoint and read it back."""
     parts = (trainer.model, trainer.optimizer, trainer.scaler)
     with temporary_folder(trainer.folder.checkpoints / "trial") as holder:
         save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
         load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
     with contextlib.suppress(OSError):
-        trainer.folder.checkpoints.rmdir()  # if it is the first
+        trainer.folder.checkpoints.rmdir()  # if it is empty
 
 
 def _settle_memory(trainer: Trainer) -> None:
-    """Try the worst batch, so that memory never runs out later; with `batch_tokens: auto`, find its size first."""
+    """Try the worst batch, so that memory does not run out later; with `batch_tokens: auto`, first find the size."""
     config, prepared = trainer.config, trainer.prepared
     batches = reach(prepared.corpus, config.augmentation, config.data.max_length)
     free = free_memory(prepared.device)

@@ -1,4 +1,4 @@
-"""What a training reads before its first step: files, vocabulary, encoded corpus, metrics, device."""
+"""Preparing a training: reads its files and the device, builds vocabulary, encoded corpus and metrics."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from nmt.runs import RunFolder
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """All that a training reads, found to be usable."""
+    """The checked inputs of a training."""
 
     tokenizers: Tokenizers
     corpus: EncodedCorpus
@@ -38,21 +38,21 @@ class Prepared:
 
 
 class Problems:
-    """Errors, collected so that all of them are reported at once."""
+    """Collects errors, so that all are reported at once."""
 
     def __init__(self) -> None:
         self._found: list[NmtError] = []
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """An `NmtError` ends the block alone, and is kept."""
+        """Collect an `NmtError` that ends the block; the program continues after it."""
         try:
             yield
         except NmtError as error:
             self._found.append(error)
 
     def raise_all(self) -> None:
-        """Raise one error for all, with the exit code of the first, if there are any."""
+        """Raise one error with all messages and the first one's exit code, if any were collected."""
         if self._found:
             messages = dict.fromkeys(str(error) for error in self._found)
             raise type(self._found[0])("\n".join(messages))
@@ -63,7 +63,7 @@ def prepare(
 ) -> Prepared:
     """Read all files and the device; build vocabulary and encoded corpus where they are missing.
 
-    A resumed run keeps its vocabulary. Raises one `NmtError` for all that cannot work.
+    A resumed run keeps its vocabulary. Raises one `NmtError` that lists all problems.
     """
     data = config.data
     problems = Problems()

@@ -1,4 +1,4 @@
-"""Where a training starts: at step 0 or at the newest complete checkpoint; and which settings may change by then."""
+"""Where a training starts (step 0 or the newest complete checkpoint), and which settings a resumed run may change."""
 
 import contextlib
 import os
@@ -18,26 +18,26 @@ from nmt.training.memory import recorded_batch_size
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached
 
-# What a resumed run may change: nothing that affects the weights so far, or their moving average.
+# The keys that a resumed run may change: none affects the weights so far, or their moving average.
 FREE_TO_CHANGE = {
-    "data": {"train", "validation", "test"},  # the paths; that the text is the same is checked by its hash
+    "data": {"train", "validation", "test"},  # the paths; the text is compared by its hash
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
         "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
         "batch_parts", "restart_schedule",
     },
     "decoding": {"*"},
-    "evaluation": {"metrics", "validation_beam_size"},  # not the tokenizer: BLEU under two of them cannot be compared
+    "evaluation": {"metrics", "validation_beam_size"},  # not the tokenizer: BLEU scores would not be comparable
 }  # fmt: skip
 
-# What changes the order of sums, and so the last bits of the weights.
+# Keys that change the order of sums, and so the last bits of the weights.
 AFFECTS_ROUNDING = ("training.processes", "training.batch_parts", "training.threads", "training.device")
 
 
 def starting_step(
     config: Config, run: RunFolder, mode: str, say: Callable[[str], None], num_processes: int = 1
 ) -> int | None:
-    """The step of the checkpoint to resume from, 0 for a new run, None for one that is finished.
+    """The step of the checkpoint to resume from, 0 for a new run, None for a finished one.
 
     A damaged checkpoint is reported and renamed, and the one before it is used. Raises `RunError` if the run cannot be
     resumed with `config`, or if `mode` is `resume` and there is nothing to resume.
@@ -46,7 +46,7 @@ def starting_step(
     if mode == "resume" and not steps:
         raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
     if not steps:
-        if run.model_file.exists() and not run.metrics_file.exists():  # an average, or a copy
+        if run.model_file.exists() and not run.metrics_file.exists():  # an average or a copy
             raise RunError(
                 f"{run.path}: holds a model and no training to resume, and a new training would replace the model; "
                 f"{restart_hint(run)}"
@@ -99,7 +99,7 @@ def _newest_complete(run: RunFolder, steps: list[int], say: Callable[[str], None
 
 
 def _unused_path(path: Path) -> Path:
-    """The path, or if it exists the first with a number added that does not: `12.damaged2`."""
+    """The path, or if it exists, the first unused one with a number added: `12.damaged2`."""
     number = 1
     while os.path.lexists(unused := path if number == 1 else path.with_name(f"{path.name}{number}")):
         number += 1
@@ -107,10 +107,10 @@ def _unused_path(path: Path) -> Path:
 
 
 def with_recorded_settings(config: Config, run: RunFolder, step: int | None = None) -> Config:
-    """`config` with the settings that the run's own config.yaml has recorded.
+    """`config` with the settings that the run's config.yaml has recorded.
 
     These are the values found for `training.batch_tokens` and `batch_parts` when the run was started, and the step at
-    which its schedule was restarted: `step`, where it is resumed, if `config` restarts it, and never a later one.
+    which its schedule was restarted: `step` (of the checkpoint) if `config` restarts it now, and at most `step`.
     """
     old, settings = run.config().training, config.training
     start = settings.schedule_start or old.schedule_start
@@ -124,7 +124,7 @@ def with_recorded_settings(config: Config, run: RunFolder, step: int | None = No
 
 
 def _is_restarted(old: TrainingConfig, new: TrainingConfig) -> bool:
-    """Whether a run of `old` starts its schedule again when it is resumed with `new`."""
+    """Whether the learning-rate schedule restarts when a run with settings `old` is resumed with `new`."""
     return new.restart_schedule and new.max_steps != old.max_steps
 
 
@@ -138,7 +138,7 @@ def _check_max_steps(old: TrainingConfig, new: TrainingConfig, run: RunFolder) -
 
 
 def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
-    """What a schedule restarted at `step` does, in a line; `RunError` if too few updates are left for it."""
+    """A line that describes the schedule restarted at `step`; `RunError` if too few updates are left for it."""
     assert settings.max_steps is not None, "checked by TrainingConfig"
     added = max(0, settings.max_steps - step)
     if added <= settings.warmup_steps:
@@ -153,12 +153,12 @@ def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
 
 
 def resolve_processes(config: Config, num_processes: int) -> Config:
-    """`config` with its `processes`, `batch_parts` and `threads` as numbers, for `num_processes` processes.
+    """`config` with `processes`, `batch_parts` and `threads` as numbers, for `num_processes` processes.
 
     `ConfigError` if an update is too small for them.
     """
     settings = shared(config.training, num_processes)
-    with contextlib.suppress(ConfigError):  # a device that is not there is reported by `prepare`
+    with contextlib.suppress(ConfigError):  # `prepare` reports a missing device
         if choose_device(settings.device).type == "cpu":
             # torch's default ignores a container's quota
             threads = settings.threads or min(torch.get_num_threads(), cores_to_use())
@@ -169,13 +169,13 @@ def resolve_processes(config: Config, num_processes: int) -> Config:
 def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     """The settings that have changed since a run was started, a line each; `RunError` if they affect its weights."""
     changed, refused = [], []
-    for key, of_old, of_new in _differences(old, new):
+    for key, old_value, new_value in _differences(old, new):
         section, _, field = key.partition(".")
         free = FREE_TO_CHANGE.get(section, set())
         if free & {field, "*"}:
-            changed.append(f"{key}: {of_old} -> {of_new}")
+            changed.append(f"{key}: {old_value} -> {new_value}")
         else:
-            refused.append(f"{key}: {of_old}, not {of_new}")
+            refused.append(f"{key}: {old_value}, not {new_value}")
     if refused:
         raise RunError(
             "\n  ".join([f"{run.path}: this run was started with other settings, which affect its weights:", *refused])
@@ -186,19 +186,19 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
 
 def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
     """Key, old and new value of each setting that differs."""
-    asked = new.model_dump(mode="json")
+    new_values = new.model_dump(mode="json")
     for section, fields in old.model_dump(mode="json").items():
         for field, old_value in fields.items():
-            if old_value != asked[section][field]:
-                yield f"{section}.{field}", old_value, asked[section][field]
+            if old_value != new_values[section][field]:
+                yield f"{section}.{field}", old_value, new_values[section][field]
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
-        before, now = (", ".join(f"{weight:g}" for weight in of_one) for of_one in weights)
+        before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
         yield "data.train.weight", before, now
 
 
 def restart_hint(run: RunFolder) -> str:
-    """The two ways to train with other settings or on other text without losing a run."""
+    """A hint at the two ways to train with other settings or text without losing a run."""
     number = 2
     while run.path.with_name(f"{run.name}-{number}").exists():
         number += 1

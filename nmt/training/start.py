@@ -1,4 +1,4 @@
-"""From a configuration to a model: start or resume, try everything once, then train."""
+"""Starting or resuming a training: prepare, try everything once, train."""
 
 import contextlib
 
@@ -22,12 +22,11 @@ from nmt.training.trainer import Trainer
 
 
 def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> None:
-    """Train a model into `run`, together with the other `ranks`, of which the first alone writes.
+    """Train a model into `run`, together with the other `ranks`; only rank 0 writes.
 
-    `mode` is `fresh` (an existing run is set aside first), `resume` (there must be one), or `auto` (resume
-    if there is one). With `dry_run`, everything is tried and nothing trained. Raises `NmtError`s: for mistakes before
-    the start, `TrainingError` if the training cannot continue, `InterruptedTrainingError` after a signal, with
-    everything saved.
+    `mode` is `fresh` (set an existing run aside first), `resume` (a run must exist), or `auto` (resume if one exists).
+    With `dry_run`, everything is tried and nothing trained. Raises an `NmtError` for mistakes, `TrainingError` if the
+    training cannot continue, and `InterruptedTrainingError` after a signal, with everything saved.
     """
     if config.training.processes not in ("auto", ranks.size):
         raise ConfigError(
@@ -53,7 +52,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
 
 
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
-    """How many processes share the updates of this training on this machine; `ConfigError` if they cannot."""
+    """The number of processes for this training on this machine; `ConfigError` if they cannot share an update."""
     if not fresh and checkpoint_steps(run.checkpoints):
         config = with_recorded_settings(config, run)
     count = choose_processes(config.training)

@@ -1,4 +1,4 @@
-"""When a training ends, and the time until then."""
+"""The limits that end a training, and the time left."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from nmt.config.training import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A limit that has ended a training."""
+    """A limit that a training has reached."""
 
     reason: str
     to_continue: str
-    """The options that continue it."""
+    """The options that raise the limit."""
 
 
 def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
-    """The limit that a training has reached, if any; its options raise all limits that are reached."""
+    """The first limit that is reached, if any, with the options that raise all limits that are reached."""
     found = list(_all_reached(progress, settings))
     return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
 
@@ -40,7 +40,7 @@ def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit
 
 
 def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
-    """Which limit a training has reached, or ''."""
+    """The limit that a training has reached, in words, or ''."""
     limit = reached(progress, settings)
     return limit.reason if limit else ""
 
@@ -55,7 +55,7 @@ def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
 def seconds_left(
     progress: Progress, settings: TrainingConfig, batches_an_epoch: int, seconds_per_update: float
 ) -> float:
-    """Time until the nearest limit, early stopping aside."""
+    """Time until the nearest limit, not counting early stopping."""
     candidates = []
     if (total := total_steps(settings, batches_an_epoch)) is not None:
         candidates.append((total - progress.step) * seconds_per_update)

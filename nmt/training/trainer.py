@@ -1,4 +1,4 @@
-"""The training loop: update, validate, save, stop; and loading a checkpoint to resume from."""
+"""The training loop: update, validate, save, stop, resume."""
 
 import contextlib
 import signal
@@ -40,7 +40,7 @@ from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model without dropout, and back in training mode however the block ends."""
+    """Put the model into evaluation mode, and back into training mode when the block ends, also by an error."""
     model.eval()
     try:
         yield
@@ -49,7 +49,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Trainer:
-    """One training: the model, its progress, and the loop."""
+    """A training: the model, its progress, and the loop."""
 
     def __init__(
         self,
@@ -74,27 +74,27 @@ class Trainer:
             self.objective.compile_states()
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, config.training)
-        # Only fp16 has a range so small that the loss must be scaled into it.
+        # Only the range of fp16 is so small that the loss must be scaled.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
         self.averaging = Averaging(self.model, config.training, run.checkpoints)
         self.progress = Progress(corpus_key=prepared.corpus.key)
         self.interval = Interval(prepared.device, ranks)
         self.pace = Pace()
         self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
-        self.saved = (-1, -1)  # the last checkpoint's step, and that of its last validation
+        self.saved = (-1, -1)  # step of the last checkpoint, and the step last validated in it
         self.saved_at = 0.0  # in seconds of training
         self.signals = Signals()
-        self.stopped_by = 0  # the number of the one that ends this training
-        self.memory = ""  # how much the worst batch takes, for people
+        self.stopped_by = 0  # number of the signal that ends this training
+        self.memory = ""  # the memory for the worst batch, in words
         self._began = time.perf_counter()
 
     def configure(self, config: Config) -> None:
-        """Use the settings of `config`, whose batches may differ from those before."""
+        """Use the settings of `config`; the batches may change."""
         self.config = config
         self.feed = Feed(config, self.prepared, self.ranks, self.monitor.say)
 
     def resume(self, checkpoint: Path) -> None:
-        """Load a checkpoint, to resume from it."""
+        """Load a checkpoint to resume from."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaging.state)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
@@ -109,7 +109,7 @@ class Trainer:
         self.monitor.say(f"resuming at step {progress.step:,}")
 
     def announce(self) -> None:
-        """Say what will be done."""
+        """Print the summary of the training."""
         if self.ranks.size > 1:
             self.monitor.say(f"processes   {self.ranks.size}, which share the batches of each update")
         plan = self.feed.plan(self.progress.epoch)
@@ -117,7 +117,7 @@ class Trainer:
             self.monitor.say(line)
 
     def run(self) -> None:
-        """Train until a limit is reached or a signal comes; validate and save on the way."""
+        """Train until a limit or a signal, with validations and checkpoints."""
         settings = self.config.training
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
         self.monitor.start(self.progress.step, total_steps(settings, self.batches_an_epoch))
@@ -125,7 +125,7 @@ class Trainer:
         self.model.train()
         try:
             with self.signals.collected():
-                self._validate_if_due()  # a signal may have come before that was done
+                self._validate_if_due()  # a signal may have stopped the run before this validation
                 for share, num_tokens in self._updates():
                     self._update(share, num_tokens)
                     self._report(num_tokens)
@@ -151,10 +151,7 @@ class Trainer:
         )
 
     def _updates(self) -> Iterator[tuple[Share, int]]:
-        """This process's share of one update after another, from the next one of the plan, until a limit or a signal.
-
-        With it comes the number of real target tokens of the whole update.
-        """
+        """This process's share of each update until a limit or a signal, and the whole update's real target tokens."""
         progress = self.progress
         while True:
             plan = self.feed.plan(progress.epoch)
@@ -164,16 +161,15 @@ class Trainer:
                     return
                 if save_is_due:
                     self._save()
-                progress.batch += len(share.of_all)
+                progress.batch += len(share.update_pairs)
                 if progress.batch == len(plan):
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 yield share, num_tokens
 
     def _agree(self, num_tokens: int) -> tuple[int, bool]:
-        """Before each update, the one message between the hosts: its tokens, a signal to any of them, rank 0's clock.
+        """Exchange between processes before each update: the sum of the tokens, and whether to save a checkpoint.
 
-        So all stop at the same step, whoever was signalled and however their clocks run. No device waits for it.
-        Returns the tokens of all, and whether a checkpoint is to be saved.
+        Signals to any process and rank 0's clock are shared too, so that all stop at the same step. No device waits.
         """
         progress, minutes = self.progress, self.config.training.save_every_minutes
         is_due = minutes is not None and progress.seconds >= self.saved_at + 60 * minutes
@@ -184,11 +180,11 @@ class Trainer:
         return int(total), due > 0
 
     def _update(self, share: Share, num_tokens: int) -> None:
-        """One change of the weights: the gradient of the mean loss over all target tokens of the update."""
+        """Make one update, with the gradient of the mean loss over all its target tokens."""
         settings, ranks, device = self.config.training, self.ranks, self.prepared.device
         # The gradients of the processes are averaged, but we need their sum.
         weight = 0.0 if share.is_extra else ranks.size / num_tokens
-        # What the loss multiplies its own gradients by: close to the factor of `_forward_backward`, and never 0.
+        # The loss scales its gradients by this: close to the factor in `_forward_backward`, and never 0.
         scale = self.scaler.scale(torch.ones((), device=device)) / num_tokens if self.scaler.is_enabled() else None
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
@@ -207,12 +203,12 @@ class Trainer:
         self.progress.tgt_tokens += num_tokens
         self.progress.seconds = time.perf_counter() - self._began
         self.interval.add(smoothed, cross_entropy, norm, num_tokens)
-        self.divergence.add(self.progress.step, share.of_all, norm)
+        self.divergence.add(self.progress.step, share.update_pairs, norm)
 
     def _forward_backward(
         self, batch: Batch, weight: float, scale: Tensor | None, pairs: NDArray[np.integer]
     ) -> LossSums:
-        """A micro-batch forward and backward; its losses."""
+        """Forward and backward pass of a micro-batch; returns its losses."""
         device, dtype = self.prepared.device, self.prepared.dtype
         try:
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
@@ -230,7 +226,7 @@ class Trainer:
         return sums
 
     def _report(self, num_tokens: int) -> None:
-        """At the logging interval, read the sums from the device."""
+        """Log the update's interval if it is complete, which waits for the device."""
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
         if line := self.pace.add(num_tokens):
@@ -239,8 +235,8 @@ class Trainer:
             self.interval.announced = True
             per_update = self.interval.seconds() / self.interval.updates
             left = seconds_left(self.progress, settings, self.batches_an_epoch, per_update)
-            self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} to the end, validations aside")
-            if total_steps(settings, self.batches_an_epoch) is None:  # the clock ends it
+            self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} left, plus validations")
+            if total_steps(settings, self.batches_an_epoch) is None:  # max_minutes alone is set
                 for line in warmup_warning(settings, step + left / per_update):
                     self.monitor.say(line)
         if step % settings.log_every:
@@ -265,12 +261,12 @@ class Trainer:
             self._stop_diverged(reason)
 
     def _report_skipped(self) -> None:
-        """Log the updates that were skipped since this was done last; waits for the device."""
+        """Log the updates skipped since the last call; waits for the device."""
         for skipped in self.divergence.skipped(self.progress):
             self.monitor.skipped(skipped, is_usual=self.scaler.is_enabled())
 
     def _stop_diverged(self, reason: str) -> NoReturn:
-        """Write what is needed to find the cause, and end; the last checkpoint stays."""
+        """Write a diagnosis and end the training; the last checkpoint is kept."""
         if self.ranks.is_main:
             write_json(self.folder.diagnosis_file, self.divergence.diagnosis(reason, self.model))
         settings = self.config.training
@@ -287,9 +283,9 @@ class Trainer:
             self._validate()
 
     def _validate(self) -> None:
-        """Score the weights, or their average; save a checkpoint, and the model if it is the best so far.
+        """Score the weights or their average; save a checkpoint, and the model if it is the best so far.
 
-        In one process, a signal ends the scoring, and the resumed run repeats it; several processes finish it.
+        With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
         start = time.perf_counter()
         settings = self.config.training
@@ -303,7 +299,7 @@ class Trainer:
                 raise
             except TrainingError as error:  # NaN probabilities
                 self._stop_diverged(str(error))
-            value = self.ranks.from_main(lambda: values[settings.best_metric])  # so that all decide alike
+            value = self.ranks.from_main(lambda: values[settings.best_metric])  # so that all decide the same
             is_best = is_better(settings.best_metric, value, self.progress.best_value)
             if is_best and self.ranks.is_main:
                 save_weights(self.model, self.folder.model_file)
@@ -322,13 +318,13 @@ class Trainer:
             clock.exclude(time.perf_counter() - start)
 
     def _scores(self) -> dict[str, float]:
-        """Loss and translation of the validation set, with the model as it is."""
+        """The loss and the translation scores of the validation set."""
         with evaluating(self.model):
             result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
-            return {"loss": self._validation_loss(), **{name: of.value for name, of in result.scores.items()}}
+            return {"loss": self._validation_loss(), **{name: score.value for name, score in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
-        """The translator of validations, while `evaluating`; `max_length` limits the pieces of a translation."""
+        """The translator for validations, within `evaluating`; `max_length` limits the pieces of a translation."""
         config = self.config
         search = {"beam_size": config.evaluation.validation_beam_size}
         if max_length is not None:
@@ -340,7 +336,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
-        """Cross-entropy a token, without smoothing, in nats; while `evaluating`."""
+        """Cross-entropy a token, without smoothing, in nats; within `evaluating`."""
         corpus, device = self.prepared.validation_corpus, self.prepared.device
         plan = plan_epoch(
             corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
@@ -350,11 +346,11 @@ class Trainer:
         for batch in batches_with_restarts(corpus, self.ranks.share(plan), device, self.monitor.say):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
-        of_all, num_of_all = self.ranks.sum([total.item(), num_tokens])
-        return of_all / num_of_all
+        loss_sum, token_sum = self.ranks.sum([total.item(), num_tokens])
+        return loss_sum / token_sum
 
     def _save(self) -> None:
-        """Write a checkpoint, unless this step has the same one, and remove those no longer needed."""
+        """Write a checkpoint, unless the same one exists, and remove those no longer needed."""
         progress = self.progress
         now = (progress.step, progress.validated_step)
         if self.saved == now:
@@ -364,7 +360,7 @@ class Trainer:
         if self.ranks.is_main:
             self.monitor.flush()
             folder = self.folder.checkpoints / str(progress.step)
-            if self.saved[0] == progress.step:  # by the clock or a signal, before it was validated
+            if self.saved[0] == progress.step:  # due to the clock or a signal, before the validation
                 replace_progress(folder, progress, self.scaler)
             else:
                 save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaging.state)
@@ -375,5 +371,5 @@ class Trainer:
 
 
 def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """A seed that depends on neither the process nor earlier draws, so that a checkpoint needs no generator."""
+    """A seed that depends on neither process nor earlier draws, so that checkpoints hold no generator state."""
     return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
