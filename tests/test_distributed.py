@@ -359,7 +359,7 @@ def loader():
 """
 
 
-def test_a_signal_to_the_whole_group_leaves_the_loaders_at_work(tmp_path: Path) -> None:
+def test_a_signal_to_the_whole_group_does_not_end_the_loaders(tmp_path: Path) -> None:
     program = """
 def main():
     signal.signal(signal.SIGTERM, lambda number, frame: print("signalled"))
