@@ -81,7 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The `temporary_folder`s that killed processes left in `folder`, each with the name of the file it was made for."""
+    """The `temporary_folder`s that killed processes left in `folder`, each with the name it was made for."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
         if match and path.is_dir() and not path.is_symlink():

@@ -105,7 +105,7 @@ class Overlap:
 class Survey:
     """Properties of the training text that deserve a warning before training.
 
-    Lines are compared as bytes, without white space at their ends; pairs with an empty side are neither copied nor seen.
+    Lines are compared as bytes, without white space at their ends; a pair with an empty side is neither copied nor seen.
     """
 
     pairs: int
