@@ -153,7 +153,7 @@ def test_unigram_sampling_draws_cuts_by_their_probability_to_the_power_alpha() -
 
 def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities_say() -> None:
     """In Decimal, whose range suffices for the weights of all segmentations of 240 characters: the mean number of
-    pieces, from the sums of the weights, and of the weights times the pieces, over all segmentations up to each place."""
+    pieces, from the sums of the weights, and of the weights times the pieces, over all ways to each place."""
     text = (TINY / "train.en").read_text(encoding="utf-8").splitlines()[:1000]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(type="unigram", vocab_size=500))
     _, scores = tokenizer.normal_pieces()

@@ -397,7 +397,7 @@ def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
 
     code, stderr = ended(begun("run", "training.max_steps=12", preexec_fn=limited))
     assert code == 3, stderr
-    assert "cannot be written: File too large; make room" in stderr
+    assert "cannot be written: File too large; free disk space" in stderr
     assert "Traceback" not in stderr
     after = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
     assert {path for path in before if before[path] != after.get(path)} <= {Path("runs/run/config.yaml"),
