@@ -36,7 +36,7 @@ class Share:
 
     @property
     def num_tokens(self) -> int:
-        """Real target tokens of this process's part of the update, without padding."""
+        """Target tokens of this process's part of the update, without padding."""
         return 0 if self.is_extra else sum(batch.num_tgt_tokens for batch in self.batches)
 
 
