@@ -80,12 +80,13 @@ def _configuration() -> Iterator[str]:
                 yield _wrapped(f"*{inspect.getdoc(section)}*")
             for key in section.model_fields:
                 property_ = schema["properties"][key]
-                required = key in schema.get("required", ())
-                text = f"{_kind(property_)}.{'' if required else _default(section, key, property_)}"
-                told = f"{name}.{key}\n{text}\n{_docstrings(section)[key]}"
-                if told in seen:  # of another class of the same section
+                # A default that is computed from other keys is described by the docstring.
+                required = key in schema.get("required", ()) and "Default:" not in _docstrings(section)[key]
+                text = f"{_kind(property_)}.{_default(section, key, property_) if key not in schema.get('required', ()) else ''}"
+                shown = f"{name}.{key}\n{text}\n{_docstrings(section)[key]}"
+                if shown in seen:  # of another class of the same section
                     continue
-                seen.add(told)
+                seen.add(shown)
                 yield f"#### {name}.{key}\n"
                 yield _wrapped(f"{text}{' Required.' if required else ''}")
                 yield _wrapped(_docstrings(section)[key])
