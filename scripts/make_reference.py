@@ -80,9 +80,10 @@ def _configuration() -> Iterator[str]:
                 yield _wrapped(f"*{inspect.getdoc(section)}*")
             for key in section.model_fields:
                 property_ = schema["properties"][key]
+                no_default = key in schema.get("required", ())
                 # A default that is computed from other keys is described by the docstring.
-                required = key in schema.get("required", ()) and "Default:" not in _docstrings(section)[key]
-                text = f"{_kind(property_)}.{_default(section, key, property_) if key not in schema.get('required', ()) else ''}"
+                required = no_default and "Default:" not in _docstrings(section)[key]
+                text = f"{_kind(property_)}.{'' if no_default else _default(section, key, property_)}"
                 shown = f"{name}.{key}\n{text}\n{_docstrings(section)[key]}"
                 if shown in seen:  # of another class of the same section
                     continue

@@ -46,8 +46,8 @@ class TextConfig(Section):
     """The source language: an ISO 639 code (`en`, `hsb`), with a script or a region where that matters (BCP 47:
     `zh-Hant`, `pt-BR`, `sr-Latn`). Default: the suffix of the first training file, such as `train.en`."""
     tgt_lang: str
-    """The target language, given in the same way; `evaluation.bleu_tokenizer: auto` depends on it. Default: the suffix of
-    the first training file."""
+    """The target language, given in the same way; `evaluation.bleu_tokenizer: auto` depends on it. Default: the suffix
+    of the first training file."""
     max_length: Positions = 128
     """Maximum length of a sentence in pieces. Training leaves out pairs with a longer side and reports their number;
     translation truncates a longer source, with a warning. A line of more than 64 KB (or 64 bytes for each of these
