@@ -17,7 +17,7 @@ from pathlib import Path
 
 SPIN_COUNT, BLOCK_TIME, POLICY = "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"
 TASKS = Path("/proc/self/task")
-SECONDS_BETWEEN_LOOKS = 0.25
+POLL_SECONDS = 0.25
 # Time that threads wait for a core, relative to elapsed time: 30% or more with another busy program, else below 5%.
 BUSY, QUIET = 0.20, 0.05
 
@@ -73,7 +73,7 @@ def _watch(count: int) -> None:
     teams: list[_IdleTeam] = []
     waited, now = waited_for_cores() or 0.0, time.perf_counter()
     while True:
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(POLL_SECONDS)
         before, began = waited, now
         waited, now = waited_for_cores() or 0.0, time.perf_counter()
         share = (waited - before) / (now - began)

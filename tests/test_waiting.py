@@ -95,7 +95,7 @@ def wait_for(number):
     raise SystemExit(f"not {number} threads, but {len(list(waiting.TASKS.iterdir()))}")
 
 waiting.waited_for_cores = lambda: 0.5 * time.perf_counter()  # half of the time
-waiting.SECONDS_BETWEEN_LOOKS = 0.05
+waiting.POLL_SECONDS = 0.05
 numbers = torch.randn(512, 512)
 torch.set_num_threads(1)
 waiting.watch.__wrapped__()
