@@ -1,6 +1,7 @@
 """Weights on disk: they are read back as written, shared matrices are stored once, and no file is unpickled."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,8 +178,13 @@ def unpickling(code: str) -> list[str]:
 
 def test_no_file_is_ever_unpickled() -> None:
     files = sorted(Path(nmt.__file__).parent.rglob("*.py"))
-    # It pickles what goes through a pipe to a worker that it has started, as multiprocessing does.
-    files.remove(Path(nmt.__file__).parent / "processes.py")
+    # It pickles what goes through pipes to workers that it has started, as multiprocessing does, and nothing else.
+    files.remove(pipes := Path(nmt.__file__).parent / "processes.py")
+    text = pipes.read_text(encoding="utf-8")
+    assert sorted(re.findall(r"pickle\.loads?\(.*?\)", text)) == [
+        "pickle.load(process.stdout)", "pickle.load(sys.stdin.buffer)", "pickle.loads(bytes.fromhex(prepare)",
+    ]  # fmt: skip
+    assert not re.search(r"from pickle|Unpickler\b|open\(", text.replace("Popen(", "").replace("fdopen(", ""))
     assert len(files) > 20
     assert {str(path): found for path in files if (found := unpickling(path.read_text(encoding="utf-8")))} == {}
 
