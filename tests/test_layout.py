@@ -28,6 +28,7 @@ _IN_ORDER = """
     training.loss training.optimization training.stopping training.interruption training.divergence training.monitor
     training.memory training.averaging training.sharing training.resuming training.preparation
     training.announcement training.feeding training.trainer training.preflight training.launching training.start
+    insight.pages
     __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
