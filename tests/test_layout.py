@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
-    errors languages config.inference config.training config.file locks atomic runs
+    version errors languages config.inference config.training config.file locks atomic runs
     processes waiting device distributed masks source
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches

@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-import nmt
+from nmt.version import __version__
 
 _STATIC = files("nmt.insight") / "static"
 
@@ -18,7 +18,7 @@ def render(template: str, title: str, **values: object) -> str:
 
     A template extends base.html, which has the blocks `style`, `content` and `script`.
     """
-    return _environment().get_template(template).render(title=title, version=nmt.__version__, **values)
+    return _environment().get_template(template).render(title=title, version=__version__, **values)
 
 
 def packed(data: bytes) -> str:
