@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.file import load_config, to_yaml
-from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TransformerConfig, TokenizerConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.batches import batch_loader, plan_epoch, source_of
 from nmt.data.cleaning import normalize
@@ -368,7 +368,7 @@ def test_a_beam_that_holds_all_sentences_finds_the_models_best(
     seed: int, sentences: list[tuple[list[int], int]], alpha: float, min_length: int
 ) -> None:
     torch.manual_seed(seed)
-    config = ModelConfig(
+    config = TransformerConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0, max_positions=16,
         tie_embeddings="none",
     )  # fmt: skip
