@@ -6,7 +6,6 @@ Shapes: B batch, K beams, S length, F input width, D width of the states, G gate
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 Cell = Literal["gru", "lstm"]
@@ -47,11 +46,19 @@ class Recurrence(nn.Module):
                 elif not gate.is_meta:  # on the meta device, torch would import its compiler for it, for seconds
                     nn.init.orthogonal_(gate)
         if cell == "lstm":
-            self._weights()[2].data[d_model : 2 * d_model] = 1
+            self.input_map[1].data[d_model : 2 * d_model] = 1
 
-    def _weights(self) -> list[nn.Parameter]:
-        """W (G D, F), U (G D, D), and their biases, (G D,) each."""
-        return self.kernel.all_weights[0]
+    @property
+    def input_map(self) -> tuple[Tensor, Tensor]:
+        """W (G D, F) and its bias (G D,)."""
+        weight, _, bias, _ = self.kernel.all_weights[0]
+        return weight, bias
+
+    @property
+    def recurrent_map(self) -> tuple[Tensor, Tensor]:
+        """U (G D, D) and its bias (G D,)."""
+        _, weight, _, bias = self.kernel.all_weights[0]
+        return weight, bias
 
     def forward(self, x: Tensor, first: States | None = None) -> Tensor:
         """All steps at once, from zeros or from a state of (B, D): (B, S, F) -> h after each, (B, S, D)."""
@@ -62,18 +69,9 @@ class Recurrence(nn.Module):
         states = self.kernel(x, start[0] if self.cell == "gru" else tuple(start))[0]
         return states
 
-    def products(self, x: Tensor) -> Tensor:
-        """W x + b, which no step has to wait for: (..., F) -> (..., G D)"""
-        weight, _, bias, _ = self._weights()
-        return F.linear(x, weight, bias)
-
-    def step(self, products: Tensor, states: States) -> States:
-        """The state after one more input, given as `products`: (B, K, G D), states (B, K, D) -> states (B, K, D)"""
-        _, weight, _, bias = self._weights()
-        recurrent = F.linear(states[0], weight, bias)  # (B, K, G D)
-        if self.cell == "gru":
-            return _gru(products, recurrent, *states)
-        return _lstm(products, recurrent, *states)
+    def step(self, products: Tensor, recurrent: Tensor, states: States) -> States:
+        """The state after one more input: W x and U h with their biases, (B, K, G D), states (B, K, D) -> (B, K, D)"""
+        return _gru(products, recurrent, *states) if self.cell == "gru" else _lstm(products, recurrent, *states)
 
 
 def _gru(products: Tensor, recurrent: Tensor, h: Tensor) -> States:

@@ -24,8 +24,8 @@ class SourceAttention(nn.Module):
     def __init__(self, score: Score, d_model: int) -> None:
         super().__init__()
         self.score = score
+        self.query = nn.Linear(d_model, d_model, bias=False) if score == "additive" else None
         if score == "additive":
-            self.query = nn.Linear(d_model, d_model, bias=False)
             self.vector = nn.Linear(d_model, 1, bias=False)
         if score != "dot":
             self.key = nn.Linear(d_model, d_model, bias=score == "additive")
@@ -34,14 +34,15 @@ class SourceAttention(nn.Module):
         """(B, S, D) -> (B, S, D)"""
         return memory if self.score == "dot" else self.key(memory)
 
-    def forward(self, s: Tensor, keys: Tensor, memory: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Decoder states (B, T, D), keys and memory (B, S, D), bias (B, 1, S) -> contexts (B, T, D), weights (B, T, S)
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (B, T, D), keys and memory (B, S, D), bias (B, 1, S) -> contexts (B, T, D), weights (B, T, S)
 
-        `bias` is 0 where a position may be attended to and a low number elsewhere.
+        A query is s, or W s of the additive score. `bias` is 0 where a position may be attended to and a low number
+        elsewhere.
         """
         if self.score == "additive":
-            scores = self.vector(torch.tanh(self.query(s)[:, :, None] + keys[:, None]))[..., 0]  # (B, T, S, D) inside
+            scores = self.vector(torch.tanh(query[:, :, None] + keys[:, None]))[..., 0]  # from (B, T, S, D)
         else:
-            scores = s.to(keys.dtype) @ keys.transpose(1, 2)  # (B, T, S)
+            scores = query.to(keys.dtype) @ keys.transpose(1, 2)  # (B, T, S)
         weights = torch.softmax(scores + bias, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         return weights.to(memory.dtype) @ memory, weights
