@@ -249,7 +249,9 @@ def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
 def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:
     unlike = sorted(found.keys() ^ wanted.keys()) or [name for name in wanted if wanted[name] != found[name]]
     if unlike:
-        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit")
+        raise RunError(
+            f"{path}: not the weights of this model: {unlike[0]} does not fit; its configuration describes another"
+        )
 
 
 class _Checksum:

@@ -8,7 +8,7 @@ import torch
 from conftest import Cli
 from torch.nn import functional as F
 
-from nmt.config.inference import TransformerConfig, TokenizerConfig
+from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.alignment import WordAligner, align, word_numbers

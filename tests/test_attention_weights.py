@@ -82,7 +82,9 @@ def test_rows_sum_to_1_and_nothing_is_attended_to_that_may_not_be(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_a_padded_pair_has_the_weights_that_it_has_alone(small_config: TransformerConfig, shape: dict[str, str]) -> None:
+def test_a_padded_pair_has_the_weights_that_it_has_alone(
+    small_config: TransformerConfig, shape: dict[str, str]
+) -> None:
     model = make_model(small_config, **shape)
     together = model.attention_weights(source(SOURCES), targets(TARGETS))
     for row, (src, tgt) in enumerate(zip(SOURCES, TARGETS, strict=True)):

@@ -78,12 +78,17 @@ ARCHITECTURES = [
     (TransformerConfig(**SMALL, norm="post"), JOINT),
     (TransformerConfig(**SMALL, activation="gelu", tie_embeddings="decoder", positions="learned"), APART),
     (TransformerConfig(**SMALL, activation="swiglu", tie_embeddings="none", norm="post"), APART),
-    (TransformerConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"), JOINT),
+    (
+        TransformerConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"),
+        JOINT,
+    ),
     (TransformerConfig(**SMALL, output_bias=True), JOINT),
 ]
 
 
-def engine_for(model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, folder: Path) -> CTranslate2Engine:
+def engine_for(
+    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, folder: Path
+) -> CTranslate2Engine:
     write_model(model, config, tokenizers, "float32", folder)
     return load_ctranslate2_engine(RunFolder(folder), tokenizers, "cpu")
 

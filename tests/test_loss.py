@@ -105,7 +105,9 @@ def test_half_precision_is_near(dtype: torch.dtype, has_bias: bool) -> None:
 @pytest.mark.parametrize("output_bias", [False, True])
 def test_only_real_positions_count(output_bias: bool) -> None:
     """The objective of a ragged batch is torch's cross-entropy of the model's logits with padding ignored."""
-    model = build_model(TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20)
+    model = build_model(
+        TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20
+    )
     if output_bias:
         nn.init.normal_(model.output.bias)  # it begins as zeros
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([11, 12], [4])])

@@ -49,7 +49,9 @@ def reach_of(*lengths: tuple[int, int]) -> Reach:
 
 
 def small_objective(dropout: float = 0.1) -> Objective:
-    config = TransformerConfig(d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=dropout)
+    config = TransformerConfig(
+        d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=dropout
+    )
     return Objective(build_model(config, 300, 300), 0.1)
 
 

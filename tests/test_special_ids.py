@@ -13,7 +13,7 @@ import torch
 from test_augmentation import augmentation
 from torch import Tensor, nn
 
-from nmt.config.inference import TransformerConfig, TokenizerConfig
+from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.config.training import CorpusFiles
 from nmt.ctranslate2.export import write_model
 from nmt.data.augmentation import Augmentation

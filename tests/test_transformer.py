@@ -311,7 +311,9 @@ def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_a_later_target_token_never_changes_earlier_logits(small_config: TransformerConfig, shape: dict[str, str]) -> None:
+def test_a_later_target_token_never_changes_earlier_logits(
+    small_config: TransformerConfig, shape: dict[str, str]
+) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([6, 3]))
     tgt_in = pad(ragged([7, 7], seed=1), PAD_ID, first=[BOS_ID])

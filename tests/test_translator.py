@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.inference import DecodingConfig, TransformerConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary

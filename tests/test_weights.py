@@ -41,7 +41,9 @@ def keys(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("tie", SHARED)
-def test_weights_come_back_as_they_were(small_config: TransformerConfig, tmp_path: Path, tie: str, positions: str) -> None:
+def test_weights_come_back_as_they_were(
+    small_config: TransformerConfig, tmp_path: Path, tie: str, positions: str
+) -> None:
     saved = make_model(small_config, 1, tie_embeddings=tie, positions=positions)
     other = make_model(small_config, 2, tie_embeddings=tie, positions=positions)
     assert not torch.equal(logits(saved), logits(other))

@@ -120,6 +120,11 @@ class TransformerConfig(Section):
     output_bias: bool = False
     """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return True
+
     @model_validator(mode="after")
     def _heads(self) -> Self:
         if self.d_model % self.num_heads:
@@ -162,6 +167,11 @@ class RnnConfig(Section):
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
     output_bias: bool = False
     """Add a bias to the logits, one number for each piece of the target vocabulary."""
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return self.attention != "none"
 
     @model_validator(mode="before")
     @classmethod

@@ -156,6 +156,8 @@ def explain(
     if run.is_export():
         raise RunError(f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from")
     config = run.inference_config()
+    if not config.model.has_attention:
+        raise RunError(f"{run.path}: has no attention (model.attention: none), so there is none to show")
     decoding = decoding or config.decoding
     tokenizers = load_tokenizers(run.tokenizer)
     src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")

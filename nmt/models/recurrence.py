@@ -3,7 +3,7 @@
 Shapes: B batch, K beams, S length, F input width, D width of the states, G gates (3 in a GRU, 4 in an LSTM).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -63,15 +63,17 @@ class Recurrence(nn.Module):
     def forward(self, x: Tensor, first: States | None = None) -> Tensor:
         """All steps at once, from zeros or from a state of (B, D): (B, S, F) -> h after each, (B, S, D)."""
         if first is None:
-            states: Tensor = self.kernel(x)[0]
-            return states
+            return _outputs(self.kernel(x))
         start = [part[None].to(x.dtype).contiguous() for part in first]  # (1, B, D) each
-        states = self.kernel(x, start[0] if self.cell == "gru" else tuple(start))[0]
-        return states
+        return _outputs(self.kernel(x, start[0] if self.cell == "gru" else tuple(start)))
 
     def step(self, products: Tensor, recurrent: Tensor, states: States) -> States:
         """The state after one more input: W x and U h with their biases, (B, K, G D), states (B, K, D) -> (B, K, D)"""
         return _gru(products, recurrent, *states) if self.cell == "gru" else _lstm(products, recurrent, *states)
+
+
+def _outputs(of_kernel: tuple[Tensor, Any]) -> Tensor:
+    return of_kernel[0]
 
 
 def _gru(products: Tensor, recurrent: Tensor, h: Tensor) -> States:

@@ -7,7 +7,7 @@ One decoder serves all kinds of attention. With e the embedding of a piece, and 
 
     v = [the last state of the left-to-right encoder; the last one of the right-to-left encoder]
     first states of each decoder layer = tanh(W_b v + b)                    the bridge
-    s_t = cell(e(y_{t-1}) [, a_{t-1} with input feeding], s_{t-1})          a_0 = 0
+    s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                              a_0 = 0; no a without input feeding
     c_t = sum over the source of softmax(e(s_t, h)) h                       nmt/models/source_attention.py
     a_t = tanh(W_c [s_t; c_t])                                              the attentional vector; s_t without attention
     logits = W_o (W_r a_t)                                                  no W_r where d_embedding = d_model
@@ -264,7 +264,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         return self.dropout(torch.tanh(maps.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
 
     def parameter_counts(self) -> dict[str, int]:
-        """The numbers of parameters in embeddings (with a tied output), encoder, and decoder with bridge and attention."""
+        """The numbers of parameters in embeddings (with the output), encoder, and decoder with bridge and attention."""
         counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
         for name, parameter in self.named_parameters():  # names shared parameters once
             part = name.split(".")[0]
