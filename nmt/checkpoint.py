@@ -246,12 +246,12 @@ def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
         value.copy_(stored[name])
 
 
-def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:
+def _check_alike(
+    path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], remedy: str = ""
+) -> None:
     unlike = sorted(found.keys() ^ wanted.keys()) or [name for name in wanted if wanted[name] != found[name]]
     if unlike:
-        raise RunError(
-            f"{path}: not the weights of this model: {unlike[0]} does not fit; its configuration describes another"
-        )
+        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit{remedy}")
 
 
 class _Checksum:
@@ -321,7 +321,7 @@ def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     Reads only the header, so that a configuration that does not match is detected before memory is allocated.
     """
     with _open(path) as file:
-        _check_alike(path, _shapes(file), shapes)
+        _check_alike(path, _shapes(file), shapes, "; was the model section of its configuration changed?")
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:

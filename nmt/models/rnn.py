@@ -6,11 +6,11 @@
 One decoder serves all kinds of attention. With e the embedding of a piece, and s_t the state of the last layer:
 
     v = [the last state of the left-to-right encoder; the last one of the right-to-left encoder]
-    first states of each decoder layer = tanh(W_b v + b)                    the bridge
-    s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                              a_0 = 0; no a without input feeding
-    c_t = sum over the source of softmax(e(s_t, h)) h                       nmt/models/source_attention.py
-    a_t = tanh(W_c [s_t; c_t])                                              the attentional vector; s_t without attention
-    logits = W_o (W_r a_t)                                                  no W_r where d_embedding = d_model
+    first states of each decoder layer = tanh(W_b v + b)                 the bridge
+    s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                           a_0 = 0; no a without input feeding
+    c_t = sum over the source of softmax(e(s_t, h)) h                    nmt/models/source_attention.py
+    a_t = tanh(W_c [s_t; c_t])                                           the attentional vector; s_t without attention
+    logits = W_o (W_r a_t)                                               no W_r where d_embedding = d_model
 
 What differs from the papers:
 
