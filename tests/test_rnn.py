@@ -24,7 +24,7 @@ from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, PAD_ID
-from nmt.errors import RunError
+from nmt.errors import ConfigError, RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
@@ -379,6 +379,8 @@ def test_feeding_needs_attention_and_is_on_by_default_with_it(copy_task: Path) -
     assert settings("attention: dot").input_feeding
     assert not settings("attention: none").input_feeding
     assert not settings("attention: dot, input_feeding: false").input_feeding
+    with pytest.raises(ConfigError, match=r"training\.compile: true is for Transformers"):
+        load_config(copy_task, ["training.compile=true"])
 
 
 @pytest.mark.parametrize("model", [RNN, pytest.param(NONE, marks=pytest.mark.slow)], ids=["additive", "none"])
