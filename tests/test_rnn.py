@@ -396,8 +396,8 @@ def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(copy_ta
     code, out, _ = cli("translate", "--model", "runs/none", "1 2 3")
     assert (code, bool(out)) == (0, True)
     for command, message in (
-        (["translate", "--input", "val.en", "--output", "o.de", "--alignments", "a"], "has no attention"),
-        (["attention", "1 2", "--output", "page.json"], "has no attention"),
+        (["translate", "--input", "val.en", "--output", "o.de", "--alignments", "a"], "runs/none: has no attention"),
+        (["attention", "1 2", "--output", "page.json"], "runs/none: has no attention"),
         (["export", "ctranslate2"], "CTranslate2 has no models with model.architecture: rnn"),
     ):
         code, out, err = cli(*command, "--model", "runs/none")
