@@ -21,7 +21,7 @@ from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
-from nmt.evaluation.metrics import is_better
+from nmt.history import is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
