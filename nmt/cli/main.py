@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
@@ -78,6 +79,7 @@ app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(average)
+app.command()(attention)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
 
