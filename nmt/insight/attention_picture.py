@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # matplotlib is an extra
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from nmt.insight.attention import AttentionMaps
+    from nmt.insight.attention import AttentionMaps, Kind
 
 MAX_PIXELS = 80_000_000  # 4 bytes each while it is drawn, and in the program that shows it
 MAX_LABEL = 24  # characters of a token
@@ -47,7 +47,7 @@ class Panel:
 def draw(
     maps: "AttentionMaps",
     path: Path,
-    kind: str = "cross",
+    kind: "Kind" = "cross",
     layer: int | None = None,
     head: int | None = None,
     model: str = "",
@@ -64,7 +64,7 @@ def draw(
 
 
 def make_figure(
-    maps: "AttentionMaps", kind: str = "cross", layer: int | None = None, head: int | None = None, model: str = ""
+    maps: "AttentionMaps", kind: "Kind" = "cross", layer: int | None = None, head: int | None = None, model: str = ""
 ) -> "Figure":
     """The figure that `draw` writes; call it in the block of `nmt.insight.fonts.drawing`."""
     from matplotlib.figure import Figure
