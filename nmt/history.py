@@ -40,6 +40,10 @@ class TrainInterval:
     tgt_tokens_per_second: float | None
     seconds: float | None
     """Of training since its start, over all resumes, validations included."""
+    total_steps: int | None
+    """Updates until `max_steps` or `max_epochs`."""
+    seconds_left: float | None
+    """Until the nearest limit, not counting validations and early stopping."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +148,8 @@ def _interval(step: int, record: Mapping[str, Any]) -> TrainInterval:
         skipped_updates=_count(record, "skipped_updates") or 0,
         tgt_tokens_per_second=_number(record, "tgt_tokens_per_second"),
         seconds=_number(record, "seconds"),
+        total_steps=_count(record, "total_steps"),
+        seconds_left=_number(record, "seconds_left"),
     )
 
 
@@ -180,3 +186,14 @@ def _line_numbers(lines: object) -> dict[str, tuple[int, ...]]:
         for path, numbers in lines.items()
         if isinstance(numbers, list)
     }
+
+
+def duration(seconds: float) -> str:
+    """The time as h:mm:ss, or m:ss below an hour.
+
+    >>> duration(123), duration(3723)
+    ('2:03', '1:02:03')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -31,7 +31,7 @@ def test_every_figure_that_a_training_wrote_is_read(in_solved: Path) -> None:
     history = read_history(run)
     written = [line for line in lines if line["kind"] == "train"]
     for name in ("step", "epoch", "loss", "smoothed_loss", "learning_rate", "grad_norm", "skipped_updates",
-                 "tgt_tokens_per_second", "seconds"):  # fmt: skip
+                 "tgt_tokens_per_second", "seconds", "total_steps", "seconds_left"):  # fmt: skip
         assert [getattr(interval, name) for interval in history.intervals] == [line[name] for line in written]
     written = [line for line in lines if line["kind"] == "validation"]
     assert [each.step for each in history.validations] == [line["step"] for line in written] == [250, 500]

@@ -20,6 +20,8 @@ from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.runs import runs
+from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -79,6 +81,8 @@ app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(average)
+app.command()(show)
+app.command()(runs)
 app.command()(attention)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
