@@ -112,8 +112,7 @@ def _validations(status: RunStatus) -> Iterator[tuple[str, str]]:
     if last is not None and last != best:
         yield "validation", _validation(last)
     if best is not None:
-        which = "the last one; " if best == last else ""
-        yield "best", f"{_validation(best)}  ({which}the model, by {status.best_metric})"
+        yield f"best {status.best_metric}", f"{_validation(best)}: the model"
 
 
 def _validation(validation: Validation) -> str:
