@@ -21,6 +21,7 @@ from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.runs import runs
+from nmt.cli.score import score
 from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
@@ -84,6 +85,7 @@ app.command()(average)
 app.command()(show)
 app.command()(runs)
 app.command()(attention)
+app.command()(score)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import TrainingError
 
+DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
+
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
@@ -37,7 +39,7 @@ class Hypothesis:
 def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
     """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
     if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):
-        raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
+        raise TrainingError(DIVERGED)
     return [hypotheses[0] for hypotheses in found]
 
 

@@ -65,6 +65,16 @@ class TorchEngine:
         return found[0], trace
 
     @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Engine.score`, in one batch."""
+        source, special = self._source(sources), self._tgt_special
+        tgt_in = pad(targets, special.pad, first=[special.start]).to(source.mask.device)  # (B, T)
+        tgt_out = pad(targets, special.pad, last=[special.eos]).to(source.mask.device)
+        logits = self._model(source, tgt_in).float()  # (B, T, V)
+        chosen = logits.gather(2, tgt_out[:, :, None])[:, :, 0] - logits.logsumexp(dim=2)  # (B, T)
+        return [row[: len(tgt) + 1] for row, tgt in zip(chosen.tolist(), targets, strict=True)]
+
+    @torch.inference_mode()
     def attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.config.inference import DecodingConfig
-from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.engines import Engine, load_engine
+from nmt.data.tokenizer import Tokenizers
+from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import Hypothesis, best_of
 from nmt.decoding.source_text import SourceText
-from nmt.errors import ConfigError, RunError
+from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:
@@ -161,13 +161,7 @@ def load(
                 f"{run.path}: decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
                 f"({config.model.max_positions})"
             )
-    tokenizers = load_tokenizers(runs[0].tokenizer)
-    for run in runs[1:]:
-        if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
-            raise RunError(
-                f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
-                "train them on the same text with the same tokenizer settings"
-            )
+    tokenizers = shared_tokenizers(runs)
     loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
