@@ -28,7 +28,7 @@ def attention(
         Literal["encoder", "decoder", "cross"] | None,
         typer.Option(help="Of a picture: self-attention of encoder or decoder, or between them. Default: cross."),
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: the last.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,
@@ -57,7 +57,7 @@ def attention(
     else:
         from nmt.insight.attention_picture import draw
 
-        draw(explanation.maps, output, kind or "cross", layer, head)
+        draw(explanation.maps, output, kind or "cross", layer, head, explanation.model)
 
 
 def _suffix(output: Path) -> str:
