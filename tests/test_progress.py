@@ -111,6 +111,10 @@ def test_whether_a_run_is_being_trained(make_run: Callable[..., RunFolder], trai
     text = "\n".join(progress_text.describe(status))
     assert ("about 1:30 left" in text) == (state == "training")
     assert ("ended abruptly (process" in text) == (trainer == mark(NO_PROCESS))
+    assert ("; the same command starts it again\n" in text) == (state == "interrupted")
+    (run.checkpoints / "6").mkdir(parents=True)
+    text = "\n".join(progress_text.describe(read_status(run)))
+    assert ("; the same command resumes it\n" in text) == (state == "interrupted")
 
 
 def test_the_time_left_counts_down_while_nothing_is_recorded(make_run: Callable[..., RunFolder]) -> None:
@@ -218,6 +222,17 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
     assert names["validation"][:2] == ["b", "a"]
     assert names["test"][0] == "b"
     assert names["state"][:3] == ["broken", "empty", "metrics"]
+
+
+def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    run = make_run("a\x1b[2J", *RECORDS, trainer=mark(os.getpid(), "host\x1b[2J"))
+    (run.evaluation).mkdir()
+    scores = {"bleu": {"name": "BLEU", "value": 1.0}}
+    (run.evaluation / "x\x1by.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
+    for command in (("show", "--model", str(run.path)), ("runs",)):
+        code, out, stderr = cli(*command)
+        assert (code, stderr) == (0, "")
+        assert "\x1b" not in out and "\ufffd[2J" in out
 
 
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
