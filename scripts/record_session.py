@@ -23,7 +23,8 @@ from rich.text import Text
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLUMNS = 100
-# Of each picture: a command, and how many lines of its output are shown from the beginning and from the end.
+# Of each picture: commands, and how many lines of their output are shown from the beginning and from the end. A line
+# that begins with a space is run and not shown.
 SESSIONS = {
     "session": [
         ("nmt train configs/tiny.yaml", 13, 4),
@@ -33,8 +34,15 @@ SESSIONS = {
         ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
     ],
     "watching": [
-        ("nmt train configs/tiny.yaml --name small --set model.d_model=64 &> log", 9, 9),
-        ("nmt train configs/tiny.yaml &> log & sleep 45; nmt show; nmt runs; wait", 30, 9),
+        ("nmt train configs/tiny.yaml --name small --set model.d_model=64 --set training.max_steps=450 &> log", 9, 9),
+        (
+            "nmt train configs/tiny.yaml &> tiny.log &\n"
+            " until grep -qs 'step 600 .*loss' tiny.log; do sleep 1; done\n"
+            "nmt show; nmt runs\n"
+            " wait",
+            30,
+            9,
+        ),
     ],
 }
 # Light text on a dark window, which reads the same on a light and on a dark page.
@@ -69,9 +77,11 @@ def picture(session: list[tuple[str, list[Text]]], name: str) -> str:
     """The session as SVG, with the reader's own monospaced font."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     for command, lines in session:
-        console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        for line in lines:
-            console.print(line)
+        for line in command.splitlines():
+            if not line.startswith(" "):
+                console.print(Text.assemble(("$ ", "bold green"), (line, "bold")))
+        for text in lines:
+            console.print(text)
     console.print()  # the picture's lower edge cuts into the last line
     svg = console.export_svg(title="nmt", theme=THEME, unique_id=name)
     # rich gives each character one column, also those that are two wide
