@@ -34,7 +34,7 @@ SESSIONS = {
         ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
     ],
     "watching": [
-        ("nmt train configs/tiny.yaml --name small --set model.d_model=64 --set training.max_steps=450 &> log", 9, 9),
+        ("nmt train configs/tiny.yaml --name short --set training.max_steps=450 &> log", 9, 9),
         (
             "nmt train configs/tiny.yaml &> tiny.log &\n"
             " until grep -qs 'step 600 .*loss' tiny.log; do sleep 1; done\n"
