@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from nmt.config.file import load_config
+from nmt.runs import run_named
 from nmt.training import monitor
 from nmt.training.divergence import Skipped
 from nmt.training.monitor import Monitor, Pace
+from nmt.training.resuming import check_same, resolve_processes
 from nmt.training.scalars import Scalars
 from tests.conftest import Cli
 
@@ -74,12 +77,12 @@ def figures_in(folder: Path) -> dict[str, dict[int, float]]:
     return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
 
 
-def figures_of(metrics_file: Path, after: int = 0) -> dict[str, dict[int, float]]:
+def figures_of(metrics_file: Path) -> dict[str, dict[int, float]]:
     """The figures in metrics.jsonl, rounded to TensorBoard's fp32."""
     found: dict[str, dict[int, float]] = {}
     for record in map(json.loads, metrics_file.read_text(encoding="utf-8").splitlines()):
         for key, value in record.items():
-            if key not in ("kind", "step", "lines") and value is not None and record["step"] > after:
+            if key not in ("kind", "step", "lines") and value is not None:
                 found.setdefault(f"{record['kind']}/{key}", {})[record["step"]] = float(np.float32(value))
     return found
 
@@ -111,16 +114,15 @@ def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path:
     killed.close()
 
 
-def test_a_resumed_training_may_begin_to_write_for_tensorboard(copy_task: Path, cli: Cli) -> None:
-    assert cli("train", "copy.yaml", "--set", "training.max_steps=6")[0] == 0
-    assert not Path("runs/copy/tensorboard").exists()
-    code, _, stderr = cli("train", "copy.yaml", "--set", "training.monitor=tensorboard")
-    assert code == 0
-    assert "changed: training.monitor: None -> tensorboard" in stderr
-    figures = figures_in(Path("runs/copy/tensorboard"))
-    assert figures == figures_of(Path("runs/copy/metrics.jsonl"), after=6)
-    assert list(figures["train/grad_norm"]) == [9, 12]
-    assert figures.keys() >= {"validation/loss", "validation/bleu", "train/learning_rate"}
+def test_a_training_writes_for_tensorboard_and_its_resume_may_do_otherwise(copy_task: Path, cli: Cli) -> None:
+    assert cli("train", "copy.yaml", "--set", "training.monitor=tensorboard")[0] == 0
+    run = run_named("copy")
+    figures = figures_in(run.tensorboard)
+    assert figures == figures_of(run.metrics_file)
+    assert list(figures["train/grad_norm"]) == [3, 6, 9, 12]
+    assert list(figures["validation/loss"]) == list(figures["validation/bleu"]) == [6, 12]
+    without = resolve_processes(load_config(copy_task), 1)
+    assert check_same(run.config(), without, run) == ["training.monitor: tensorboard -> None"]
 
 
 def test_without_tensorboard_nothing_is_started(copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
