@@ -91,6 +91,7 @@ class AttentionPage {
     document.getElementById("lines-left").textContent = left;
     document.getElementById("lines-right").textContent = right;
     document.getElementById("gradient-figure").hidden = this.kind !== "cross";
+    document.getElementById("map-figure").classList.toggle("alone", this.kind !== "cross");
     document.getElementById("masked-key").hidden = this.kind !== "decoder";
     this.cell = this.previewCell = [null, null];
     this.previewHead = null;

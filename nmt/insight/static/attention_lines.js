@@ -41,19 +41,19 @@ class LinesView {
     const { rows, columns } = this.matrix;
     const context = this.all.getContext("2d");
     for (let row = 0; row < rows.length; row++) {
-      for (let column = 0; column < columns.length; column++) this.line(context, row, column, 0.02);
+      for (let column = 0; column < columns.length; column++) this.line(context, row, column, 0.02, 1);
     }
     this.highlight(this.row, this.column);
   }
 
-  /** One line, unless its weight is below `least`. */
-  line(context, row, column, least) {
+  /** One line, unless its weight is below `least`; its opacity grows with the weight to the power `contrast`. */
+  line(context, row, column, least, contrast) {
     const weight = this.matrix.at(row, column);
     if (weight < least || this.matrix.isMasked(row, column)) return;
     const width = this.middle.clientWidth;
     const [from, to] = [(column + 0.5) * LINE_HEIGHT, (row + 0.5) * LINE_HEIGHT];
     context.strokeStyle = this.colour;
-    context.globalAlpha = Math.min(1, 0.05 + 0.95 * weight);
+    context.globalAlpha = Math.min(1, 0.05 + 0.95 * weight ** contrast);
     context.lineWidth = 0.75 + 2.75 * weight;
     context.beginPath();
     context.moveTo(0, from);
@@ -79,7 +79,7 @@ class LinesView {
     const [firstRow, lastRow] = row === null ? [0, rows.length - 1] : [row, row];
     const [firstColumn, lastColumn] = column === null ? [0, columns.length - 1] : [column, column];
     for (let i = firstRow; i <= lastRow; i++) {
-      for (let j = firstColumn; j <= lastColumn; j++) this.line(context, i, j, 0);
+      for (let j = firstColumn; j <= lastColumn; j++) this.line(context, i, j, 0, 0.5);
     }
   }
 
