@@ -1,14 +1,20 @@
 """The page of one translation: what the model reads, how it chose, and what if it had chosen otherwise."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.atomic import write_text
+from nmt.insight.attention import KINDS
 from nmt.insight.explanation import Explanation
 from nmt.insight.pages import packed, render
 
-KINDS = ("encoder", "decoder", "cross")
+
+def write_page(explanation: Explanation, path: Path) -> None:
+    """Write `attention_page` to a file."""
+    write_text(path, attention_page(explanation))
 
 
 def attention_page(explanation: Explanation) -> str:

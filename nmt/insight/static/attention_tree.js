@@ -5,6 +5,7 @@ const ROW = 46; // pixels from node to node in a column
 const NODE_HEIGHT = 36;
 const GAP = 30; // between columns, for the edges
 const MARGIN = 10;
+const PREFIX = 16; // the last pieces of a path that the readout repeats
 
 function svg(name, attributes, ...children) {
   const made = document.createElementNS(SVG, name);
@@ -121,7 +122,9 @@ class SearchTree {
       for (const part of [one.line, one.group]) part.classList.add("on-path");
     }
     node.group.classList.add("at");
-    const prefix = element("bdi", { dir: "auto" }, joined(tokens.slice(0, -1)));
+    const before = tokens.slice(0, -1);
+    const shown = before.length > PREFIX ? `… ${joined(before.slice(-PREFIX))}` : joined(before);
+    const prefix = element("bdi", { dir: "auto" }, shown);
     if (tokens.length) prefix.append(element("strong", {}, plain(node.token)));
     this.readout.replaceChildren(prefix, element("span", { class: "muted" }, this.describe(node)));
   }
