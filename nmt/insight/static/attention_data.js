@@ -1,14 +1,18 @@
 "use strict";
 
+/** The arrays of a page's bytes, in their order. */
+const ARRAYS = ["encoder", "decoder", "cross", "gradients"];
+
 /** Attention weights by kind, layer and head, of pieces or of words. Rows read, columns are read. */
 class AttentionData {
-  /** `page`: the page's JSON; `bytes`: its weights as uint8, 255 is 1, in the order of `page.shapes`. */
+  /** `page`: the page's JSON; `bytes`: its weights as uint8, 255 is 1, array after array. */
   constructor(page, bytes) {
     this.page = page;
     this.arrays = {};
     this.matrices = new Map();
     let start = 0;
-    for (const [name, shape] of Object.entries(page.shapes)) {
+    for (const name of ARRAYS) {
+      const shape = page.shapes[name];
       const end = start + shape.reduce((product, size) => product * size, 1);
       this.arrays[name] = { shape, bytes: bytes.subarray(start, end) };
       start = end;
@@ -141,6 +145,11 @@ function grouped(weights, rows, columns, numColumns, isMasked) {
 function percent(share) {
   if (share > 0 && share < 0.0005) return "< 0.1%";
   return `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)}%`;
+}
+
+/** A number with two decimals and a real minus sign. */
+function decimal(number) {
+  return number.toFixed(2).replace("-", "−");
 }
 
 /** An element with attributes and children; `dataset`, `style` and listeners are set on the result. */

@@ -87,7 +87,7 @@ class SearchTree {
     const { x, y, width } = node;
     const outline = { x, y, width, height: NODE_HEIGHT, rx: node.state === "pruned" ? 0 : 9, class: "outline" };
     const piece = svg("text", { x: x + 9, y: y + 16, class: "piece" }, shortened(node.token));
-    const sum = svg("text", { x: x + 9, y: y + 30, class: "sum" }, node.from ? node.log_prob.toFixed(2) : "start");
+    const sum = svg("text", { x: x + 9, y: y + 30, class: "sum" }, node.from ? decimal(node.log_prob) : "start");
     const attributes = {
       class: `node ${node.state} ${node.isBest ? "best" : ""}`, role: "treeitem", tabindex: "-1",
       "data-id": node.id, "aria-level": node.depth + 1, "aria-label": this.describe(node),
@@ -106,10 +106,9 @@ class SearchTree {
   describe(node) {
     if (!node.from) return "Start of the sentence";
     const own = node.log_prob - node.from.log_prob;
-    const state = { kept: "kept", pruned: "pruned", finished: "finished" }[node.state];
     const best = node.id === this.search.best ? ", the translation" : "";
-    const numbers = `log-probability ${node.log_prob.toFixed(2)}, of this piece ${own.toFixed(2)}`;
-    return `${plain(node.token)}, step ${node.depth}: ${state}${best}; ${numbers}; score ${node.score.toFixed(2)}`;
+    const numbers = `log-probability ${decimal(node.log_prob)}, of this piece ${decimal(own)}`;
+    return `“${plain(node.token)}”, step ${node.depth}: ${node.state}${best}; ${numbers}; score ${decimal(node.score)}`;
   }
 
   /** Show a node: its path is emphasised, and the readout describes it. */

@@ -58,9 +58,9 @@ class WhatIf {
     const said = element("p", { class: "what-if-head" }, "If position ", String(alternative.position + 1), " were ");
     said.append(quoted(alternative.token), ` (${percent(Math.exp(alternative.log_prob))}) instead of `);
     said.append(quoted(step.token), ` (${percent(Math.exp(step.log_prob))}):`);
-    const score = element("p", { class: "muted" }, `Score ${alternative.score.toFixed(2)}`);
+    const score = element("p", { class: "muted" }, `Score ${decimal(alternative.score)}`);
     const best = page.search?.nodes.find((node) => node.id === page.search.best);
-    if (best && page.is_own) score.append(`; that of the translation is ${best.score.toFixed(2)}.`);
+    if (best && page.is_own) score.append(`; that of the translation is ${decimal(best.score)}.`);
     this.result.replaceChildren(said, marked(after, "ins", page.tgt_lang), marked(before, "del", page.tgt_lang), score);
   }
 
