@@ -154,16 +154,16 @@ class AttentionPage {
       return [...this.reader(row), " reads ", ...this.list(matrix, "row", row), ".", ...this.compared(row)];
     }
     if (row === null) {
-      return [quoted(matrix.columns[column].label), " is read by ", ...this.list(matrix, "column", column), "."];
+      return [quotedOne(matrix.columns, column), " is read by ", ...this.list(matrix, "column", column), "."];
     }
-    const read = quoted(matrix.columns[column].label);
+    const read = quotedOne(matrix.columns, column);
     if (matrix.isMasked(row, column)) return [...this.reader(row), " cannot read ", read, ": it comes later (masked)."];
     const weight = element("strong", {}, percent(matrix.at(row, column)));
     return [...this.reader(row), " reads ", weight, " from ", read, ".", ...this.compared(row, column)];
   }
 
   reader(row) {
-    const label = quoted(this.map.matrix.rows[row].label);
+    const label = quotedOne(this.map.matrix.rows, row);
     return this.kind === "encoder" ? [label] : ["Predicting ", label, ", the decoder"];
   }
 
@@ -171,7 +171,7 @@ class AttentionPage {
     const groups = axis === "row" ? matrix.columns : matrix.rows;
     return matrix.largest(axis, index, 3).flatMap(({ index: other, weight }, i) => {
       const share = element("strong", {}, percent(weight));
-      return [i ? ", " : "", quoted(groups[other].label), " ", share];
+      return [i ? ", " : "", quotedOne(groups, other), " ", share];
     });
   }
 

@@ -174,7 +174,15 @@ function tokenElement(label) {
 
 /** A quoted token in running text. */
 function quoted(label) {
-  return element("q", {}, element("bdi", { dir: "auto" }, plain(label)));
+  return element("span", {}, "“", element("bdi", { dir: "auto" }, plain(label)), "”");
+}
+
+/** One of several groups, quoted; of the second that reads the same, a small 2 says so. */
+function quotedOne(groups, index) {
+  const shown = quoted(groups[index].label);
+  const alike = groups.filter((group) => plain(group.label) === plain(groups[index].label));
+  if (alike.length > 1) shown.append(element("sub", {}, String(alike.indexOf(groups[index]) + 1)));
+  return shown;
 }
 
 /** Whether a text is written from right to left, by its first letter. */
