@@ -40,7 +40,8 @@ def beam_search(
         candidates = prefixes.best_candidates(model.step(latest, state), 2 * beam_size)
         finished = (prefixes.ends(candidates) & (candidates.log_probs > -torch.inf))[:, :beam_size]  # (B, K)
         some_finish = prefixes.finish(candidates, finished, length_penalty, found)
-        origins, latest, kept = _advance(prefixes, candidates, beam_size)  # (B, K) each
+        width = 1 if length < constraints.num_forced else beam_size
+        origins, latest, kept = _advance(prefixes, candidates, width)  # (B, K) each
         if trace is not None:
             trace.record(candidates, finished, kept, length_penalty)
         state.select_beams(origins)
