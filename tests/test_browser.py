@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser
+from conftest import Cli
+from made_up import made_up
 from numpy.typing import NDArray
 from numpy_transformer import NumpyTransformer
 
@@ -22,53 +24,6 @@ from nmt.runs import RunFolder
 SRC = "3 1 4 1 5 9"
 READY = "document.documentElement.dataset.ready"
 READOUT = "#readout"
-
-
-def made_up(length: int, layers: int, heads: int, src: str = "ein e kurz e zeil e", tgt: str = "") -> dict[str, Any]:
-    """JSON of an explanation whose sentences have `length` pieces and the end, two pieces a word."""
-    random = np.random.default_rng(0)
-    pieces = {side: (text.split() * length)[:length] for side, text in (("src", src), ("tgt", tgt or src))}
-    marked = {side: [f"▁{p}" if i % 2 == 0 else p for i, p in enumerate(pieces[side])] for side in pieces}
-    size = length + 1
-
-    def weights(is_causal: bool) -> list[Any]:
-        peaks = random.exponential(size=(layers, heads, size, size)) ** 3
-        kept = np.tril(peaks) if is_causal else peaks
-        return (kept / kept.sum(axis=-1, keepdims=True)).tolist()
-
-    def candidate(number: int, log_prob: float) -> dict[str, Any]:
-        return {"token": [*marked["tgt"], "</s>"][number % size], "id": number, "log_prob": log_prob}
-
-    steps = [
-        {**candidate(t, -0.1), "entropy": 0.5 + t % 3, "candidates": [candidate(t + i, -0.1 - i) for i in range(10)]}
-        for t in range(size)
-    ]
-    nodes = [{"id": 0, "parent": None, "step": 0, "token": "<s>", "log_prob": 0.0, "score": 0.0, "state": "kept"}]
-    for t in range(size):
-        for i, state in enumerate(["kept"] * 5 + ["pruned"] * 5):
-            ends = t == size - 1 and i < 5
-            nodes.append(
-                {"id": len(nodes), "parent": max(0, 10 * (t - 1)) + (1 + i % 5 if t else 0), "step": t + 1,
-                 "token": candidate(t + i, 0)["token"], "log_prob": -0.1 * t - i, "score": -0.1 - i,
-                 "state": "finished" if ends else "pruned" if t == size - 1 else state}
-            )  # fmt: skip
-    what_if = [
-        {"position": t, "token": candidate(t + i, 0)["token"], "log_prob": -1.0 - i, "score": -1.0,
-         "text": " ".join(pieces["tgt"][t:] + pieces["tgt"][:t]), "tokens": marked["tgt"]}
-        for t in range(size) for i in range(2)
-    ]  # fmt: skip
-    words = [i // 2 for i in range(length)]
-    return {
-        "format": 1, "model": "made up", "src": " ".join(pieces["src"]), "tgt": " ".join(pieces["tgt"]),
-        "is_own": True, "src_lang": "en", "tgt_lang": "de",
-        "src_tokens": [*marked["src"], "</s>"], "tgt_tokens": ["<s>", *marked["tgt"]],
-        "out_tokens": [*marked["tgt"], "</s>"], "src_words": [*words, length], "out_words": [*words, length],
-        "tgt_words": [0, *(word + 1 for word in words)],
-        "attention": {kind: weights(kind == "decoder") for kind in KINDS},
-        "gradients": np.full((size, size), 1 / size).tolist(), "steps": steps,
-        "search": {"beam_size": 5, "length_penalty": 1.0, "best": nodes[-10]["id"], "nodes": nodes},
-        "what_if": what_if,
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +116,7 @@ def cell_pixels(browser: Browser, row: int, column: int) -> NDArray[np.uint8]:
     return browser.pixels()[y + 3 : y + int(cell) - 1, x + 3 : x + int(cell) - 1]
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_masked_cells_are_hatched_and_weights_of_zero_are_not(browser: Browser, tmp_path: Path, dark: bool) -> None:
     data = made_up(7, 1, 1)
     data["attention"]["decoder"][0][0][3] = [1.0, 0, 0, 0, 0, 0, 0, 0]
@@ -180,6 +135,7 @@ def test_masked_cells_are_hatched_and_weights_of_zero_are_not(browser: Browser, 
     assert masks == list(range(1, 9))
 
 
+@pytest.mark.slow
 def test_hovering_tapping_and_arrow_keys_give_the_same_readout(browser: Browser, page: Path) -> None:
     hint = "Choose a piece or a cell to read its weights."
     for point in ("#map .map-rows .label", "#lines .lines-side:last-child button"):
@@ -273,13 +229,28 @@ def test_everything_can_be_reached_by_keyboard_alone(opened: Browser) -> None:
     assert opened.text("#what-if-result") == chosen
 
 
-def test_the_best_leaf_is_the_translation(opened: Browser, solved: Path) -> None:
+def path_to(nodes: dict[int, dict[str, Any]], number: int | None) -> list[int]:
+    path = []
+    while number is not None:
+        path.append(number)
+        number = nodes[number]["parent"]
+    return path
+
+
+def test_the_best_leaf_is_the_translation(browser: Browser, in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    code, _, error = cli("attention", SRC, "--output", str(tmp_path / "page.html"))
+    assert code == 0, error
+    code, translation, error = cli("translate", SRC)
+    assert code == 0, error
+    opened = browser
+    opened.open_page(tmp_path / "page.html")
+    opened.wait(READY)
     page = json.loads(opened.run("return document.getElementById('explanation').textContent"))
     nodes = {node["id"]: node for node in page["search"]["nodes"]}
     best = opened.run("return [...document.querySelectorAll('#tree .node.best .piece')].map((one) => one.textContent)")
-    assert best == ["<s>", *SRC.split(), "</s>"]
-    assert opened.text("#tree-readout bdi") == f"{SRC} </s>"
-    assert opened.text("h1 + p") == SRC
+    assert best == ["<s>", *translation.split(), "</s>"]
+    assert opened.text("#tree-readout bdi") == f"{translation.strip()} </s>"
+    assert opened.text("h1 + p") == translation.strip()
     shown = opened.run(
         "return [...document.querySelectorAll('#tree .node')].map((one) => [Number(one.dataset.id), one.classList[1],"
         "one.querySelector('.sum').textContent.replace('−', '-'), one.getBBox().x, one.getBBox().y])"
@@ -289,10 +260,22 @@ def test_the_best_leaf_is_the_translation(opened: Browser, solved: Path) -> None
         assert state == nodes[number]["state"]
         if number:
             assert float(total) == pytest.approx(nodes[number]["log_prob"], abs=0.0051)
+    along_the_top = {y for number, *_, y in shown if number in path_to(nodes, page["search"]["best"])}
+    assert along_the_top == {min(y for *_, y in shown)}
     heights = {number: (x, y) for number, _, _, x, y in shown}
     edges = [(heights[node["parent"]], heights[node["id"]]) for node in nodes.values() if node["parent"] is not None]
     for (x, y), (_, end) in edges:  # two edges between the same columns keep their order
         assert all((y - y2) * (end - end2) >= 0 for (x2, y2), (_, end2) in edges if x2 == x)
+
+
+def test_a_chosen_piece_outside_the_ten_likeliest_is_shown_too(browser: Browser, tmp_path: Path) -> None:
+    data = made_up(3, 1, 1)
+    data["steps"][0] |= {"token": "▁rare", "id": 999, "log_prob": -7.0}
+    data["search"]["best"] = None  # of a search that found nothing
+    opened_data(browser, tmp_path, data)
+    assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
+    assert browser.text("#candidates .chosen .candidate-name") == "▁rare"
+    assert browser.text("#tree-readout") == "Start of the sentence"
 
 
 def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
@@ -310,9 +293,10 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 390, 360])
-@pytest.mark.parametrize("length", [5, 60])
+@pytest.mark.parametrize(
+    ("length", "width", "dark"),
+    [(5, 1280, False), (5, 360, True), (60, 1280, True), (60, 390, False), (60, 360, False), (0, 360, False)],
+)
 def test_a_page_fits_any_window_and_requests_nothing(
     browser: Browser, tmp_path: Path, length: int, width: int, dark: bool
 ) -> None:

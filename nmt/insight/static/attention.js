@@ -135,6 +135,9 @@ class AttentionPage {
     this.cell = isSame ? [null, null] : [row, column];
     this.previewCell = [null, null];
     this.showCell();
+    if (this.cell.some((index) => index !== null)) {
+      for (const view of [this.map, this.gradient, this.lines]) view.reveal();
+    }
   }
 
   showCell() {

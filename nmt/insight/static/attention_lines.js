@@ -83,6 +83,12 @@ class LinesView {
     }
   }
 
+  /** Scroll the box, never the page, until the highlighted token is seen. */
+  reveal() {
+    const top = (this.row ?? this.column ?? 0) * LINE_HEIGHT;
+    this.box.scrollTop = Math.min(Math.max(this.box.scrollTop, top + LINE_HEIGHT - this.box.clientHeight), top);
+  }
+
   get colour() {
     return getComputedStyle(this.box).getPropertyValue("--accent");
   }

@@ -147,9 +147,10 @@ class HeatMap {
   reveal() {
     const { box, cell } = this;
     const [left, top] = [this.rowLabels.offsetWidth, this.columnLabels.offsetHeight];
-    const [x, y] = [(this.column ?? 0) * cell, (this.row ?? 0) * cell];
-    box.scrollLeft = Math.min(Math.max(box.scrollLeft, x + cell + left - box.clientWidth + 4), x);
-    box.scrollTop = Math.min(Math.max(box.scrollTop, y + cell + top - box.clientHeight + 4), y);
+    const scrolled = (position, start, label, size) =>
+      Math.min(Math.max(position, start + cell + label - size + 4), start);
+    if (this.column !== null) box.scrollLeft = scrolled(box.scrollLeft, this.column * cell, left, box.clientWidth);
+    if (this.row !== null) box.scrollTop = scrolled(box.scrollTop, this.row * cell, top, box.clientHeight);
   }
 
   listen() {
