@@ -3,7 +3,7 @@
 const EXPLAINED = {
   cross: "Rows: the pieces of the translation, as the decoder predicts them. Columns: the source pieces that it reads.",
   encoder: "Rows: the source pieces that read. Columns: the source pieces that they read. Every piece sees all others.",
-  decoder: "Rows: the pieces that are predicted. Columns: the earlier pieces that the decoder reads. Later ones are masked.",
+  decoder: "Rows: the pieces that are predicted. Columns: the pieces so far, which the decoder reads. Later ones are masked.",
 };
 const SIDES = {
   cross: ["Source pieces", "Translation"],
@@ -38,9 +38,18 @@ class AttentionPage {
     this.readout = box("readout");
     this.listen();
     this.showKind();
-    this.tree = page.search ? new SearchTree(page.search, box("tree"), box("tree-readout")) : null;
-    this.steps = new Steps(page, (index) => this.tree?.showStep(index));
-    this.whatIf = new WhatIf(page, box("what-if"), box("what-if-result"));
+  }
+
+  /** The sections below attention, a task each, so that what is seen first answers while they are made. */
+  async showChoices() {
+    const box = (id) => document.getElementById(id);
+    const nextTask = () => new Promise((resume) => setTimeout(resume));
+    await nextTask();
+    this.tree = new SearchTree(this.page.search, box("tree"), box("tree-readout"));
+    await nextTask();
+    this.steps = new Steps(this.page, (index) => this.tree.showStep(index));
+    await nextTask();
+    this.whatIf = new WhatIf(this.page, box("what-if"), box("what-if-result"));
   }
 
   listen() {
@@ -58,7 +67,7 @@ class AttentionPage {
     for (const choice of document.querySelectorAll("[name=unit]")) {
       choice.addEventListener("change", () => this.setUnit(choice.value));
     }
-    document.getElementById("show-pruned")?.addEventListener("change", (event) => {
+    document.getElementById("show-pruned").addEventListener("change", (event) => {
       this.tree?.showPruned(event.target.checked);
     });
     document.getElementById("attention").addEventListener("keydown", (event) => {
@@ -203,6 +212,8 @@ async function start() {
     return null;
   }
   const made = new AttentionPage(page, await unpack(page.packed));
+  document.documentElement.dataset.interactive = Math.round(performance.now());
+  await made.showChoices();
   document.documentElement.dataset.ready = Math.round(performance.now());
   return made;
 }

@@ -27,7 +27,8 @@ class HeadGrid {
         this.paint(target);
       }
     });
-    const names = [headName(""), ...Array.from({ length: numHeads }, (_, head) => headName(head + 1)), headName("mean")];
+    const numbers = Array.from({ length: numHeads }, (_, head) => headName(head + 1));
+    const names = [headName(""), ...numbers, headName("mean")];
     const rows = Array.from({ length: numLayers }, (_, layer) => [
       headName(layer + 1, "layer"),
       ...Array.from({ length: numHeads }, (_, head) => this.button(layer, head)),

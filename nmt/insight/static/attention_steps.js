@@ -39,7 +39,8 @@ class Steps {
     const prefix = document.getElementById("step-prefix");
     prefix.dir = this.strip.dir;
     const before = steps.slice(0, index).map((one) => one.token);
-    prefix.replaceChildren(element("span", { class: "muted" }, joined(before)), element("strong", {}, plain(step.token)));
+    const muted = element("span", { class: "muted" }, joined(before));
+    prefix.replaceChildren(muted, element("strong", {}, plain(step.token)));
     const equal = Math.exp(step.entropy);
     document.getElementById("entropy").replaceChildren(
       "Entropy ",

@@ -82,7 +82,7 @@ class SearchTree {
     return node.line;
   }
 
-  /** Kept: a rounded box. Pruned: a dashed one with a cross. Finished: a double one with a full stop's square. */
+  /** Kept: a rounded box. Pruned: a dashed one with a cross. Finished: a double one with a square. */
   shape(node) {
     const { x, y, width } = node;
     const outline = { x, y, width, height: NODE_HEIGHT, rx: node.state === "pruned" ? 0 : 9, class: "outline" };
@@ -98,7 +98,8 @@ class SearchTree {
       node.group.append(svg("path", { d: `M${right} ${top}l6 6m0 -6l-6 6`, class: "cross" }));
     } else if (node.state === "finished") {
       const inner = { x: x + 3, y: y + 3, width: width - 6, height: NODE_HEIGHT - 6, rx: 6, class: "inner" };
-      node.group.append(svg("rect", inner), svg("rect", { x: right - 1, y: top + 1, width: 6, height: 6, class: "end" }));
+      const end = { x: right - 1, y: top + 1, width: 6, height: 6, class: "end" };
+      node.group.append(svg("rect", inner), svg("rect", end));
     }
     return node.group;
   }

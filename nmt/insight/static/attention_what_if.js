@@ -30,7 +30,7 @@ class WhatIf {
     const made = element("div", { class: "what-if-column" }, was);
     for (const alternative of this.columns[position]) {
       const label = `Position ${position + 1}: ${plain(alternative.token)} instead of ${plain(step.token)}`;
-      const button = element("button", { type: "button", tabindex: "-1", "aria-pressed": "false", "aria-label": label });
+      const button = element("button", { type: "button", tabindex: "-1", "aria-label": label });
       button.append(tokenElement(alternative.token), share(alternative.log_prob));
       button.alternative = alternative;
       made.append(button);
@@ -49,7 +49,7 @@ class WhatIf {
   /** The alternative's translation; what differs from the page's translation is marked. */
   show(alternative) {
     if (!alternative) {
-      this.result.replaceChildren(element("p", { class: "muted" }, "Choose a piece to see what would have followed."));
+      this.result.replaceChildren(element("p", { class: "muted" }, "Choose a piece to see what would have followed it."));
       return;
     }
     const { page } = this;
