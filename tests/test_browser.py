@@ -90,6 +90,7 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
 
 def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(browser: Browser, tmp_path: Path) -> None:
     data = made_up(7, 2, 2)
+    data["out_tokens"][4:6] = ["▁<0xC3>", "<0xA4>"]  # a character in bytes
     opened_data(browser, tmp_path, data)
 
     def indicator(words: list[int]) -> NDArray[np.float64]:
@@ -102,7 +103,7 @@ def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(brow
         assert np.abs(matrix(browser, kind, 1, 0, "words") - expected).max() < 0.004 * 2
         assert expected.sum(axis=1) == pytest.approx(1)
     labels = browser.run("return attentionPage.then(({data}) => data.rows('cross', 'words').map((one) => one.label))")
-    assert labels == ["eine", "kurze", "zeile", "ein", "</s>"]
+    assert labels == ["eine", "kurze", "ä", "ein", "</s>"]
 
 
 def cell_pixels(browser: Browser, row: int, column: int) -> NDArray[np.uint8]:
@@ -272,10 +273,12 @@ def test_a_chosen_piece_outside_the_ten_likeliest_is_shown_too(browser: Browser,
     data = made_up(3, 1, 1)
     data["steps"][0] |= {"token": "▁rare", "id": 999, "log_prob": -7.0}
     data["search"]["best"] = None  # of a search that found nothing
+    data["what_if"] = []  # of a translation that no search would find
     opened_data(browser, tmp_path, data)
     assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
     assert browser.text("#candidates .chosen .candidate-name") == "▁rare"
     assert browser.text("#tree-readout") == "Start of the sentence"
+    assert browser.text("#what-if-result").startswith("Choose a piece")
 
 
 def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:

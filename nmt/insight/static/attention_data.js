@@ -110,7 +110,19 @@ function groups(tokens, words, unit) {
 
 /** A piece without SentencePiece's mark of a word's beginning. */
 function plain(token) {
-  return token.replaceAll("▁", " ").trim() || token;
+  return withoutMarks(token).trim() || token;
+}
+
+/** Pieces in a row as text: marks become spaces, and the bytes of whole characters these characters. */
+function withoutMarks(pieces) {
+  return pieces.replaceAll("▁", " ").replace(/(<0x[0-9A-F]{2}>)+/g, (run) => {
+    const bytes = run.match(/[0-9A-F]{2}/g).map((byte) => parseInt(byte, 16));
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(bytes));
+    } catch {
+      return run;
+    }
+  });
 }
 
 /** The mean of `count` arrays of `size` uint8 from the one numbered `first` on -> Float32Array from 0 to 1. */
