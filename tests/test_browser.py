@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser
+from browser import Browser, started_browser
 from conftest import Cli
 from made_up import made_up
 from numpy.typing import NDArray
@@ -47,6 +47,35 @@ def opened_data(browser: Browser, folder: Path, data: dict[str, Any], width: int
     browser.open_page(path, width, dark)
     browser.wait(READY)
     return path
+
+
+@pytest.mark.parametrize(
+    ("html", "problem"),
+    [
+        ('<img src="https://example.org/x.png">', "example.org"),
+        ("<script>undefined.field</script>", "TypeError"),
+        ('<div style="width: 2000px">wide</div>', "pixels wide"),
+    ],
+)
+def test_requests_errors_and_wide_pages_are_noticed(browser: Browser, tmp_path: Path, html: str, problem: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(f"<!doctype html><link rel=icon href=data:,>{html}", encoding="utf-8")
+    browser.open_page(path)
+    with pytest.raises(AssertionError, match=problem):
+        browser.check_page(path)
+
+
+def test_without_a_browser_tests_are_skipped_but_fail_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("NMT_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="install Debian's chromium"), started_browser():
+        pass
+    for name, value in (("CI", "true"), ("NMT_BROWSER", "required")):
+        with monkeypatch.context() as one:
+            one.setenv(name, value)
+            with pytest.raises(pytest.fail.Exception, match="install Debian's chromium"), started_browser():
+                pass
 
 
 def matrix(
@@ -102,6 +131,8 @@ def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(brow
         expected = (rows / rows.sum(axis=0)).T @ pieces @ columns
         assert np.abs(matrix(browser, kind, 1, 0, "words") - expected).max() < 0.004 * 2
         assert expected.sum(axis=1) == pytest.approx(1)
+    script = "return attentionPage.then(({data}) => data.matrix('decoder', 0, 0, 'words').firstMasked)"
+    assert browser.run(script) == (out.T @ np.tril(np.ones((8, 8))) @ tgt > 0).sum(axis=1).tolist()
     labels = browser.run("return attentionPage.then(({data}) => data.rows('cross', 'words').map((one) => one.label))")
     assert labels == ["eine", "kurze", "ä", "ein", "</s>"]
 
