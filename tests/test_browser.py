@@ -235,6 +235,8 @@ def test_everything_can_be_reached_by_keyboard_alone(opened: Browser) -> None:
     assert changes(READOUT, "ArrowLeft").startswith("“1”1 is read by ")
     kept = opened.text(READOUT)
     opened.press("Enter")
+    opened.press("Escape", "Enter")
+    assert opened.text(READOUT) == kept
     tab_to(opened, "map")
     changes(READOUT, "ArrowRight", "ArrowDown")
     tab_to(opened, "gradient")
@@ -334,7 +336,13 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
 def test_a_page_fits_any_window_and_requests_nothing(
     browser: Browser, tmp_path: Path, length: int, width: int, dark: bool
 ) -> None:
-    path = opened_data(browser, tmp_path, made_up(length, 6, 8), width, dark)
+    data = made_up(length, 6, 8)
+    for kind in ("decoder", "cross"):  # a decoder of half the encoder's depth
+        data["attention"][kind] = data["attention"][kind][:3]
+    path = opened_data(browser, tmp_path, data, width, dark)
+    browser.run("document.querySelector('[data-kind=encoder]').click()")
+    browser.run("document.querySelectorAll('#heads button')[53].click()")
+    assert browser.text("#head-name") == "Layer 6, mean of its heads"
     for kind in KINDS:
         browser.run("document.querySelector(`[data-kind=${arguments[0]}]`).click()", kind)
     browser.check_page(path)

@@ -9,7 +9,7 @@ class AttentionData {
   constructor(page, bytes) {
     this.page = page;
     this.arrays = {};
-    this.matrices = new Map();
+    this.made = new Map();
     let start = 0;
     for (const name of ARRAYS) {
       const shape = page.shapes[name];
@@ -49,22 +49,22 @@ class AttentionData {
   }
 
   rows(kind, unit) {
-    const { page } = this;
-    return kind === "encoder"
-      ? groups(page.src_tokens, page.src_words, unit)
-      : groups(page.out_tokens, page.out_words, unit);
+    return this.groups(kind === "encoder" ? "src" : "out", unit);
   }
 
   columns(kind, unit) {
-    const { page } = this;
-    return kind === "decoder"
-      ? groups(page.tgt_tokens, page.tgt_words, unit)
-      : groups(page.src_tokens, page.src_words, unit);
+    return this.groups(kind === "decoder" ? "tgt" : "src", unit);
+  }
+
+  /** The same array for all matrices with these tokens, so that a figure sees that its axes stay. */
+  groups(side, unit) {
+    const make = () => groups(this.page[`${side}_tokens`], this.page[`${side}_words`], unit);
+    return this.remembered(`${side} ${unit}`, make);
   }
 
   remembered(key, make) {
-    if (!this.matrices.has(key)) this.matrices.set(key, make());
-    return this.matrices.get(key);
+    if (!this.made.has(key)) this.made.set(key, make());
+    return this.made.get(key);
   }
 }
 
