@@ -1,6 +1,5 @@
 """The page of `nmt attention` in a real browser: its numbers, its hatching, and all of it by keyboard alone."""
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +103,7 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
             assert np.abs(matrix(opened, kind, 0, head) - layer[head]).max() < 0.004, (kind, head)
         assert np.abs(matrix(opened, kind, 0, None) - layer.mean(axis=0)).max() < 0.004
         assert np.abs(matrix(opened, kind, None, None) - layer.mean(axis=0)).max() < 0.004
-    page = json.loads(opened.run("return document.getElementById('explanation').textContent"))
+    page = opened.run("return attentionPage.then(({page}) => page)")
     assert page["out_tokens"] == [*SRC.split(), "</s>"]
     for row, step in zip(probs, page["steps"], strict=True):
         assert step["entropy"] == pytest.approx(-(row * np.log(row)).sum(), abs=1e-4)
@@ -279,7 +278,7 @@ def test_the_best_leaf_is_the_translation(browser: Browser, in_solved: Path, tmp
     opened = browser
     opened.open_page(tmp_path / "page.html")
     opened.wait(READY)
-    page = json.loads(opened.run("return document.getElementById('explanation').textContent"))
+    page = opened.run("return attentionPage.then(({page}) => page)")
     nodes = {node["id"]: node for node in page["search"]["nodes"]}
     best = opened.run("return [...document.querySelectorAll('#tree .node.best .piece')].map((one) => one.textContent)")
     assert best == ["<s>", *translation.split(), "</s>"]
