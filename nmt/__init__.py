@@ -6,6 +6,6 @@
 """
 
 from nmt.decoding.translator import Translator, load
+from nmt.version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["Translator", "__version__", "load"]

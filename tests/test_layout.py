@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
-    errors languages config.inference config.training config.file locks atomic runs
+    version errors languages config.inference config.training config.file locks atomic runs
     processes waiting device distributed masks source
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
@@ -28,6 +28,7 @@ _IN_ORDER = """
     training.loss training.optimization training.stopping training.interruption training.divergence training.monitor
     training.memory training.averaging training.sharing training.resuming training.preparation
     training.announcement training.feeding training.trainer training.preflight training.launching training.start
+    insight.pages
     __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()

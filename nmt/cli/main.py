@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import nmt
 from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
@@ -24,6 +23,7 @@ from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
 from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
+from nmt.version import __version__
 from nmt.waiting import bound_waiting
 
 # Faults of the machine, not of the command.
@@ -60,7 +60,7 @@ exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"nmt {nmt.__version__}")
+        print(f"nmt {__version__}")
         raise typer.Exit
 
 

@@ -1,0 +1,3 @@
+"""The version of nmt; pyproject.toml reads it here."""
+
+__version__ = "0.1.0"
