@@ -75,10 +75,12 @@ def changed_ngrams(
     One that only occurs inside a longer one of the list is left out.
     """
     expected = [_ngrams(words) for words in references]
-    produced = [[_ngrams(words) for words in system] for system in (baseline, other)]
-    too_many = [_total(ours - theirs for ours, theirs in zip(one, expected, strict=True)) for one in produced]
-    too_few = [_total(theirs - ours for ours, theirs in zip(one, expected, strict=True)) for one in produced]
-    return _listed(*too_many, limit), _listed(*too_few, limit)
+    both = [
+        [(_ngrams(ours), theirs) for ours, theirs in zip(system, expected, strict=True)] for system in (baseline, other)
+    ]
+    too_many = [_total(ours - theirs for ours, theirs in pairs) for pairs in both]
+    too_few = [_total(theirs - ours for ours, theirs in pairs) for pairs in both]
+    return _listed(too_many[0], too_many[1], limit), _listed(too_few[0], too_few[1], limit)
 
 
 def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
