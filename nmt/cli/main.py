@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from nmt.cli.average import average
+from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.train import train
@@ -77,6 +78,7 @@ app.command()(train)
 app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
+app.command()(compare)
 app.command()(average)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
