@@ -22,7 +22,7 @@ def comparison_text(comparison: Comparison) -> str:
         parts += [f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *_scores(test_set)]
         parts += ["\n".join(f"  {note}" for note in _wrapped(notes(comparison, baseline)))]
         if any(len(system.outputs) > 1 for system in test_set.systems):
-            parts += [_seeds(test_set.systems), *_wrapped([SEEDS_NOTE])]
+            parts += [_seeds(test_set.systems), "\n".join(f"  {line}" for line in _wrapped([SEEDS_NOTE]))]
         names = [system.outputs[0].name for system in test_set.systems]
         parts += [_buckets(table, names) for table in test_set.buckets]
         parts += [line for one in test_set.differences for line in _differences(one, baseline)]
@@ -30,8 +30,8 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 SEEDS_NOTE = (
-    "The gap is the mean's distance from the baseline's. It exceeds the spread if it is larger than the distance of "
-    "the highest from the lowest seed, in both systems."
+    "The gap is the mean minus the baseline's. It exceeds the spread if it is larger than the distance from the lowest "
+    "to the highest seed, in the baseline and in the other system."
 )
 
 
@@ -39,8 +39,8 @@ def notes(comparison: Comparison, baseline: str) -> list[str]:
     """What the intervals and p say, and what they do not."""
     resampled = CONFIDENCE_SAMPLES if comparison.test == "ar" else comparison.samples
     return [
-        f"±: 95% interval from {resampled:,} resampled test sets. p: the probability of such a difference from {baseline} if both were equally good "
-        f"({TEST_NAMES[comparison.test]}, {comparison.samples:,} samples).",
+        f"±: 95% interval from {resampled:,} resampled test sets. p: the probability of such a difference from "
+        f"{baseline} if both were equally good ({TEST_NAMES[comparison.test]}, {comparison.samples:,} samples).",
         "Both say how far the result depends on these sentences. They say nothing about seeds: the same training with "
         "another seed can differ by more. Train each system with several, and join them: RUN,RUN.",
     ]
