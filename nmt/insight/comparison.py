@@ -187,7 +187,7 @@ class _View:
     def __init__(
         self, system: System, references: list[list[str]], metrics: dict[Metric, SacreMetric], bleu: BLEU
     ) -> None:
-        self.name = system.name
+        self.name = system.outputs[0].name
         self.hypotheses = system.outputs[0].hypotheses
         self.words = _words(bleu, self.hypotheses)
         counted = [SentenceStatistics(bleu, output.hypotheses, references) for output in system.outputs]
