@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Cli
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
 from nmt.insight import comparison_page, differences
-from nmt.insight.comparison import compare
+from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
 from nmt.insight.systems import Files, Material, Output, System, TranslatedSet, read_material
@@ -199,6 +200,14 @@ def test_seeds_by_hand() -> None:
         assert (base.gap, base.gap_exceeds_spread) == (0, None)
         assert single.deviation is None
         assert single.gap_exceeds_spread is False  # it is one of the baseline's seeds
+
+
+@pytest.mark.parametrize(("count", "once_in"), [(2, 5), (3, 20), (5, 400)])
+def test_how_often_chance_exceeds_the_spread(count: int, once_in: int) -> None:
+    """As docs/comparing.md says: for two systems whose scores have the same normal distribution."""
+    draws = np.random.default_rng(0).normal(size=(8000, 2, count)).tolist()
+    share = statistics.fmean(gap_exceeds_spread(before, after) for before, after in draws)
+    assert share == pytest.approx(1 / once_in, rel=0.15 if count < 5 else 0.4)
 
 
 def test_without_several_seeds_no_gap_is_judged() -> None:
