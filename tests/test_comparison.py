@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import Browser
 from conftest import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -281,6 +282,34 @@ def test_the_page_requests_nothing_and_shows_text_as_text(tmp_path: Path) -> Non
     assert "url(" not in page
     assert "&lt;b&gt;" in page
     assert page.count("<mark>") > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    """It requests nothing, fits a phone, and its strips and bars lie where the scores say."""
+    page = tmp_path / "page.html"
+    compared = compare(material((NEAR, NEAR[::-1]), (FAR,), src=TRUTH, train=()), samples=20)
+    write_page(compared, page)
+    browser.open_page(page, width, dark)
+    browser.check_page(page)
+    (test_set,) = compared.test_sets
+    outputs = [output.scores["bleu"] for system in test_set.systems for output in system.outputs]
+    lowest = min(tested.interval.low for tested in outputs)
+    widest = max(tested.interval.high for tested in outputs) - lowest
+    places = browser.run(
+        "return [...document.querySelector('.scores').querySelectorAll('td:nth-of-type(1) .strip')].map((strip) => {"
+        "const dot = strip.querySelector('i').getBoundingClientRect(), area = strip.getBoundingClientRect();"
+        "return ((dot.left + dot.right) / 2 - area.left) / area.width; })"
+    )
+    expected = [0.04 + 0.92 * (tested.score.value - lowest) / widest for tested in outputs]
+    assert places == pytest.approx(expected, abs=0.01)
+    widths = browser.run(
+        "return [...document.querySelector('.buckets').querySelectorAll('.bar span')].map((bar) => "
+        "bar.getBoundingClientRect().width / bar.parentElement.getBoundingClientRect().width)"
+    )
+    cells = [cell for row in test_set.buckets[0].rows for cell in row.cells]
+    assert widths == pytest.approx([(cell.score or 0) / 100 for cell in cells], abs=0.01)
 
 
 @pytest.mark.slow
