@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
+from nmt.evaluation.evaluate import stored_hypotheses
 from nmt.insight import comparison_page, differences
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
 from nmt.insight.systems import Files, Material, Output, System, TranslatedSet, read_material
+from nmt.runs import RunFolder
 
 WriteLines = Callable[[str, list[str]], Path]
 TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]
@@ -133,6 +135,15 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
         path = two_runs / f"test.{side}"
         path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
     assert say(*arguments)[2].count("translating test") == 2
+
+
+def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
+    assert cli("eval", "--model", "copy")[0] == 0
+    run = RunFolder(Path("runs/copy"))
+    stored = stored_hypotheses(run, "test", Path("test.en"))
+    assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
+    shutil.copy("runs/worse/model.safetensors", run.model_file)
+    assert stored_hypotheses(run, "test", Path("test.en")) is None
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
