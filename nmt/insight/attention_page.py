@@ -27,8 +27,8 @@ def attention_page(explanation: Explanation) -> str:
 
 def page_of(data: dict[str, Any]) -> str:
     """The page of `Explanation.to_json()`: the same data, except that its arrays are packed as uint8."""
-    arrays = {**{kind: data["attention"][kind] for kind in KINDS}, "gradients": data["gradients"]}
-    weights = {name: as_bytes(array) for name, array in arrays.items()}
+    weights: dict[str, NDArray[np.uint8]] = {kind: as_bytes(data["attention"][kind]) for kind in KINDS}
+    weights["gradients"] = as_bytes(data["gradients"])
     page = {name: value for name, value in data.items() if name not in ("attention", "gradients")}
     page["shapes"] = {name: array.shape for name, array in weights.items()}
     page["packed"] = packed(b"".join(array.tobytes() for array in weights.values()))
