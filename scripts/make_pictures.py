@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make docs/images/*.png: pages of nmt as a browser without a network shows them.
 
-    .venv/bin/python scripts/make_pictures.py --model runs/multi30k_en_de
+    .venv/bin/python scripts/make_pictures.py --model runs/multi30k_en_de [--other RUN]
 
 Needs Debian's chromium and chromium-driver.
 """
@@ -39,7 +39,7 @@ class Picture:
 
     name: str
     command: tuple[str, ...]
-    """Arguments of nmt, without --model and --output."""
+    """Arguments of nmt, without the run and --output."""
     script: str = ""
     """What is done in the page first."""
     width: int = 1280
@@ -51,6 +51,7 @@ PICTURES = (
     Picture("attention", ("attention", SENTENCE), CHOSEN, height=1620),
     Picture("attention-search", ("attention", SENTENCE), AT_STEP, height=1540),
     Picture("attention-phone", ("attention", SENTENCE), CHOSEN, width=390, height=1180, dark=True),
+    Picture("compare", ("compare",), height=1330),
 )
 
 
@@ -71,6 +72,7 @@ def take(browser: "Browser", picture: Picture, page: Path, folder: Path) -> Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="the run to show")
+    parser.add_argument("--other", help="the run to compare it with; without one, there is no picture of nmt compare")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "docs/images", help="a folder")
     arguments = parser.parse_args()
     sys.path.insert(0, str(REPOSITORY / "tests"))
@@ -79,8 +81,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, started_browser() as browser:
         for number, command in enumerate(dict.fromkeys(picture.command for picture in PICTURES)):
             page = Path(folder, f"{number}.html")
-            made = [sys.executable, "-m", "nmt", *command, "--model", arguments.model, "--output", str(page)]
-            subprocess.run(made, check=True)
+            if command == ("compare",) and not arguments.other:
+                continue
+            runs = [arguments.model, arguments.other] if command == ("compare",) else ["--model", arguments.model]
+            made = [sys.executable, "-m", "nmt", *command, *runs, "--output", str(page)]
+            subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
             for picture in PICTURES:
                 if picture.command == command:
                     path = take(browser, picture, page, arguments.output)

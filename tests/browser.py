@@ -158,6 +158,7 @@ def started_browser() -> Iterator[Browser]:
         # Both programs are named, so Selenium does not look for them on the network.
         started = webdriver.Chrome(options=options, service=Service(driver))
         try:
+            started.get("about:blank")  # or its own new tab's requests would be counted as the first page's
             yield Browser(started)
         finally:
             started.quit()
