@@ -21,7 +21,9 @@ from nmt.cli.average import average
 from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.runs import runs
 from nmt.cli.score import score
+from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -82,6 +84,8 @@ app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(compare)
 app.command()(average)
+app.command()(show)
+app.command()(runs)
 app.command()(attention)
 app.command()(score)
 exports.command(name="ctranslate2")(export_ctranslate2)
