@@ -49,8 +49,10 @@ def attention(
         raise ConfigError("--beam-size and --length-penalty are for a search, which a picture of --tgt does without")
     run = open_run(model)
     decoding = options.search_settings(run.inference_config().decoding, beam_size, length_penalty, None)
+    from nmt.device import own_the_process
     from nmt.insight.explanation import explain, explain_attention
 
+    own_the_process()
     if suffix in PICTURES:
         from nmt.insight.attention_picture import draw
 

@@ -99,7 +99,7 @@ class Explanation:
     any translation that it could find."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON; docs/looking-inside.md describes the fields. Numbers have five significant digits."""
+        """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
         maps = self.maps
         nodes = [
             {"id": node.id, "parent": node.parent, "step": node.step, "token": node.token,
@@ -281,7 +281,7 @@ def gradient_times_input(
         copies = vectors.expand(len(rows), -1, -1).clone().requires_grad_()  # (rows, S, D)
         mask = source.mask.expand(len(rows), -1)
         seen = tgt_in[:, : start + len(rows)].expand(len(rows), -1)  # no row depends on what follows it
-        states = model.states(Source(copies, mask), seen)[torch.arange(len(rows)), rows]  # (rows, D)
+        states = model.states(Source(copies, mask), seen)[rows - start, rows]  # (rows, D)
         log_probs = model.output(states).log_softmax(dim=-1).gather(1, out[rows, None])  # (rows, 1)
         (gradients,) = torch.autograd.grad(log_probs.sum(), copies)
         found.append((gradients * copies.detach()).sum(dim=-1).abs())  # (rows, S)
