@@ -121,7 +121,7 @@ def record_start(
         precision=str(prepared.dtype).removeprefix("torch."),
         processes=processes,
         threads=torch.get_num_threads(),
-        changed=tuple(check_same(run.config(), config, run)) if step else (),
+        changed=_changed(config, run) if step else (),
     )
     old = None
     with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
@@ -158,6 +158,16 @@ def _described(config: Config, prepared: Prepared, parameters: Mapping[str, int]
         parameters=dict(parameters),
         starts=(),
     )
+
+
+def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
+    """What a resume changes, a line each: settings, and where the learning-rate schedule was restarted."""
+    old, new = run.config(), config.training
+    lines = []
+    if new.schedule_start != old.training.schedule_start:
+        lines = [f"training.schedule_start: {old.training.schedule_start} -> {new.schedule_start}"]
+        new = new.model_copy(update={"schedule_start": old.training.schedule_start})
+    return (*check_same(old, config.model_copy(update={"training": new}), run), *lines)
 
 
 def _recorded(files: CorpusFiles) -> RecordedCorpus:
