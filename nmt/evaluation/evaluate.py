@@ -12,6 +12,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.atomic import write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
+from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import read_lines
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
@@ -91,6 +92,10 @@ def evaluate_runs(
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
+    # To see later whether the scores are still those of the models; an export has another file.
+    model_files = [
+        dataclasses.asdict(ModelFile.of(run.model_file)) if run.model_file.is_file() else None for run in runs
+    ]
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)
     for name, test_set in read.items():
@@ -98,8 +103,9 @@ def evaluate_runs(
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
-        description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
-        write_json(path.with_suffix(".json"), {**description, "scores": scores})
+        made_with = {"models": models, "model_files": model_files, "engine": translator.engine_name}
+        description = {**made_with, "decoding": decoding.model_dump(), "scores": scores}
+        write_json(path.with_suffix(".json"), description)
         yield name, dataclasses.replace(result, file=path)
 
 

@@ -77,7 +77,9 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
     """A bar for each (label, height, text above it). `MissingExtraError` without matplotlib."""
     with _drawing() as figure:
         axes = _axes(figure, y_label)
-        drawn = axes.bar([label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7)
+        drawn = axes.bar(
+            [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
+        )
         axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=8, padding=2)
         axes.margins(y=0.12)
         axes.grid(visible=False, axis="x")
@@ -114,9 +116,7 @@ def _thousands(value: float, position: float) -> str:
 
 
 def _described(title: str, lines: Sequence[Curve], marked_step: int | None, marked_as: str) -> str:
-    parts = [
-        f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines if line.points
-    ]
+    parts = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines if line.points]
     mark = f" {marked_as}: update {marked_step:,}." if marked_step is not None else ""
     return f"{title}: {', '.join(parts)}.{mark}"
 

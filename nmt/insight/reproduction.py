@@ -6,7 +6,7 @@ The commands need an empty folder, the data in its place, and the versions, mach
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,21 @@ def changed_settings(config: Config) -> tuple[Setting, ...]:
 
 
 def reproduction(
-    config: Config, name: str, record: TrainingRecord | None, model_sha256: str, last_step: int
+    config: Config,
+    name: str,
+    record: TrainingRecord | None,
+    model_sha256: str,
+    last_step: int,
+    averaged: Sequence[int] = (),
 ) -> Reproduction:
-    """How to repeat the training of the run `name`, which made `last_step` updates and gave this model."""
+    """How to repeat the training of the run `name`, which made `last_step` updates and gave this model.
+
+    An average of the checkpoints at the steps `averaged` has no training of its own.
+    """
+    if averaged:
+        steps = ", ".join(f"{step:,}" for step in averaged)
+        return Reproduction("", (f"The model is the mean of the checkpoints {steps} of another run; that run's report "
+                                 f"says how to repeat its training.",))  # fmt: skip
     caveats = list(_caveats(config, record, last_step))
     if config.training.schedule_start:
         return Reproduction("", tuple(caveats))
