@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.report import report
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -78,6 +79,7 @@ app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(average)
+app.command()(report)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
 

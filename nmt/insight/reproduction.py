@@ -47,7 +47,8 @@ def changed_settings(config: Config) -> tuple[Setting, ...]:
                 continue
             field = type(of_section).model_fields[key]
             default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-            rows.append(Setting(f"{section}.{key}", _shown(value), default))
+            if _shown(value) != default:
+                rows.append(Setting(f"{section}.{key}", _shown(value), default))
     return tuple(rows)
 
 
