@@ -69,7 +69,7 @@ def curves(
         axes.set_xlabel("updates", color=_MUTED)
         axes.xaxis.set_major_formatter(_thousands)
         if len(lines) > 1 or marked_step is not None:
-            axes.legend(frameon=False, labelcolor=_TEXT, fontsize=9)
+            axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
         return _chart(figure, name, title, _described(title, lines, marked_step, marked_as))
 
 
@@ -80,7 +80,7 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
         drawn = axes.bar(
             [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
         )
-        axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=8, padding=2)
+        axes.bar_label(drawn, [text for _, _, text in values], color=_MUTED, fontsize=9, padding=2)
         axes.margins(y=0.12)
         axes.grid(visible=False, axis="x")
         described = ", ".join(f"{label}: {height:.1f}" for label, height, _ in values)
@@ -102,7 +102,7 @@ def _drawing() -> Iterator["Figure"]:
 def _axes(figure: "Figure", y_label: str) -> "Axes":
     axes = figure.add_subplot()
     axes.set_ylabel(y_label, color=_MUTED)
-    axes.tick_params(colors=_MUTED, labelsize=9, length=0)
+    axes.tick_params(colors=_MUTED, labelsize=10, length=0)
     axes.grid(color=_LINE, linewidth=0.8)
     axes.set_axisbelow(True)
     for name, spine in axes.spines.items():
@@ -133,7 +133,7 @@ def _for_page(svg: str, name: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:width|height)="[^"]*pt"| version="[^"]*"| xmlns(?::xlink)?="[^"]*"', "", svg)
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # hundredths of a point are enough
+    svg = re.sub(r'd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths are enough
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#', f'href="#{name}-', svg)

@@ -16,7 +16,7 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
 from nmt.errors import DataError, RunError
-from nmt.evaluation.metrics import Score, make_metrics
+from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
 from nmt.history import History, Validation, read_history
 from nmt.insight.reproduction import Reproduction, Setting, changed_settings, reproduction
@@ -156,11 +156,10 @@ def _with_intervals(
     if len(references) != len(hypotheses):
         return scores
     metrics = make_metrics(list(scores), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+    now = score(metrics, hypotheses, [references])
     intervals = confidence_intervals(metrics, hypotheses, [references])
     return {
-        name: ReportedScore(one.score, intervals[name])
-        if str(metrics[name].get_signature()) == one.score.signature
-        else one
+        name: dataclasses.replace(one, interval=intervals[name]) if now[name] == one.score else one
         for name, one in scores.items()
     }
 
