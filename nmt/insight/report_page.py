@@ -8,6 +8,7 @@ from nmt.atomic import replacing, write_bytes
 from nmt.config.training import Metric
 from nmt.errors import MissingExtraError
 from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.history import ValidationMetric
 from nmt.insight.charts import Chart, Curve, bars, curves
 from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
@@ -17,6 +18,7 @@ from nmt.runs import RunFolder
 from nmt.training.monitor import duration
 
 _PAGE, _CARD = "index.html", "README.md"
+_METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
 _CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length")
 
 
@@ -79,10 +81,10 @@ def _charts(report: Report) -> Iterator[Chart]:
     losses = [Curve("training", training), Curve("validation", validation)]
     if known := [curve for curve in losses if curve.points]:
         yield curves("loss", "Loss", "nats a token", known, step, mark)
-    names: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF"}
+    scored: list[Metric] = ["bleu", "chrf"]
     scores = [
-        Curve(name, points)
-        for metric, name in names.items()
+        Curve(_METRICS[metric], points)
+        for metric in scored
         if (points := [(one.step, one.values[metric]) for one in history.validations if metric in one.values])
     ]
     if scores:
@@ -173,8 +175,7 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
         yield f"Its weights are the mean of {len(report.averaged)} checkpoints of another run.\n"
     if record is not None:
         files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in (corpus.src, corpus.tgt))
-        counts = record.counts
-        yield f"Trained on {counts} of {counts.read:,} in {files}."
+        yield f"Trained on {record.counts}, from {files}."
         last = record.starts[-1]
         versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
         yield f"\nWith {versions}; on {last.machine}, {last.precision}, seed {config.training.seed}."
@@ -183,7 +184,7 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
         time = "" if history.seconds is None else f" in {duration(history.seconds)}"
         yield f"\n{history.step:,} updates{epochs}{time}."
     if report.chosen is not None:
-        metric = config.training.best_metric
+        metric = _METRICS[config.training.best_metric]
         yield f"The model is that of update {report.chosen.step:,}, with the best {metric} on the validation set."
     for chart in charts:
         if chart.name in ("loss", "validation"):

@@ -23,7 +23,7 @@ from nmt.evaluation.significance import Interval, confidence_intervals
 
 MAX_LINES = 2000
 """Of a longer validation set, this many lines at even distances are translated, so that time and memory are bounded."""
-EXAMPLES = 3
+EXAMPLES = 4
 """Number of examples of each kind."""
 
 
