@@ -258,7 +258,7 @@ ROWS = [
     Row("translate: an option that is none", f"{TRANSLATE} --beem 3 1", ["No such option: --beem"]),
     Row("translate: a text and a file", f"{TRANSLATE} --input test.en 1", ["not both"]),
     Row("translate: --continue alone", f"{TRANSLATE} --continue", ["--continue needs --input FILE and --output FILE"]),
-    Row("translate: a text that is not UTF-8", f"{TRANSLATE} $latin", ["the text to translate is not UTF-8"]),
+    Row("translate: a text that is not UTF-8", f"{TRANSLATE} $latin", ["the text is not UTF-8"]),
     # ------------------------------------------------------------------------------------------- translations: files
     Row("input: missing", f"{TRANSLATE} --input nothing --output out", ["nothing: no such file"]),
     Row("input: a folder", f"{TRANSLATE} --input runs --output out", ["runs: cannot be read", "Is a directory"]),

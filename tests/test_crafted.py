@@ -26,7 +26,8 @@ from nmt.data.corpus import line_blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.decoding.translator import LONG_LINE_CHARACTERS, Translator
+from nmt.decoding.source_text import LONG_LINE_CHARACTERS, SourceText
+from nmt.decoding.translator import Translator
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.runs import open_run, run_named
@@ -339,10 +340,10 @@ def test_a_beginning_is_translated_as_the_whole_would_be() -> None:
     lines = ["".join(random.choices("abcde", k=40)) for _ in range(300)]
     config = TokenizerConfig(type="unigram", vocab_size=400)
     tokenizer = SentencePieceTokenizer.train(lines, config)
-    made = Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), 50)
+    made = SourceText(tokenizer, 50, False, "")
     for _ in range(5):
         line = "".join(random.choices("abcde", k=3 * LONG_LINE_CHARACTERS))
-        assert made._encode(1, line) == tokenizer.encode(line)[:50]
+        assert made.encode(line, "line 1") == tokenizer.encode(line)[:50]
 
 
 def test_a_line_of_10_mb_takes_the_memory_of_a_few() -> None:
@@ -350,18 +351,15 @@ def test_a_line_of_10_mb_takes_the_memory_of_a_few() -> None:
     program = """
 import resource
 from pathlib import Path
-from nmt.config.inference import DecodingConfig, TokenizerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
-from nmt.decoding.translator import Translator
-
-class Echo:
-    name, batches_at_once = "echo", 1
+from nmt.config.inference import TokenizerConfig
+from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.decoding.source_text import SourceText
 
 tokenizer = SentencePieceTokenizer.train(["a b c d"] * 99, TokenizerConfig(type="char", vocab_size=300))
-made = Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), 20)
+made = SourceText(tokenizer, 20, False, "")
 for line in ("ab " * 3_500_000, "ab" * 5_000_000, " " * 10_000_000):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made._encode(1, line)
+    made.encode(line, "line 1")
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

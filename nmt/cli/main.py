@@ -16,10 +16,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.report import report
+from nmt.cli.score import score
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -80,6 +82,8 @@ app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(average)
 app.command()(report)
+app.command()(attention)
+app.command()(score)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
 

@@ -8,7 +8,7 @@ import typer
 from nmt.config.file import load_config
 from nmt.config.inference import MAX_BEAMS, MAX_LENGTH_PENALTY, DecodingConfig
 from nmt.config.training import Config
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, run_named
 
 ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
@@ -57,3 +57,12 @@ def search_settings(
     """The run's search settings, where the command line does not replace them."""
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
     return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def utf8(text: str) -> str:
+    """The text unchanged; `DataError` if the shell passed bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError("the text is not UTF-8; convert it") from None
+    return text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options
-from nmt.errors import ConfigError, DataError
+from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -58,7 +58,7 @@ def translate(
     paths, aligned = [str(run.path) for run in runs], alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision) as translator:
         if text:
-            sys.stdout.buffer.write(f"{_translated(translator, _utf8(' '.join(text)))}\n".encode())
+            sys.stdout.buffer.write(f"{_translated(translator, options.utf8(' '.join(text)))}\n".encode())
         elif not (input_file or output_file or alignments) and sys.stdin.isatty():
             _interactive(translator)
         else:
@@ -71,15 +71,6 @@ def translate(
 def _translated(translator: "LineTranslator", line: str) -> str:
     (translation,) = translator.stream([[line]])
     return translation.text
-
-
-def _utf8(text: str) -> str:
-    """The text unchanged; `DataError` if the shell passed bytes that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise DataError("the text to translate is not UTF-8; convert it") from None
-    return text
 
 
 def _interactive(translator: "LineTranslator") -> None:

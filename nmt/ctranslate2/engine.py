@@ -77,6 +77,17 @@ class CTranslate2Engine:
             found[index] = hypotheses
         return [found[index] for index in range(len(sources))]
 
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Engine.score`; the pairs are shared among the workers, in batches of their own."""
+        results = self._translator.score_batch(
+            [[self._src_pieces[index] for index in ids] for ids in sources],
+            [[self._tgt_pieces[index] for index in ids] for ids in targets],
+            max_batch_size=CPU_BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,  # none is cut
+        )
+        return [[float(log_prob) for log_prob in result.log_probs] for result in results]
+
     def _translate(
         self,
         sources: Sequence[Sequence[int]],

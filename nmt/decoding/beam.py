@@ -9,20 +9,27 @@ from torch import Tensor
 from nmt.decoding.candidates import Candidates, Prefixes, active_rows
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.trace import SearchTrace
 from nmt.models.interface import M, S, Seq2SeqModel
 from nmt.source import Source
 
 
 def beam_search(
-    model: Seq2SeqModel[M, S], source: Source, constraints: Constraints, beam_size: int, length_penalty: float
+    model: Seq2SeqModel[M, S],
+    source: Source,
+    constraints: Constraints,
+    beam_size: int,
+    length_penalty: float,
+    trace: SearchTrace | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate a batch; at most K hypotheses a sentence, best first, sentences in their order.
 
     The candidates of a step are the 2K best one-token extensions of a sentence's K prefixes. A prefix can end in one
     way, so at least K candidates do not end. Of the K best candidates, those that end are finished; the K best that do
     not end are the next prefixes. A sentence stops once it has K finished hypotheses, or at its maximum length, where
-    the K best candidates are finished without `</s>`.
+    the K best candidates are finished without `</s>`. A `trace` records the search for a single sentence.
     """
+    assert trace is None or len(source.mask) == 1
     max_length = int(constraints.max_lengths.max())
     state = model.start(model.encode(source), beam_size, max_length)
     prefixes = Prefixes.start(constraints)
@@ -33,7 +40,10 @@ def beam_search(
         candidates = prefixes.best_candidates(model.step(latest, state), 2 * beam_size)
         finished = (prefixes.ends(candidates) & (candidates.log_probs > -torch.inf))[:, :beam_size]  # (B, K)
         some_finish = prefixes.finish(candidates, finished, length_penalty, found)
-        origins, latest = _advance(prefixes, candidates, beam_size)  # (B, K), (B, K)
+        width = 1 if length < constraints.num_forced else beam_size
+        origins, latest, kept = _advance(prefixes, candidates, width)  # (B, K) each
+        if trace is not None:
+            trace.record(candidates, finished, kept, length_penalty)
         state.select_beams(origins)
         if not some_finish:
             continue
@@ -47,10 +57,10 @@ def beam_search(
     return [sorted(hypotheses, key=lambda one: -one.score)[:beam_size] for hypotheses in found]
 
 
-def _advance(prefixes: Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor]:
-    """Replace the prefixes by the K best candidates that do not end; returns their origins and tokens, both (B, K)."""
+def _advance(prefixes: Prefixes, candidates: Candidates, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Replace the prefixes by the K best candidates that do not end; their origins, tokens and places, (B, K) each."""
     continuing = candidates.log_probs.masked_fill(candidates.tokens == prefixes.constraints.special.eos, -torch.inf)
     log_probs, kept = continuing.topk(min(beam_size, continuing.shape[1]), dim=1)  # (B, K)
     origins, latest = candidates.origins.gather(1, kept), candidates.tokens.gather(1, kept)
     prefixes.extend(origins, latest, log_probs)
-    return origins, latest
+    return origins, latest, kept

@@ -44,6 +44,8 @@ class Constraints:
     """(B,)"""
     forced: Tensor | None = None
     """(B, P), `_FREE` after the end of a shorter prefix"""
+    num_forced: int = 0
+    """The least length of a forced prefix: up to it, a sentence has only one hypothesis."""
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class Constraints:
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
             forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
+            num_forced=min(map(len, prefixes)) if prefixes else 0,
         )
 
     def select(self, rows: Tensor) -> "Constraints":

@@ -8,7 +8,7 @@ from typing import Protocol
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.ctranslate2.exports import Export, exports_of
-from nmt.data.tokenizer import Tokenizers
+from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.errors import ConfigError, RunError, how_to_install
 from nmt.runs import RunFolder
@@ -39,6 +39,24 @@ class Engine(Protocol):
 
         With `prefixes`, hypotheses begin with the prefix of their source, which may be empty: `Constraints.forced`.
         """
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The log-probability of each target id, and of `</s>` after them: T + 1 numbers for each pair.
+
+        They are the model's own, without any constraint of a search: an id that no search may choose has one, too.
+        Sources and targets are ids without `</s>`, and may be empty.
+        """
+
+
+def shared_tokenizers(runs: Sequence[RunFolder]) -> Tokenizers:
+    """The tokenizers of a run, or of an ensemble; `RunError` if its runs have different ones."""
+    for run in runs[1:]:
+        if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
+            raise RunError(
+                f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
+                "train them on the same text with the same tokenizer settings"
+            )
+    return load_tokenizers(runs[0].tokenizer)
 
 
 def load_engine(

@@ -1,8 +1,13 @@
 """The result of a search."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
 from nmt.data.vocabulary import SpecialIds
+from nmt.errors import TrainingError
+
+DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,13 @@ class Hypothesis:
     ) -> "Hypothesis":
         """Compute the score, in the same way for all searches and engines; `</s>` does not count in the length."""
         return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty, token_log_probs)
+
+
+def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
+    """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
+    if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):
+        raise TrainingError(DIVERGED)
+    return [hypotheses[0] for hypotheses in found]
 
 
 def forbidden_ids(special: SpecialIds) -> list[int]:

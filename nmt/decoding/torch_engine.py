@@ -15,6 +15,7 @@ from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.trace import SearchTrace
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
 from nmt.models.ensemble import Ensemble
@@ -50,6 +51,28 @@ class TorchEngine:
         if decoding.beam_size == 1:
             return greedy_search(self._model, source, constraints, decoding.length_penalty)
         return beam_search(self._model, source, constraints, decoding.beam_size, decoding.length_penalty)
+
+    @torch.inference_mode()
+    def traced_search(self, source: Sequence[int], decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTrace]:
+        """`search` for one source, and the candidates that it looked at.
+
+        With a beam size of 1 it is a beam search with one beam, which finds the same as greedy search.
+        """
+        batch, special = self._source([source]), self._tgt_special
+        constraints = Constraints.of(decoding, special, [len(source)], None, batch.mask.device)
+        trace = SearchTrace(special.start, special.eos)
+        found = beam_search(self._model, batch, constraints, decoding.beam_size, decoding.length_penalty, trace)
+        return found[0], trace
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Engine.score`, in one batch."""
+        source, special = self._source(sources), self._tgt_special
+        tgt_in = pad(targets, special.pad, first=[special.start]).to(source.mask.device)  # (B, T)
+        tgt_out = pad(targets, special.pad, last=[special.eos]).to(source.mask.device)
+        logits = self._model(source, tgt_in).float()  # (B, T, V)
+        chosen = logits.gather(2, tgt_out[:, :, None])[:, :, 0] - logits.logsumexp(dim=2)  # (B, T)
+        return [row[: len(tgt) + 1] for row, tgt in zip(chosen.tolist(), targets, strict=True)]
 
     @torch.inference_mode()
     def attention(

@@ -2,31 +2,22 @@
 
 import dataclasses
 import itertools
-import logging
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.config.inference import DecodingConfig
-from nmt.data.cleaning import normalize
-from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
-from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.engines import Engine, load_engine
-from nmt.decoding.hypothesis import Hypothesis
-from nmt.errors import ConfigError, RunError, TrainingError
-from nmt.languages import base_language
+from nmt.data.tokenizer import Tokenizers
+from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
+from nmt.decoding.hypothesis import Hypothesis, best_of
+from nmt.decoding.source_text import SourceText
+from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment import WordAligner
 
-log = logging.getLogger("nmt")
-
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
-LONG_LINE_CHARACTERS = 1 << 14  # SentencePiece needs hundreds of bytes of memory for each character
-PIECE_CHARACTERS = 16  # maximum length of SentencePiece's pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +55,8 @@ class Translator:
         self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
         self._engine = engine
         self._decoding = decoding
-        self._max_src_length = max_src_length
+        self._source_text = SourceText(tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
         self._word_aligner = word_aligner
-        self._dotless_i = decoding.lower_capitals and has_dotless_i(base_language(src_lang))
 
     @property
     def engine_name(self) -> str:
@@ -101,7 +91,7 @@ class Translator:
             first += len(block)
 
     def _translate(self, numbered: list[tuple[int, str]]) -> Iterator[Translation]:
-        sources = [self._encode(number, line) for number, line in numbered]
+        sources = [self._source_text.encode(line, f"line {number}") for number, line in numbered]
         done: list[Translation | None] = [None if ids else Translation("", 0) for ids in sources]
         next_out = 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
@@ -114,9 +104,7 @@ class Translator:
 
     def _search(self, sources: Sequence[Sequence[int]]) -> list[Translation]:
         found = self._engine.search(sources, self._decoding)
-        if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):
-            raise TrainingError("the model's probabilities are not numbers (NaN): its training has diverged")
-        outputs = [hypotheses[0].tokens for hypotheses in found]
+        outputs = [best.tokens for best in best_of(found)]
         alignments = self._word_aligner.align(sources, outputs) if self._word_aligner else [""] * len(outputs)
         return [self._translation(of_one, alignment) for of_one, alignment in zip(found, alignments, strict=True)]
 
@@ -128,32 +116,6 @@ class Translator:
     def _decode(self, tokens: Sequence[int]) -> str:
         text = self._tokenizers.tgt.decode(tokens)
         return " ".join(text.split("\n"))  # byte pieces may encode a line break
-
-    def _encode(self, number: int, line: str) -> list[int]:
-        if self._decoding.lower_capitals and is_in_capitals(line):
-            line = lowercase(line, self._dotless_i)
-        length = len(line)
-        ids = self._tokenizers.src.encode(normalize(self._beginning(line)))
-        if len(ids) > self._max_src_length:
-            log.warning(
-                "line %d: %s; only the first %d (data.max_length) are translated",
-                number,
-                f"{len(ids)} pieces" if length <= LONG_LINE_CHARACTERS else f"{length:,} characters",
-                self._max_src_length,
-            )
-            ids = ids[: self._max_src_length]
-        return ids
-
-    def _beginning(self, line: str) -> str:
-        """The beginning of a long line, long enough that the rest cannot affect the pieces that are translated.
-
-        A tokenizer reads several spaces as one, and Unicode's NFC composes up to three characters into one.
-        """
-        if len(line) <= LONG_LINE_CHARACTERS:
-            return line
-        count = max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * self._max_src_length)
-        words = itertools.islice(re.finditer("[^ ]+", line), count)
-        return " ".join(word[0] for word in words)[: 2 * count]
 
 
 def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
@@ -199,13 +161,7 @@ def load(
                 f"{run.path}: decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
                 f"({config.model.max_positions})"
             )
-    tokenizers = load_tokenizers(runs[0].tokenizer)
-    for run in runs[1:]:
-        if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
-            raise RunError(
-                f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
-                "train them on the same text with the same tokenizer settings"
-            )
+    tokenizers = shared_tokenizers(runs)
     loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch

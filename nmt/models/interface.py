@@ -79,6 +79,14 @@ class TrainableModel(Seq2SeqModel[M, S]):
     """(..., D) -> logits (..., V), with or without a bias."""
 
     @abstractmethod
+    def embed_sources(self, source: Source) -> Source:
+        """The same sources as vectors, which `encode` and all that has its arguments accept: (B, S) -> (B, S, D).
+
+        What follows, such as positions, is added when they are encoded. A gradient with respect to them says what the
+        model makes of each source position.
+        """
+
+    @abstractmethod
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """The decoder's states, the input of `output`: the arguments of `forward` -> (B, T, D)."""
 

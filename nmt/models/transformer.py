@@ -299,8 +299,8 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return self.decode(tgt_in, self.encode(source))
 
     def encode(self, source: Source) -> Memory:
-        """Sources of ids -> states (B, S, D) and their mask"""
-        x, mask = self._embed_sources(source), for_heads(source.mask)
+        """Sources of ids, or of their embeddings -> states (B, S, D) and their mask"""
+        x, mask = self._first_states(source), for_heads(source.mask)
         for layer in self.encoder:
             x = layer(x, mask)
         return Memory(self.encoder_norm(x), source.mask)
@@ -313,10 +313,15 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         states: Tensor = self.decoder_norm(x)
         return states
 
-    def _embed_sources(self, source: Source) -> Tensor:
-        """Sources of ids -> (B, S, D)"""
-        embedded: Tensor = self.dropout(self.src_positions(self.src_embedding(source.values) * self.scale))
-        return embedded
+    def embed_sources(self, source: Source) -> Source:
+        """Sources of ids -> of their embeddings (B, S, D), before they are scaled"""
+        return Source(self.src_embedding(source.values), source.mask)
+
+    def _first_states(self, source: Source) -> Tensor:
+        """Sources of ids, or of their embeddings -> (B, S, D)"""
+        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
+        states: Tensor = self.dropout(self.src_positions(vectors * self.scale))
+        return states
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
@@ -329,7 +334,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         The states are computed as in `states`, the attention weights separately.
         """
         weights, mask = {}, for_heads(source.mask)
-        x = self._embed_sources(source)
+        x = self._first_states(source)
         for number, encoder_layer in enumerate(self.encoder):
             weights[f"encoder.{number}.self"] = encoder_layer.weights(x, mask)
             x = encoder_layer(x, mask)

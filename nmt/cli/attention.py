@@ -1,0 +1,72 @@
+"""`nmt attention`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from nmt.atomic import write_text
+from nmt.cli import options
+from nmt.errors import ConfigError
+from nmt.runs import open_run
+
+SUFFIXES = (".html", ".png", ".svg", ".json")
+PICTURES = (".png", ".svg")
+
+
+def attention(
+    text: Annotated[list[str], typer.Argument(help="The source text.")],
+    tgt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A translation to explain; default: the model's own.")
+    ] = None,
+    model: options.RunOption = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A page (.html), a picture (.png, .svg) or data (.json).")
+    ] = None,
+    kind: Annotated[
+        Literal["encoder", "decoder", "cross"] | None,
+        typer.Option(help="Of a picture: self-attention of encoder or decoder, or between them. Default: cross."),
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: the last.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
+    beam_size: options.BeamOption = None,
+    length_penalty: options.PenaltyOption = None,
+    device: options.DeviceOption = None,
+) -> None:
+    """Show what a model attends to, how it chose its translation, and what it would have said otherwise."""
+    if output is None:
+        raise ConfigError("name a file to write: --output FILE.html, .png, .svg or .json")
+    suffix = _suffix(output)
+    source, given_tgt = options.utf8(" ".join(text)), None if tgt is None else options.utf8(tgt)
+    if suffix not in PICTURES:
+        given = {"--kind": kind, "--layer": layer, "--head": head}
+        if chosen := [option for option, value in given.items() if value is not None]:
+            raise ConfigError(f"a {suffix} file holds all layers and heads: leave out {', '.join(chosen)}")
+    run = open_run(model)
+    decoding = options.search_settings(run.inference_config().decoding, beam_size, length_penalty, None)
+    from nmt.insight.explanation import explain
+
+    explanation = explain(run, source, given_tgt, device or "auto", decoding)
+    if suffix == ".json":
+        write_text(output, json.dumps(explanation.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+    elif suffix == ".html":
+        from nmt.insight.attention_page import write_page
+
+        write_page(explanation, output)
+    else:
+        from nmt.insight.attention_picture import draw
+
+        draw(explanation.maps, output, kind or "cross", layer, head)
+
+
+def _suffix(output: Path) -> str:
+    """The kind of file to write; `ConfigError` if it is none of SUFFIXES, or cannot be written."""
+    suffix = output.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"--output {output}: its name should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if output.is_dir():
+        raise ConfigError(f"--output {output}: is a folder; name a file in it")
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.parent}; make it first")
+    return suffix

@@ -1,0 +1,131 @@
+"""The log-probability of given translations, a pair of lines at a time, in constant memory."""
+
+import dataclasses
+import itertools
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from nmt.data.cleaning import normalize
+from nmt.data.tokenizer import Tokenizers
+from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
+from nmt.decoding.hypothesis import DIVERGED
+from nmt.decoding.source_text import SourceText, beginning
+from nmt.decoding.translator import LINES_AT_ONCE, batches_by_length
+from nmt.errors import TrainingError
+from nmt.runs import open_runs
+
+log = logging.getLogger("nmt")
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredPair:
+    """The model's own log-probabilities of a translation: no constraint of a search has a part in them."""
+
+    tokens: tuple[str, ...]
+    """The pieces of the target, with `</s>` last; none if it is too long for the model, which has no number for it."""
+    log_probs: tuple[float, ...]
+    """One for each token, given the source and the tokens before it."""
+
+    @property
+    def log_prob(self) -> float:
+        """The sum over the tokens; NaN without tokens."""
+        return math.fsum(self.log_probs) if self.tokens else math.nan
+
+
+@dataclasses.dataclass
+class Totals:
+    """Sums over pairs."""
+
+    pairs: int = 0
+    """Number of pairs that have a score."""
+    not_scored: int = 0
+    """Number of pairs whose target is too long for the model."""
+    tokens: int = 0
+    """Number of target tokens, with a `</s>` for each pair."""
+    log_prob: float = 0.0
+
+    def add(self, pair: ScoredPair) -> None:
+        """Count one more pair."""
+        if not pair.tokens:
+            self.not_scored += 1
+            return
+        self.pairs += 1
+        self.tokens += len(pair.tokens)
+        self.log_prob += pair.log_prob
+
+    @property
+    def perplexity(self) -> float:
+        """exp(-log_prob / tokens): 1 is certainty, the size of the vocabulary is no knowledge. NaN without tokens."""
+        return math.exp(-self.log_prob / self.tokens) if self.tokens else math.nan
+
+
+class Scorer:
+    """Scores pairs of lines with an engine and the tokenizers that its model was trained with."""
+
+    def __init__(
+        self, tokenizers: Tokenizers, engine: Engine, source_text: SourceText, max_tgt_length: int, batch_tokens: int
+    ) -> None:
+        self._tokenizer = tokenizers.tgt
+        self._engine = engine
+        self._source_text = source_text
+        self._max_tgt_length = max_tgt_length
+        self._positions_at_once = batch_tokens * engine.batches_at_once
+
+    def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[ScoredPair]:
+        """The scores of any number of (source, target) lines, in order.
+
+        A source is read as in translation: one with more than `data.max_length` pieces is cut, with a warning. A target
+        is never cut. One with more pieces than the model has positions is not scored, with a warning. An empty line is
+        a sentence without pieces: as a target it has the log-probability of `</s>` alone.
+        """
+        numbered = enumerate(pairs, start=1)
+        while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
+            sources = [self._source_text.encode(src, f"line {number}", "read") for number, (src, _) in block]
+            targets = [self._target(tgt, number) for number, (_, tgt) in block]
+            yield from self._score(sources, targets)
+
+    def _target(self, line: str, number: int) -> list[int] | None:
+        ids = self._tokenizer.encode(normalize(beginning(line, self._max_tgt_length)))
+        if len(ids) <= self._max_tgt_length:
+            return ids
+        message = "line %d: the target has more than the %d pieces that the model can read, and is not scored"
+        log.warning(message, number, self._max_tgt_length)
+        return None
+
+    def _score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int] | None]) -> list[ScoredPair]:
+        scored = [ScoredPair((), ()) for _ in targets]
+        eos = self._tokenizer.special.eos
+        # Of a pair's two sides, the longer one, with </s>, decides how many positions it takes; 0: it is not scored.
+        sides = [
+            () if tgt is None else (*max(src, tgt, key=len), eos) for src, tgt in zip(sources, targets, strict=True)
+        ]
+        for batch in batches_by_length(sides, self._positions_at_once):
+            outputs = [targets[index] or () for index in batch]
+            found = self._engine.score([sources[index] for index in batch], outputs)
+            for index, ids, log_probs in zip(batch, outputs, found, strict=True):
+                if any(map(math.isnan, log_probs)):
+                    raise TrainingError(DIVERGED)
+                scored[index] = ScoredPair(tuple(self._tokenizer.pieces([*ids, eos])), tuple(log_probs))
+        return scored
+
+
+def load_scorer(
+    models: Sequence[str | Path] | None = None,
+    device: str = "auto",
+    engine: str = "auto",
+    precision: str | None = None,
+    own_process: bool = False,
+) -> Scorer:
+    """The scorer of a run, of an export, or of several runs as an ensemble; the arguments are those of `nmt.load`."""
+    runs = open_runs(models)
+    configs = [run.inference_config() for run in runs]
+    tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
+    loaded = load_engine(runs, tokenizers, device, engine, False, precision, decoding.precision)
+    if own_process and loaded.name == "torch":
+        from nmt import device as devices  # which imports torch
+
+        devices.own_the_process()
+    max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>
+    return Scorer(tokenizers, loaded, SourceText.of(tokenizers.src, configs), max_tgt_length, decoding.batch_tokens)

@@ -1,0 +1,121 @@
+"""The attention of one pair of sentences, in every layer and head, with the names of its positions.
+
+    maps = attention_maps(model, tokenizers, src_ids, tgt_ids)
+    maps.cross[5, 0, 3]         # layer 6, head 1: what it attends to when maps.out_tokens[3] is predicted, (S,)
+
+Shapes: L layers, H heads, S source positions with `</s>`, T target positions with `<s>` or `</s>`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt.data.batches import pad, source_of
+from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.decoding.alignment import word_numbers
+from nmt.languages import is_without_spaces
+from nmt.models.interface import Seq2SeqModel
+
+Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+_NAMES: Mapping[Kind, str] = {
+    "encoder": r"encoder\.(\d+)\.self",
+    "decoder": r"decoder\.(\d+)\.self",
+    "cross": r"decoder\.(\d+)\.cross",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one pair: row q of a map is what position q attends to, and sums to 1."""
+
+    src_tokens: tuple[str, ...]
+    """The S pieces of the source, with `</s>` last."""
+    tgt_tokens: tuple[str, ...]
+    """The T pieces that the decoder reads, with `<s>` first."""
+    out_tokens: tuple[str, ...]
+    """The T pieces that the decoder predicts, with `</s>` last: at row t it reads `tgt_tokens[: t + 1]` and predicts
+    `out_tokens[t]`."""
+    src_words: tuple[int, ...]
+    """The number of each piece's word, from 0. A special token is a word of its own; in a language without spaces, so
+    is every piece, except that the bytes of a character are one word."""
+    tgt_words: tuple[int, ...]
+    out_words: tuple[int, ...]
+    encoder: NDArray[np.float32]
+    """(L, H, S, S)"""
+    decoder: NDArray[np.float32]
+    """(L, H, T, T); row t is 0 after column t, which it may not attend to."""
+    cross: NDArray[np.float32]
+    """(L, H, T, S)"""
+
+    def of(self, kind: Kind) -> NDArray[np.float32]:
+        """The weights of a kind: `encoder` and `decoder` self-attention, and `cross` from decoder to encoder."""
+        return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[kind]
+
+    def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tokens of a kind's rows and columns; a row of the decoder is named after what it predicts."""
+        rows = self.src_tokens if kind == "encoder" else self.out_tokens
+        return rows, self.tgt_tokens if kind == "decoder" else self.src_tokens
+
+
+@torch.no_grad()
+def attention_maps(
+    model: Seq2SeqModel[Any, Any],
+    tokenizers: Tokenizers,
+    src_ids: Sequence[int],
+    tgt_ids: Sequence[int],
+    src_lang: str = "",
+    tgt_lang: str = "",
+) -> AttentionMaps:
+    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`.
+
+    The weights are those of `Seq2SeqModel.attention_weights`: written out in basic operations, for one pair without
+    padding. The languages decide what a word is; without them, white space separates words.
+    """
+    assert not model.training  # dropout would change the states
+    src, tgt = tokenizers.src, tokenizers.tgt
+    device = next(model.parameters()).device
+    source = source_of([src_ids], src.special).to(device)
+    tgt_in = pad([tgt_ids], tgt.special.pad, first=[tgt.special.start]).to(device)
+    weights = model.attention_weights(source, tgt_in)
+    src_pieces, tgt_pieces = src.pieces(src_ids), tgt.pieces(tgt_ids)
+    src_words, tgt_words = _words(src, src_ids, src_lang), _words(tgt, tgt_ids, tgt_lang)
+    return AttentionMaps(
+        src_tokens=(*src_pieces, *src.pieces([src.special.eos])),
+        tgt_tokens=(*tgt.pieces([tgt.special.start]), *tgt_pieces),
+        out_tokens=(*tgt_pieces, *tgt.pieces([tgt.special.eos])),
+        src_words=(*src_words, _next(src_words)),
+        tgt_words=(0, *(number + 1 for number in tgt_words)),
+        out_words=(*tgt_words, _next(tgt_words)),
+        encoder=_stacked(weights, "encoder"),
+        decoder=_stacked(weights, "decoder"),
+        cross=_stacked(weights, "cross"),
+    )
+
+
+def _stacked(weights: Mapping[str, Tensor], kind: Kind) -> NDArray[np.float32]:
+    """One kind's weights of the only pair, layer by layer: (L, H, queries, keys)."""
+    layers = {int(match[1]): one[0] for name, one in weights.items() if (match := re.fullmatch(_NAMES[kind], name))}
+    stacked: NDArray[np.float32] = torch.stack([layers[number] for number in sorted(layers)]).float().cpu().numpy()
+    return stacked
+
+
+def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[int]:
+    """The number of each id's word."""
+    words = tokenizer.words(ids)
+    if not is_without_spaces(language):
+        return words
+    # A piece may be several characters: the first one is enough to tell whether the next piece is another word.
+    firsts = [characters[0] for characters in word_numbers(words, tokenizer.pieces(ids), language)]
+    numbers = {first: number for number, first in enumerate(dict.fromkeys(firsts))}
+    return [numbers[first] for first in firsts]
+
+
+def _next(words: Sequence[int]) -> int:
+    return words[-1] + 1 if words else 0

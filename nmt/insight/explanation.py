@@ -1,0 +1,331 @@
+"""How a model came to a translation: attention, gradients, likeliest pieces, the search, and what else was possible.
+
+Shapes: S source positions with `</s>`, T target positions with `<s>` or `</s>`, D width, V vocabulary.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt.config.inference import DecodingConfig
+from nmt.data.batches import pad, source_of
+from nmt.data.cleaning import normalize
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.vocabulary import SpecialIds
+from nmt.decoding.constraints import Constraints
+from nmt.decoding.hypothesis import Hypothesis, best_of
+from nmt.decoding.source_text import SourceText
+from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
+from nmt.decoding.trace import SearchTree
+from nmt.decoding.translator import batches_by_length
+from nmt.device import choose_device
+from nmt.errors import ConfigError, RunError
+from nmt.insight.attention import KINDS, AttentionMaps, attention_maps
+from nmt.models.interface import TrainableModel
+from nmt.runs import RunFolder
+from nmt.source import Source
+
+NUM_CANDIDATES = 10
+NUM_WHAT_IFS = 2
+GRADIENT_POSITIONS = 4096  # source and target positions of a batch of gradients: limits its memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A piece that could come next, with its log-probability without constraints."""
+
+    token: str
+    id: int
+    log_prob: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The model's own prediction of one piece, from the source and the pieces before it, without constraints."""
+
+    token: str
+    id: int
+    log_prob: float
+    entropy: float
+    """Of the distribution of the next piece, in nats: 0 if it is certain, log V if it knows nothing."""
+    candidates: tuple[Candidate, ...]
+    """The ten likeliest pieces, best first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WhatIf:
+    """The translation that follows if another piece is chosen at one position."""
+
+    position: int
+    """The row t of `AttentionMaps.out_tokens` that is replaced; the pieces before it are kept."""
+    token: str
+    id: int
+    log_prob: float
+    """The log-probability of the piece, without constraints."""
+    text: str
+    tokens: tuple[str, ...]
+    """The whole translation, without `</s>`."""
+    score: float
+    """As a search scores: the log-probability of all its tokens, kept ones included, over length^alpha."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """Everything that `nmt attention` shows of one source and one translation."""
+
+    model: str
+    src: str
+    tgt: str
+    is_own: bool
+    """Whether `tgt` is the model's own translation; else it was given."""
+    src_lang: str
+    tgt_lang: str
+    maps: AttentionMaps
+    gradients: NDArray[np.float32]
+    """(T, S): `gradient_times_input` of each row's prediction."""
+    steps: tuple[Step, ...]
+    """One for each of the T rows."""
+    search: SearchTree
+    """The model's own search, also if `tgt` was given."""
+    what_if: tuple[WhatIf, ...]
+    """For each position, the two likeliest other pieces that a search may choose there; none where `tgt` is longer than
+    any translation that it could find."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON; docs/looking-inside.md describes the fields. Numbers have five significant digits."""
+        maps = self.maps
+        nodes = [
+            {"id": node.id, "parent": node.parent, "step": node.step, "token": node.token,
+             "log_prob": node.log_prob, "score": node.score, "state": node.state}
+            for node in self.search.nodes
+        ]  # fmt: skip
+        what_if = [
+            {"position": one.position, "token": one.token, "log_prob": one.log_prob, "text": one.text,
+             "tokens": list(one.tokens), "score": one.score}
+            for one in self.what_if
+        ]  # fmt: skip
+        return {
+            "format": 1,
+            "model": self.model,
+            "src": self.src,
+            "tgt": self.tgt,
+            "is_own": self.is_own,
+            "src_lang": self.src_lang,
+            "tgt_lang": self.tgt_lang,
+            "src_tokens": list(maps.src_tokens),
+            "tgt_tokens": list(maps.tgt_tokens),
+            "out_tokens": list(maps.out_tokens),
+            "src_words": list(maps.src_words),
+            "tgt_words": list(maps.tgt_words),
+            "out_words": list(maps.out_words),
+            "attention": {kind: _rounded(maps.of(kind)) for kind in KINDS},
+            "gradients": _rounded(self.gradients),
+            "steps": [dataclasses.asdict(step) for step in self.steps],
+            "search": {
+                "beam_size": self.search.beam_size,
+                "length_penalty": self.search.length_penalty,
+                "best": self.search.best,
+                "nodes": nodes,
+            },
+            "what_if": what_if,
+        }
+
+
+def _rounded(values: NDArray[np.float32]) -> Any:
+    """Nested lists of numbers between 0 and 1 with five significant digits: JSON of a third of the size."""
+    wide = values.astype(np.float64)
+    digits = np.clip(4 - np.floor(np.log10(np.maximum(wide, 1e-16))), 5, 20)
+    scale = 10.0**digits
+    return (np.rint(wide * scale) / scale).tolist()
+
+
+def explain(
+    run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
+) -> Explanation:
+    """Explain the model's own translation of a text or, if it is given, `tgt`.
+
+    The search is that of `nmt translate` with PyTorch, with the settings of the run or of `decoding`. The rest is
+    computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
+    """
+    if run.is_export():
+        raise RunError(f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from")
+    config = run.inference_config()
+    decoding = decoding or config.decoding
+    tokenizers = load_tokenizers(run.tokenizer)
+    src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
+    if not src_ids:
+        raise ConfigError("the text is empty, so there is nothing to explain")
+    given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
+    engine = load_torch_engine([run], tokenizers, device, decoding.precision)
+    found, trace = engine.traced_search(src_ids, decoding)
+    (own,) = best_of([found])
+    tgt_ids = own.tokens if given is None else given
+    # The engine's model may be in half precision, and its linear maps may have no gradients.
+    model = load_model(run, tokenizers).to(choose_device(device)).eval().requires_grad_(False)
+    log_probs = next_log_probs(model, tokenizers, src_ids, tgt_ids)
+    return Explanation(
+        model=run.name,
+        src=text,
+        tgt=_text(tokenizers, own.tokens) if tgt is None else tgt,
+        is_own=tgt is None,
+        src_lang=config.data.src_lang,
+        tgt_lang=config.data.tgt_lang,
+        maps=attention_maps(model, tokenizers, src_ids, tgt_ids, config.data.src_lang, config.data.tgt_lang),
+        gradients=gradient_times_input(model, tokenizers, src_ids, tgt_ids),
+        steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
+        search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
+        what_if=tuple(_what_ifs(engine, tokenizers, decoding, log_probs, src_ids, tgt_ids)),
+    )
+
+
+def _given(tgt: str, tokenizers: Tokenizers, max_positions: int) -> list[int]:
+    """The ids of a given translation."""
+    ids = tokenizers.tgt.encode(normalize(tgt))
+    if not ids:
+        raise ConfigError("the given translation is empty; without one, the model's own is explained")
+    if len(ids) >= max_positions:
+        raise ConfigError(
+            f"the given translation has {len(ids)} pieces; this model has room for {max_positions - 1} "
+            "(model.max_positions, less one for <s>)"
+        )
+    return ids
+
+
+def _text(tokenizers: Tokenizers, ids: Sequence[int]) -> str:
+    return " ".join(tokenizers.tgt.decode(ids).split("\n"))  # as a translator does
+
+
+def _inputs(
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+) -> tuple[Source, Tensor]:
+    """The model's inputs for one pair, on its device: the source with `</s>`, and (1, T) ids that begin with `<s>`."""
+    special, device = tokenizers.tgt.special, next(model.parameters()).device
+    tgt_in = pad([tgt_ids], special.pad, first=[special.start]).to(device)
+    return source_of([src_ids], tokenizers.src.special).to(device), tgt_in
+
+
+@torch.no_grad()
+def next_log_probs(
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+) -> Tensor:
+    """The log-probability of every piece at each of the T rows, without constraints: (T, V) fp32 on the CPU."""
+    source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
+    log_probs: Tensor = model(source, tgt_in)[0].float().log_softmax(dim=-1).cpu()
+    return log_probs
+
+
+def gradient_times_input(
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+) -> NDArray[np.float32]:
+    """How much each source position matters for each prediction, to first order: (T, S), rows sum to 1.
+
+    Entry (t, s) is the absolute value of the dot product of two vectors: the embedding of source position s, and the
+    gradient of `log p(out_t | out_<t, source)` with respect to it (gradient times input, Shrikumar et al. 2016,
+    arXiv:1605.01713). That is how much the log-probability would change if the embedding shrank to zero and the model
+    were linear. A row is divided by its sum.
+    """
+    source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
+    vectors = model.embed_sources(source).values.detach()  # (1, S, D)
+    out = torch.tensor([*tgt_ids, tokenizers.tgt.special.eos], device=tgt_in.device)  # (T,)
+    found = []
+    size = max(1, GRADIENT_POSITIONS // (vectors.shape[1] + len(out)))
+    for start in range(0, len(out), size):
+        rows = torch.arange(start, min(start + size, len(out)), device=out.device)
+        # A copy of the pair for each row, so that one backward pass gives the gradients of all rows.
+        copies = vectors.expand(len(rows), -1, -1).clone().requires_grad_()  # (rows, S, D)
+        mask = source.mask.expand(len(rows), -1)
+        seen = tgt_in[:, : start + len(rows)].expand(len(rows), -1)  # no row depends on what follows it
+        states = model.states(Source(copies, mask), seen)[torch.arange(len(rows)), rows]  # (rows, D)
+        log_probs = model.output(states).log_softmax(dim=-1).gather(1, out[rows, None])  # (rows, 1)
+        (gradients,) = torch.autograd.grad(log_probs.sum(), copies)
+        found.append((gradients * copies.detach()).sum(dim=-1).abs())  # (rows, S)
+    products = torch.cat(found)
+    shares = products / products.sum(dim=1, keepdim=True).clamp(min=torch.finfo(products.dtype).tiny)
+    return shares.float().cpu().numpy()
+
+
+def _steps(log_probs: Tensor, tokenizers: Tokenizers, tgt_ids: Sequence[int]) -> Iterator[Step]:
+    """The step of each row, from (T, V) log-probabilities."""
+    tokenizer = tokenizers.tgt
+    entropies = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(dim=1)  # (T,), where 0 log 0 is 0
+    best, best_ids = log_probs.topk(min(NUM_CANDIDATES, log_probs.shape[1]), dim=1)
+    out = [*tgt_ids, tokenizer.special.eos]
+    for row, (token, piece) in enumerate(zip(out, tokenizer.pieces(out), strict=True)):
+        ids = best_ids[row].tolist()
+        candidates = map(Candidate, tokenizer.pieces(ids), ids, best[row].tolist())
+        yield Step(piece, token, float(log_probs[row, token]), float(entropies[row]), tuple(candidates))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Other:
+    """Another piece than the one at a position of a translation."""
+
+    position: int
+    id: int
+    log_prob: float
+    """Of the prefix with this piece, as the search adds them up."""
+
+
+def _what_ifs(
+    engine: TorchEngine,
+    tokenizers: Tokenizers,
+    decoding: DecodingConfig,
+    log_probs: Tensor,
+    src_ids: Sequence[int],
+    tgt_ids: Sequence[int],
+) -> Iterator[WhatIf]:
+    """Each position's likeliest other pieces, and the translations that follow them; `log_probs` are (T, V).
+
+    All are searched for in one batch, or in as few as `decoding.batch_tokens` allows.
+    """
+    tokenizer, alpha = tokenizers.tgt, decoding.length_penalty
+    others = list(_others(tokenizer.special, decoding, log_probs, len(src_ids), tgt_ids))
+    prefixes = [[*tgt_ids[: other.position], other.id] for other in others]
+    # A translation that ends with the other piece needs no search.
+    found = {
+        number: Hypothesis.scored(tuple(prefix[:-1]), 0.0, alpha)
+        for number, prefix in enumerate(prefixes)
+        if prefix[-1] == tokenizer.special.eos
+    }
+    going_on = [number for number in range(len(others)) if number not in found]
+    for batch in batches_by_length([src_ids] * len(going_on), decoding.batch_tokens):
+        numbers = [going_on[index] for index in batch]
+        hypotheses = engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])
+        found.update(zip(numbers, best_of(hypotheses), strict=True))
+    for number, other in enumerate(others):
+        one, (token,) = found[number], tokenizer.pieces([other.id])
+        # The search gives forced tokens log-probability 0, so the prefix's is added.
+        scored = Hypothesis.scored(one.tokens, other.log_prob + one.log_prob, alpha)
+        yield WhatIf(
+            position=other.position,
+            token=token,
+            id=other.id,
+            log_prob=float(log_probs[other.position, other.id]),
+            text=_text(tokenizers, one.tokens),
+            tokens=tuple(tokenizer.pieces(one.tokens)),
+            score=scored.score,
+        )
+
+
+def _others(
+    special: SpecialIds, decoding: DecodingConfig, log_probs: Tensor, src_length: int, tgt_ids: Sequence[int]
+) -> Iterator[_Other]:
+    """The two best allowed pieces at each position other than the translation's own, from (T, V) log-probabilities."""
+    constraints = Constraints.of(decoding, special, [src_length])
+    prefix, so_far = torch.tensor([[tgt_ids]], dtype=torch.int64), 0.0  # (1, 1, T - 1)
+    for position, token in enumerate([*tgt_ids, special.eos][: int(constraints.max_lengths)]):
+        free = log_probs[position]
+        allowed = constraints.allowed_log_probs(free[None, None].clone(), prefix[..., :position])[0, 0]  # (V,)
+        own = float(allowed[token])
+        allowed[token] = -torch.inf
+        best, ids = allowed.topk(NUM_WHAT_IFS)
+        for other, log_prob in zip(ids.tolist(), best.tolist(), strict=True):
+            if log_prob > -math.inf:
+                yield _Other(position, other, so_far + log_prob)
+        so_far += own if own > -math.inf else float(free[token])  # a given translation may hold what a search may not
