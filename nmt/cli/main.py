@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from nmt.cli.attention import attention
 from nmt.cli.average import average
+from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.report import report
@@ -80,6 +81,7 @@ app.command()(train)
 app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
+app.command()(compare)
 app.command()(average)
 app.command()(report)
 app.command()(attention)
