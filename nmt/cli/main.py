@@ -23,6 +23,8 @@ from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.report import report
 from nmt.cli.score import score
+from nmt.cli.runs import runs
+from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -84,6 +86,8 @@ app.command(name="eval")(evaluate)
 app.command()(compare)
 app.command()(average)
 app.command()(report)
+app.command()(show)
+app.command()(runs)
 app.command()(attention)
 app.command()(score)
 exports.command(name="ctranslate2")(export_ctranslate2)

@@ -242,14 +242,3 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
-
-
-def duration(seconds: float) -> str:
-    """The time as h:mm:ss, or m:ss below an hour.
-
-    >>> duration(123), duration(3723)
-    ('2:03', '1:02:03')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
