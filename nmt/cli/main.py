@@ -22,8 +22,8 @@ from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.report import report
-from nmt.cli.score import score
 from nmt.cli.runs import runs
+from nmt.cli.score import score
 from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate

@@ -93,10 +93,6 @@ def evaluate_runs(
     """
     read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
-    # To see later whether the scores are still those of the models; an export has another file.
-    model_files = [
-        dataclasses.asdict(ModelFile.of(run.model_file)) if run.model_file.is_file() else None for run in runs
-    ]
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)
     weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
@@ -105,9 +101,6 @@ def evaluate_runs(
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
-        made_with = {"models": models, "model_files": model_files, "engine": translator.engine_name}
-        description = {**made_with, "decoding": decoding.model_dump(), "scores": scores}
-        write_json(path.with_suffix(".json"), description)
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
         made_from = {"weights": weights, "src_sha256": file_hash(test_sets[name][0]).hex()}
         write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})

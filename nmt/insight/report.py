@@ -117,7 +117,7 @@ class _Evaluated(BaseModel):
     engine: str
     decoding: DecodingConfig
     scores: dict[Metric, Score]
-    model_files: list[ModelFile | None] = []
+    weights: list[ModelFile] = []
 
 
 def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
@@ -140,9 +140,9 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
 
 
 def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
-    if not evaluated.model_files or (model := evaluated.model_files[0]) is None:
+    if not evaluated.weights:
         return "an earlier nmt wrote these scores, without saying for which model"
-    return "" if model.is_still(run.model_file) else "the model has changed since; run nmt eval again"
+    return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"
 
 
 def _with_intervals(

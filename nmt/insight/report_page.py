@@ -8,14 +8,13 @@ from nmt.atomic import replacing, write_bytes
 from nmt.config.training import Metric
 from nmt.errors import MissingExtraError
 from nmt.evaluation.metrics import Score, bleu_tokenizer
-from nmt.history import ValidationMetric
+from nmt.history import ValidationMetric, duration
 from nmt.insight.charts import Chart, Curve, bars, curves
 from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
 from nmt.runs import RunFolder
-from nmt.training.monitor import duration
 
 _PAGE, _CARD = "index.html", "README.md"
 _METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
