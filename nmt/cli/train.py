@@ -49,10 +49,10 @@ def train(
 
 def _write_report(run: RunFolder, device: str) -> None:
     """Write the report about a run; the training is done, so a failure is a line."""
-    from nmt.insight.report_page import write_report
-
     began = time.perf_counter()
     try:
+        from nmt.insight.report_page import write_report
+
         page = write_report(run, device, say=_say)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
         _say(f"no report was made: {error or type(error).__name__}; to try again: nmt report --model {run.path}")

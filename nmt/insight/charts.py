@@ -122,6 +122,8 @@ def _described(title: str, lines: Sequence[Curve], marked_step: int | None, mark
 
 
 def _chart(figure: "Figure", name: str, title: str, description: str) -> Chart:
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout is found, and would be sought again for each file
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=_DPI, facecolor="white", metadata={"Software": None})
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
