@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
@@ -34,6 +34,7 @@ def test_the_examples_in_docstrings_are_true() -> None:
     assert doctest.testmod(buckets) == (0, 2)
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.integers(-40, 80) | st.floats(0, 100)),
     st.sampled_from([SOURCE_LENGTHS, LENGTH_DIFFERENCES, SENTENCE_SCORES]),
@@ -70,6 +71,7 @@ def test_sums_over_buckets_give_the_score_of_sacrebleus_command(write_lines: Wri
                 assert recombined == whole
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8), st.integers(0))
 def test_any_partition_recombines_to_the_last_digit(pairs: list[tuple[list[str], list[str]]], seed: int) -> None:
     guess, truth = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
@@ -113,6 +115,7 @@ def test_words_by_frequency_by_hand() -> None:
     assert [row.f_measure for row in rows] == [pytest.approx(200 / 3), None, 50, 80]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8))
 def test_words_of_all_frequencies_together_are_bleus_unigrams(pairs: list[tuple[list[str], list[str]]]) -> None:
     frequencies = {"ein": 0, "Hund": 1, "rennt": 4, ",": 5000, "über": 30, "Bälle": 300, ".": 100}

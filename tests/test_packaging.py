@@ -38,7 +38,10 @@ def test_extras_named_in_messages_exist() -> None:
 def test_an_unknown_extra_is_refused() -> None:
     install = [REPOSITORY / "scripts" / "install", "ct2", "jp"]
     done = subprocess.run(install, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "jp is not an extra of nmt; there are: ct2 ja ko plot tensorboard dev\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "jp is not an extra of nmt; there are: ct2 ja ko plot tensorboard dev\n",
+    )
 
 
 @pytest.mark.parametrize(

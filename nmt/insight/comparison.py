@@ -187,7 +187,7 @@ class _View:
     def __init__(
         self, system: System, references: list[list[str]], metrics: dict[Metric, SacreMetric], bleu: BLEU
     ) -> None:
-        self.name = system.name
+        self.name = system.outputs[0].name
         self.hypotheses = system.outputs[0].hypotheses
         self.words = _words(bleu, self.hypotheses)
         counted = [SentenceStatistics(bleu, output.hypotheses, references) for output in system.outputs]
@@ -238,13 +238,18 @@ def _scores(
     )
 
 
+def gap_exceeds_spread(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether the means of two systems are farther apart than the lowest and the highest score of either."""
+    gap = abs(statistics.fmean(after) - statistics.fmean(before))
+    return gap > max(max(scores) - min(scores) for scores in (before, after))
+
+
 def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], metric: Metric) -> Spread:
     before, after = ([output.scores[metric].score.value for output in outputs] for outputs in (baseline, system))
     mean = statistics.fmean(after)
     gap = mean - statistics.fmean(before)
-    exceeds = None
-    if system is not baseline and max(len(before), len(after)) > 1:
-        exceeds = abs(gap) > max(max(values) - min(values) for values in (before, after))
+    is_judged = system is not baseline and max(len(before), len(after)) > 1
+    exceeds = gap_exceeds_spread(before, after) if is_judged else None
     deviation = statistics.stdev(after) if len(after) > 1 else None
     return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)
 

@@ -93,8 +93,9 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     language = reference_language(tgt_lang, known_tgt_lang)
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
+    train = _training_text(opened, files)
     test_sets = tuple(_translated_sets(opened, paths, files, language))
-    return Material(test_sets, src_lang, language, settings.bleu_tokenizer, _training_text(opened, files))
+    return Material(test_sets, src_lang, language, settings.bleu_tokenizer, train)
 
 
 def _parts(text: str, exists: Callable[[str], bool]) -> list[str]:
@@ -147,6 +148,9 @@ def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Path, ...]:
     """The target side of the text that the first run was trained on, unless other files are named."""
+    for path in files.train:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
     if files.train or not (groups and groups[0][0].has_training_config()):
         return tuple(files.train)
     found = tuple(corpus.tgt for corpus in groups[0][0].config().data.train)
@@ -169,18 +173,18 @@ def _translated_sets(
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
     read = {name: read_test_set(src, references) for name, (src, references) in named.items()}
+    written = {
+        path: _read_hypotheses(path, files.references[0], len(test_set.src))
+        for path in itertools.chain(*paths)
+        for test_set in read.values()  # one: files of translations need --ref
+    }
     translated = {run.path: _run_hypotheses(run, named, tgt_lang) for run in runs}
-    names = _unambiguous([run.path for run in runs] + list(itertools.chain(*paths)))
+    names = _unambiguous([*translated, *written])
     for name, test_set in read.items():
-        systems = []
-        for group in groups:
-            systems.append(_system([Output(names[run.path], translated[run.path][name]) for run in group]))
-        for group_of_files in paths:
-            lines = [_read_hypotheses(path, named[name][1][0], len(test_set.src)) for path in group_of_files]
-            outputs = [Output(names[path], one) for path, one in zip(group_of_files, lines, strict=True)]
-            systems.append(_system(outputs))
-        src = test_set.src if runs or files.src else None
-        yield TranslatedSet(name, src, test_set.references, tuple(systems))
+        of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
+        of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
+        systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
+        yield TranslatedSet(name, test_set.src if runs or files.src else None, test_set.references, systems)
 
 
 def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:
