@@ -48,7 +48,7 @@ class Browser:
     def check_page(self, path: Path) -> None:
         """The page has requested nothing but itself, no script failed, and nothing sticks out at the right."""
         requests, problems = self._logs()
-        assert requests == [path.resolve().as_uri()]
+        assert requests == [path.resolve().as_uri()], requests
         assert not problems, problems
         width, window = self.run("return [document.documentElement.scrollWidth, innerWidth]")
         assert width <= window, f"the page is {width} pixels wide, the window {window}"

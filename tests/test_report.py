@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from browser import Browser
 from conftest import COPY_TASK, Cli
 from huggingface_hub import ModelCard
 from sacrebleu.metrics.bleu import BLEU
@@ -145,6 +146,20 @@ def test_the_page_is_complete_in_itself(reported: RunFolder) -> None:
     assert len(ids) == len(set(ids))
     named = re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page)
     assert set(named) <= set(ids)
+
+
+def test_a_browser_shows_it_in_light_and_dark_at_any_width(reported: RunFolder, browser: Browser) -> None:
+    page = reported.report / "index.html"
+    colours = []
+    for width, dark in ((1280, False), (390, True)):
+        browser.open_page(page, width, dark)
+        browser.wait("document.readyState === 'complete'")
+        browser.check_page(page)
+        assert browser.text("h1") == "copy"
+        line = "[...document.querySelectorAll('figure path')].find((one) => /--accent/.test(one.style.stroke))"
+        colours.append(browser.run(f"return getComputedStyle({line}).stroke"))
+        assert browser.run(f"const area = {line}.getBoundingClientRect(); return area.width") > width / 5
+    assert colours[0] != colours[1]
 
 
 def test_test_scores_are_those_of_the_evaluation(reported: RunFolder) -> None:
