@@ -19,10 +19,14 @@ from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
 from nmt.history import History, Validation, read_history
+from nmt.insight.progress import MEANING, read_status
 from nmt.insight.reproduction import Reproduction, Setting, changed_settings, reproduction
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
 from nmt.training.record import TrainingRecord, read_record
+
+MAX_RESAMPLED_LINES = 5000
+"""sacreBLEU's bootstrap holds the statistics of 1,000 resampled sets: 70 MB for 1,000 lines."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +87,10 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         notes.append(f"The validation set was not translated: {error}.")
     model_file = ModelFile.of(run.model_file)
     averaged = _averaged(run)
+    state = read_status(run).state
+    is_finished = state not in ("preparing", "training", "interrupted", "diverged")
+    if not is_finished:
+        notes.insert(0, f"This training is not finished. It {MEANING[state].removeprefix('its training ')}.")
     return Report(
         name=run.name,
         config=config,
@@ -94,7 +102,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         validation=validation,
         tests=tuple(_test_scores(run, config)),
         settings=changed_settings(config),
-        reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged),
+        reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
         averaged=averaged,
         notes=tuple(notes),
     )
@@ -153,7 +161,7 @@ def _with_intervals(
         references = list(read_lines(reference))
     except DataError:
         return scores
-    if len(references) != len(hypotheses):
+    if len(references) != len(hypotheses) or len(references) > MAX_RESAMPLED_LINES:
         return scores
     metrics = make_metrics(list(scores), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
     now = score(metrics, hypotheses, [references])

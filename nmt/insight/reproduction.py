@@ -59,6 +59,7 @@ def reproduction(
     model_sha256: str,
     last_step: int,
     averaged: Sequence[int] = (),
+    is_finished: bool = True,
 ) -> Reproduction:
     """How to repeat the training of the run `name`, which made `last_step` updates and gave this model.
 
@@ -69,6 +70,8 @@ def reproduction(
         return Reproduction("", (f"The model is the mean of the checkpoints {steps} of another run; that run's report "
                                  f"says how to repeat its training.",))  # fmt: skip
     caveats = list(_caveats(config, record, last_step))
+    if not is_finished:
+        caveats.insert(0, "The training is not finished: the commands train to its end, and may find a better model.")
     if config.training.schedule_start:
         return Reproduction("", tuple(caveats))
     settings = _without_defaults(_ending_at(config, last_step))

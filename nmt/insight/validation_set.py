@@ -33,7 +33,7 @@ class ReportedScore:
 
     score: Score
     interval: Interval | None
-    """95% confidence interval; None if the references are not known."""
+    """95% confidence interval; None if the references are not known, or too many."""
 
 
 @dataclasses.dataclass(frozen=True)
