@@ -45,7 +45,7 @@ EVERYTHING = [
     "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
     "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
 ]  # fmt: skip
-TIMES = ("seconds", "seconds_left", "tgt_tokens_per_second")
+TIMES = ("seconds", "seconds_left", "total_steps", "tgt_tokens_per_second")  # and how long it will still be trained
 
 
 def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
