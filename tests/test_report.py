@@ -433,7 +433,9 @@ def test_the_pages_commands_give_the_same_weights_to_the_bit(tmp_path: Path) -> 
 
 def recorded(config: Config, *starts: Start) -> TrainingRecord:
     def corpus(src: Path, tgt: Path) -> RecordedCorpus:
-        return RecordedCorpus(src=RecordedFile(path=str(src), sha256="a"), tgt=RecordedFile(path=str(tgt), sha256="b"))
+        return RecordedCorpus(
+            src=RecordedFile(path=str(src), sha256="a" * 64), tgt=RecordedFile(path=str(tgt), sha256="b" * 64)
+        )
 
     data = config.data
     return TrainingRecord(
@@ -468,6 +470,14 @@ def test_the_commands_configuration_is_the_runs(copy_task: Path, overrides: list
     again = load_config(Path("again.yaml"))
     fixed = {"device": "cpu", "precision": "fp32"}
     assert again == config.model_copy(update={"training": config.training.model_copy(update=fixed)})
+
+
+def test_a_crafted_record_adds_no_command(copy_task: Path) -> None:
+    config = load_config(copy_task)
+    record = recorded(config, START)
+    crafted = RecordedFile(path="train.en\nEND\ntouch harm\n", sha256="c" * 64)
+    record = record.model_copy(update={"train": (RecordedCorpus(src=crafted, tgt=crafted),)})
+    assert "harm" not in reproduction(config, "again", record, "c", 12).commands
 
 
 @pytest.mark.parametrize(

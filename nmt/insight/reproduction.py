@@ -83,7 +83,8 @@ def reproduction(
     file = shlex.quote(f"{name}.yaml")
     commands = [f"cat > {file} <<'END'\n{settings_to_yaml(_from_folder(settings, folder))}END"]
     if record is not None:
-        hashes = "".join(f"{sha256}  {path}\n" for path, sha256 in _files(record, folder).items())
+        # One line a file: a name with a line break would become a command.
+        hashes = "".join(f"{sha256}  {path}\n" for path, sha256 in _files(record, folder).items() if path.isprintable())
         commands.append(f"sha256sum --check <<'END'\n{hashes}END")
     commands.append(f"nmt train {file}")
     commands.append(f"sha256sum --check <<'END'\n{model_sha256}  runs/{name}/model.safetensors\nEND")

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.atomic import read_json, write_json
 from nmt.config.training import Config, CorpusFiles
@@ -26,6 +27,12 @@ from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
 from nmt.version import __version__
 
+Precision = Literal["float32", "bfloat16", "float16"]
+_PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
 # Those that decide the weights, and those that decide the scores.
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
 
@@ -40,7 +47,7 @@ class RecordedFile(_Recorded):
     """A text file, identified by its content."""
 
     path: str
-    sha256: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class RecordedCorpus(_Recorded):
@@ -63,7 +70,7 @@ class Start(_Recorded):
     """The processor or the GPU, in words."""
     system: str
     device: str
-    precision: str
+    precision: Precision
     processes: int
     threads: int
     """Of each process."""
@@ -93,7 +100,7 @@ class TrainingRecord(_Recorded):
     """Number of pieces: `joint`, or `src` and `tgt`."""
     parameters: dict[str, int]
     """Of each part of the model; shared ones are counted once."""
-    starts: tuple[Start, ...]
+    starts: Annotated[tuple[Start, ...], Field(min_length=1)]
     """In order; what an earlier start computed after the step of a later one was lost."""
 
     @property
@@ -118,7 +125,7 @@ def record_start(
         machine=_machine(prepared.device),
         system=f"{platform.system()} {platform.machine()}",
         device=str(prepared.device),
-        precision=str(prepared.dtype).removeprefix("torch."),
+        precision=_PRECISIONS[prepared.dtype],
         processes=processes,
         threads=torch.get_num_threads(),
         changed=_changed(config, run) if step else (),
@@ -127,8 +134,9 @@ def record_start(
     with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
         old = read_record(run) if step else None
     before = () if old is None else tuple(one for one in old.starts if one.step < step)
-    record = old or _described(config, prepared, parameters)
-    write_json(run.record_file, record.model_copy(update={"starts": (*before, start)}).model_dump(mode="json"))
+    starts = (*before, start)
+    record = old.model_copy(update={"starts": starts}) if old else _described(config, prepared, parameters, starts)
+    write_json(run.record_file, record.model_dump(mode="json"))
 
 
 def read_record(run: RunFolder) -> TrainingRecord | None:
@@ -142,7 +150,9 @@ def read_record(run: RunFolder) -> TrainingRecord | None:
         raise RunError(f"{run.record_file}: {place or 'its content'}: {problem}; restore or remove the file") from None
 
 
-def _described(config: Config, prepared: Prepared, parameters: Mapping[str, int]) -> TrainingRecord:
+def _described(
+    config: Config, prepared: Prepared, parameters: Mapping[str, int], starts: tuple[Start, ...]
+) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
     counts = corpus.counts
@@ -156,7 +166,7 @@ def _described(config: Config, prepared: Prepared, parameters: Mapping[str, int]
         validation_pairs=len(prepared.validation.src),
         vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,
         parameters=dict(parameters),
-        starts=(),
+        starts=starts,
     )
 
 
