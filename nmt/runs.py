@@ -35,6 +35,8 @@ class RunFolder:
         self.exports = path / "export"
         self.export_file = path / "export.json"
         self.diagnosis_file = path / "diagnosis.json"
+        self.record_file = path / "training.json"
+        self.report = path / "report"
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:

@@ -32,6 +32,8 @@ AT_STEP = """
     step.dispatchEvent(new Event("input"));
     document.getElementById("choice-title").scrollIntoView();"""
 
+TO_TRANSLATIONS = "document.getElementById('translations').scrollIntoView();"
+
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
@@ -39,7 +41,7 @@ class Picture:
 
     name: str
     command: tuple[str, ...]
-    """Arguments of nmt, without the run and --output."""
+    """Arguments of nmt, without the run and --output; `report` always writes into the run."""
     script: str = ""
     """What is done in the page first."""
     width: int = 1280
@@ -52,6 +54,8 @@ PICTURES = (
     Picture("attention-search", ("attention", SENTENCE), AT_STEP, height=1540),
     Picture("attention-phone", ("attention", SENTENCE), CHOSEN, width=390, height=1180, dark=True),
     Picture("compare", ("compare",), height=1330),
+    Picture("report", ("report",), height=1480),
+    Picture("report-phone", ("report",), TO_TRANSLATIONS, width=390, height=1180, dark=True),
 )
 
 
@@ -84,8 +88,12 @@ def main() -> None:
             if command == ("compare",) and not arguments.other:
                 continue
             runs = [arguments.model, arguments.other] if command == ("compare",) else ["--model", arguments.model]
-            made = [sys.executable, "-m", "nmt", *command, *runs, "--output", str(page)]
-            subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+            made = [sys.executable, "-m", "nmt", *command, *runs]
+            if command == ("report",):
+                done = subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True)
+                page = Path(done.stdout.strip())
+            else:
+                subprocess.run([*made, "--output", str(page)], check=True, stdout=subprocess.DEVNULL)
             for picture in PICTURES:
                 if picture.command == command:
                     path = take(browser, picture, page, arguments.output)

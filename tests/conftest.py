@@ -109,6 +109,7 @@ training:
   device: cpu
   threads: 1
 decoding: {beam_size: 3, max_length: 30}
+evaluation: {report: false}
 """
 # As in a run's own config.yaml, which names the languages.
 RUN_CONFIG = COPY_TASK.replace("tokenizer:", "  src_lang: en\n  tgt_lang: de\ntokenizer:")

@@ -400,8 +400,9 @@ def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
     assert "cannot be written: File too large; free disk space" in stderr
     assert "Traceback" not in stderr
     after = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
-    assert {path for path in before if before[path] != after.get(path)} <= {Path("runs/run/config.yaml"),
-                                                                            Path("runs/run/metrics.jsonl")}  # fmt: skip
+    assert {path for path in before if before[path] != after.get(path)} <= {
+        Path("runs/run", name) for name in ("config.yaml", "metrics.jsonl", "training.json")
+    }
     assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
 
 

@@ -21,6 +21,7 @@ from nmt.cli.average import average
 from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.report import report
 from nmt.cli.runs import runs
 from nmt.cli.score import score
 from nmt.cli.show import show
@@ -84,6 +85,7 @@ app.command()(translate)
 app.command(name="eval")(evaluate)
 app.command()(compare)
 app.command()(average)
+app.command()(report)
 app.command()(show)
 app.command()(runs)
 app.command()(attention)

@@ -302,6 +302,8 @@ class EvaluationConfig(Section):
     Cantonese; otherwise `13a`. `flores200` (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; 1, greedy search, is the fastest."""
+    report: bool = True
+    """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
 
 
 class Config(InferenceConfig):
