@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def draw(
     the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
     """
     rows, columns = maps.labels(kind)
-    with drawing([*rows, *columns, model]):
+    with drawing(map(_drawable, [*rows, *columns, model])):
         save(make_figure(maps, kind, layer, head, model), path)
 
 
@@ -70,9 +71,13 @@ def make_figure(
     from matplotlib.figure import Figure
 
     grid = panels(maps.of(kind), layer, head)
-    rows, columns = ([_shortened(token) for token in tokens] for tokens in maps.labels(kind))
+    rows, columns = ([_shortened(_drawable(token)) for token in tokens] for tokens in maps.labels(kind))
     parts = [f"layer {layer}"] * (layer is not None) + [f"head {head}"] * (head is not None)
-    title = f"{model}: " * bool(model) + ", ".join([TITLES[kind], *parts]) + " (hatched: masked)" * (kind == "decoder")
+    title = (
+        f"{_drawable(model)}: " * bool(model)
+        + ", ".join([TITLES[kind], *parts])
+        + " (hatched: masked)" * (kind == "decoder")
+    )
     is_alone = len(grid) == len(grid[0]) == 1
     cell = max(_CELL, _MIN_PANEL / len(columns), min(_CELL_ALONE, _WIDE_PANEL / len(columns)) if is_alone else 0.0)
     figure = Figure()
@@ -188,6 +193,14 @@ def _check_size(width: float, height: float, shape: tuple[int, ...], layer: int 
     raise ConfigError(
         f"a picture of {shape[2]} x {shape[3]} tokens would have {width * PIXELS_PER_INCH:,.0f} x "
         f"{height * PIXELS_PER_INCH:,.0f} pixels; {remedy}write a page (--output FILE.html)"
+    )
+
+
+def _drawable(text: str) -> str:
+    """The text without what may not be in XML, and so in SVG: control characters and parts of characters."""
+    return "".join(
+        "\ufffd" if unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff" else character
+        for character in text
     )
 
 
