@@ -30,6 +30,7 @@ class RunFolder:
         self.model_file = path / "model.safetensors"
         self.checkpoints = path / "checkpoints"
         self.metrics_file = path / "metrics.jsonl"
+        self.tensorboard = path / "tensorboard"
         self.evaluation = path / "evaluation"
         self.exports = path / "export"
         self.export_file = path / "export.json"

@@ -68,8 +68,8 @@ def take(browser: "Browser", picture: Picture, page: Path, folder: Path) -> Path
     browser.check_page(page)
     path = folder / f"{picture.name}.png"
     image = Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
-    # This method keeps rare colours.
-    image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+    # Several rounds of k-means keep both the rare colours and the exact shade of the background.
+    image.quantize(256, kmeans=5, dither=Image.Dither.NONE).save(path, optimize=True)
     return path
 
 

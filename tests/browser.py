@@ -48,7 +48,7 @@ class Browser:
     def check_page(self, path: Path) -> None:
         """The page has requested nothing but itself, no script failed, and nothing sticks out at the right."""
         requests, problems = self._logs()
-        assert requests == [path.resolve().as_uri()], requests
+        assert requests == [path.resolve().as_uri()], f"the page requests {requests}"
         assert not problems, problems
         width, window = self.run("return [document.documentElement.scrollWidth, innerWidth]")
         assert width <= window, f"the page is {width} pixels wide, the window {window}"
@@ -158,6 +158,7 @@ def started_browser() -> Iterator[Browser]:
         # Both programs are named, so Selenium does not look for them on the network.
         started = webdriver.Chrome(options=options, service=Service(driver))
         try:
+            started.get("about:blank")  # or its own new tab's requests would be counted as the first page's
             yield Browser(started)
         finally:
             started.quit()

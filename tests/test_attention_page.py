@@ -15,11 +15,12 @@ from nmt.insight.attention_page import page_of
 def test_a_page_holds_the_json_with_its_arrays_as_bytes() -> None:
     data = made_up(5, 2, 3)
     data["gradients"][0] = [0.001, 0.002, 0.4, 0.0, 1.0, 0.5]
-    found = re.search(r'<script type="application/json" id="explanation">(.*?)</script>', page_of(data), re.DOTALL)
-    assert found is not None
-    page = json.loads(found[1])
+    html = page_of(data)
+    found = {name: re.search(f'id="{name}">([^<]*)<', html) for name in ("explanation", "weights")}
+    unpacked = {name: gzip.decompress(base64.b64decode(match[1])) for name, match in found.items() if match}
+    page = json.loads(unpacked["explanation"])
     shapes = page.pop("shapes")
-    values = np.frombuffer(gzip.decompress(base64.b64decode(page.pop("packed"))), dtype=np.uint8)
+    values = np.frombuffer(unpacked["weights"], dtype=np.uint8)
     assert page == {name: value for name, value in data.items() if name not in ("attention", "gradients")}
     start = 0
     for name, array in [*((kind, data["attention"][kind]) for kind in KINDS), ("gradients", data["gradients"])]:

@@ -1,6 +1,5 @@
 """The page of `nmt attention` in a real browser: its numbers, its hatching, and all of it by keyboard alone."""
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser
+from browser import Browser, started_browser
 from conftest import Cli
 from made_up import made_up
 from numpy.typing import NDArray
@@ -49,6 +48,35 @@ def opened_data(browser: Browser, folder: Path, data: dict[str, Any], width: int
     return path
 
 
+@pytest.mark.parametrize(
+    ("html", "problem"),
+    [
+        ('<img src="https://example.org/x.png">', "example.org"),
+        ("<script>undefined.field</script>", "TypeError"),
+        ('<div style="width: 2000px">wide</div>', "pixels wide"),
+    ],
+)
+def test_requests_errors_and_wide_pages_are_noticed(browser: Browser, tmp_path: Path, html: str, problem: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(f"<!doctype html><link rel=icon href=data:,>{html}", encoding="utf-8")
+    browser.open_page(path)
+    with pytest.raises(AssertionError, match=problem):
+        browser.check_page(path)
+
+
+def test_without_a_browser_tests_are_skipped_but_fail_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("NMT_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="install Debian's chromium"), started_browser():
+        pass
+    for name, value in (("CI", "true"), ("NMT_BROWSER", "required")):
+        with monkeypatch.context() as one:
+            one.setenv(name, value)
+            with pytest.raises(pytest.fail.Exception, match="install Debian's chromium"), started_browser():
+                pass
+
+
 def matrix(
     browser: Browser, kind: str, layer: int | None, head: int | None, unit: str = "pieces"
 ) -> NDArray[np.float64]:
@@ -75,7 +103,7 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
             assert np.abs(matrix(opened, kind, 0, head) - layer[head]).max() < 0.004, (kind, head)
         assert np.abs(matrix(opened, kind, 0, None) - layer.mean(axis=0)).max() < 0.004
         assert np.abs(matrix(opened, kind, None, None) - layer.mean(axis=0)).max() < 0.004
-    page = json.loads(opened.run("return document.getElementById('explanation').textContent"))
+    page = opened.run("return attentionPage.then(({page}) => page)")
     assert page["out_tokens"] == [*SRC.split(), "</s>"]
     for row, step in zip(probs, page["steps"], strict=True):
         assert step["entropy"] == pytest.approx(-(row * np.log(row)).sum(), abs=1e-4)
@@ -90,6 +118,7 @@ def test_the_pages_numbers_are_numpys(opened: Browser, solved: Path) -> None:
 
 def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(browser: Browser, tmp_path: Path) -> None:
     data = made_up(7, 2, 2)
+    data["out_tokens"][4:6] = ["▁<0xC3>", "<0xA4>"]  # a character in bytes
     opened_data(browser, tmp_path, data)
 
     def indicator(words: list[int]) -> NDArray[np.float64]:
@@ -101,8 +130,10 @@ def test_words_sum_the_pieces_of_the_source_and_average_those_of_the_target(brow
         expected = (rows / rows.sum(axis=0)).T @ pieces @ columns
         assert np.abs(matrix(browser, kind, 1, 0, "words") - expected).max() < 0.004 * 2
         assert expected.sum(axis=1) == pytest.approx(1)
+    script = "return attentionPage.then(({data}) => data.matrix('decoder', 0, 0, 'words').firstMasked)"
+    assert browser.run(script) == (out.T @ np.tril(np.ones((8, 8))) @ tgt > 0).sum(axis=1).tolist()
     labels = browser.run("return attentionPage.then(({data}) => data.rows('cross', 'words').map((one) => one.label))")
-    assert labels == ["eine", "kurze", "zeile", "ein", "</s>"]
+    assert labels == ["eine", "kurze", "ä", "ein", "</s>"]
 
 
 def cell_pixels(browser: Browser, row: int, column: int) -> NDArray[np.uint8]:
@@ -203,6 +234,8 @@ def test_everything_can_be_reached_by_keyboard_alone(opened: Browser) -> None:
     assert changes(READOUT, "ArrowLeft").startswith("“1”1 is read by ")
     kept = opened.text(READOUT)
     opened.press("Enter")
+    opened.press("Escape", "Enter")
+    assert opened.text(READOUT) == kept
     tab_to(opened, "map")
     changes(READOUT, "ArrowRight", "ArrowDown")
     tab_to(opened, "gradient")
@@ -245,7 +278,7 @@ def test_the_best_leaf_is_the_translation(browser: Browser, in_solved: Path, tmp
     opened = browser
     opened.open_page(tmp_path / "page.html")
     opened.wait(READY)
-    page = json.loads(opened.run("return document.getElementById('explanation').textContent"))
+    page = opened.run("return attentionPage.then(({page}) => page)")
     nodes = {node["id"]: node for node in page["search"]["nodes"]}
     best = opened.run("return [...document.querySelectorAll('#tree .node.best .piece')].map((one) => one.textContent)")
     assert best == ["<s>", *translation.split(), "</s>"]
@@ -272,10 +305,12 @@ def test_a_chosen_piece_outside_the_ten_likeliest_is_shown_too(browser: Browser,
     data = made_up(3, 1, 1)
     data["steps"][0] |= {"token": "▁rare", "id": 999, "log_prob": -7.0}
     data["search"]["best"] = None  # of a search that found nothing
+    data["what_if"] = []  # of a translation that no search would find
     opened_data(browser, tmp_path, data)
     assert browser.run("return document.querySelectorAll('#candidates li').length") == 11
     assert browser.text("#candidates .chosen .candidate-name") == "▁rare"
     assert browser.text("#tree-readout") == "Start of the sentence"
+    assert browser.text("#what-if-result").startswith("Choose a piece")
 
 
 def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
@@ -300,7 +335,13 @@ def test_a_what_if_marks_what_changes(browser: Browser, tmp_path: Path) -> None:
 def test_a_page_fits_any_window_and_requests_nothing(
     browser: Browser, tmp_path: Path, length: int, width: int, dark: bool
 ) -> None:
-    path = opened_data(browser, tmp_path, made_up(length, 6, 8), width, dark)
+    data = made_up(length, 6, 8)
+    for kind in ("decoder", "cross"):  # a decoder of half the encoder's depth
+        data["attention"][kind] = data["attention"][kind][:3]
+    path = opened_data(browser, tmp_path, data, width, dark)
+    browser.run("document.querySelector('[data-kind=encoder]').click()")
+    browser.run("document.querySelectorAll('#heads button')[53].click()")
+    assert browser.text("#head-name") == "Layer 6, mean of its heads"
     for kind in KINDS:
         browser.run("document.querySelector(`[data-kind=${arguments[0]}]`).click()", kind)
     browser.check_page(path)

@@ -47,7 +47,7 @@ def test_each_sentence_is_in_the_one_bucket_of_its_value(values: list[float], ed
         assert all(low <= values[line] < high for line in lines)
 
 
-@pytest.mark.parametrize("num_references", [1, 3])
+@pytest.mark.parametrize("num_references", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_sums_over_buckets_give_the_score_of_sacrebleus_command(write_lines: WriteLines, num_references: int) -> None:
     truth = SENTENCES["de"] * 5
     guess = corrupted(truth, seed=4)

@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
+from nmt.evaluation.evaluate import stored_hypotheses
 from nmt.insight import comparison_page, differences
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
 from nmt.insight.systems import Files, Material, Output, System, TranslatedSet, read_material
+from nmt.runs import RunFolder
 
 WriteLines = Callable[[str, list[str]], Path]
 TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]
@@ -135,6 +137,15 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
     assert say(*arguments)[2].count("translating test") == 2
 
 
+def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
+    assert cli("eval", "--model", "copy")[0] == 0
+    run = RunFolder(Path("runs/copy"))
+    stored = stored_hypotheses(run, "test", Path("test.en"))
+    assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
+    shutil.copy("runs/worse/model.safetensors", run.model_file)
+    assert stored_hypotheses(run, "test", Path("test.en")) is None
+
+
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
     names = [str(write_lines(name, lines)) for name, lines in (("a.de", NEAR), ("b.de", NEAR), ("ref.de", TRUTH))]
     systems = ("--hyp", names[0], "--hyp", names[1], "--ref", names[2])
@@ -200,7 +211,7 @@ def test_seeds_by_hand() -> None:
         assert several.gap_exceeds_spread
         assert (base.gap, base.gap_exceeds_spread) == (0, None)
         assert single.deviation is None
-        assert single.gap_exceeds_spread is False  # it is one of the baseline's seeds
+        assert single.gap_exceeds_spread is None
 
 
 @pytest.mark.parametrize(("count", "once_in"), [(2, 5), (3, 20), (5, 400)])
@@ -319,11 +330,12 @@ def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, say: Cli) -> 
     code, out, err = say("compare", "copy", "worse", "--samples", "2")
     assert "copy and worse differ in training.seed only; copy,worse compares them as one system" in err
     shutil.copytree("runs/worse", "runs/third")
-    code, out, err = say("compare", "copy,worse", "third", "--samples", "2")
+    code, out, err = say("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
     assert code == 0
     assert "joined" not in err
     assert re.search(r"^BLEU +copy and 1 more +2 ", out, re.MULTILINE)
-    assert re.search(r"^ +third +1 .* within the spread$", out, re.MULTILINE)
+    assert re.search(r"^ +third +1 .* [+-]\d+\.\d\d$", out, re.MULTILINE)
+    assert re.search(r"^ +worse and 1 more +2 .* \+0\.00  within the spread$", out, re.MULTILINE)
     config.write_text(config.read_text().replace("label_smoothing: 0.0\n", "label_smoothing: 0.1\n"))
     err = say("compare", "copy,worse", "third", "--samples", "2")[2]
     assert "copy and worse are joined as seeds of one system, but differ in training.label_smoothing" in err

@@ -22,7 +22,7 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, attention_maps
-from nmt.insight.explanation import Explanation, explain, gradient_times_input
+from nmt.insight.explanation import Explanation, explain, explain_attention, gradient_times_input
 from nmt.models.factory import build_model
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
@@ -348,6 +348,7 @@ def test_search_options_are_used(run: RunFolder, tmp_path: Path, cli: Cli) -> No
         (["a", "--output", "x.json", "--kind", "cross"], "a .json file holds all layers and heads: leave out --kind"),
         (["a", "--output", "x.html", "--head", "1", "--layer", "1"],
          "a .html file holds all layers and heads: leave out --layer, --head"),
+        (["a", "--output", "x.png", "--tgt", "A", "--beam-size", "2"], "which a picture of --tgt does without"),
         (["  ", "--output", "x.json"], "the text is empty, so there is nothing to explain"),
         (["a", "--tgt", "", "--output", "x.json"], "the given translation is empty; without one, the model's own"),
         (["a", "--tgt", "A " * 16, "--output", "x.json"],
@@ -389,3 +390,10 @@ def test_an_export_is_refused(tmp_path: Path) -> None:
 def test_an_empty_text_is_refused_from_python(run: RunFolder) -> None:
     with pytest.raises(ConfigError, match="the text is empty"):
         explain(run, " ", device="cpu")
+
+
+def test_the_maps_alone_are_the_same(run: RunFolder, own: Explanation, given: Explanation) -> None:
+    for tgt, expected in ((None, own.maps), (given.tgt, given.maps)):
+        maps = explain_attention(run, "c a f b", tgt, device="cpu")
+        assert maps.labels("cross") == expected.labels("cross")
+        assert all((maps.of(kind) == expected.of(kind)).all() for kind in KINDS)

@@ -25,7 +25,7 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List all runs in this folder's runs/, with their scores."""
-    from nmt.insight.progress import all_statuses, sorted_by
+    from nmt.insight.progress import all_statuses, printable, sorted_by
 
     found = sorted_by(all_statuses(), sort)
     if as_json:
@@ -35,7 +35,7 @@ def runs(
         print(f"there are no runs under {RUNS}/ here; nmt train FILE makes one", file=sys.stderr)
         return
     for line in table(found):
-        print(line)
+        print(printable(line))
 
 
 def table(found: "list[RunStatus]") -> list[str]:

@@ -31,7 +31,7 @@ TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attentio
 
 # Sizes in inches, font sizes in points.
 _MARGIN, _GAP, _TITLE, _AXIS_TITLE, _BAR = 0.15, 0.35, 0.4, 0.25, 0.9
-_CELL, _CELL_ALONE, _MIN_PANEL = 0.17, 0.3, 1.3
+_CELL, _CELL_ALONE, _MIN_PANEL, _WIDE_PANEL = 0.17, 0.3, 1.3, 10.0
 _FONT, _PANEL_FONT, _TITLE_FONT = 8, 9, 11
 
 
@@ -74,7 +74,7 @@ def make_figure(
     parts = [f"layer {layer}"] * (layer is not None) + [f"head {head}"] * (head is not None)
     title = f"{model}: " * bool(model) + ", ".join([TITLES[kind], *parts]) + " (hatched: masked)" * (kind == "decoder")
     is_alone = len(grid) == len(grid[0]) == 1
-    cell = max(_CELL_ALONE if is_alone else _CELL, _MIN_PANEL / len(columns))
+    cell = max(_CELL, _MIN_PANEL / len(columns), min(_CELL_ALONE, _WIDE_PANEL / len(columns)) if is_alone else 0.0)
     figure = Figure()
     row_width, column_height, turned = _label_sizes(figure, rows, columns, cell)
     width, height = cell * len(columns), cell * len(rows)

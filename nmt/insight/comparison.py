@@ -68,8 +68,7 @@ class Spread:
     gap: float
     """This mean minus the baseline's."""
     gap_exceeds_spread: bool | None
-    """Whether the gap is larger than the distance of the highest from the lowest seed, in either system; None if
-    neither has several seeds, and for the baseline."""
+    """`gap_exceeds_spread`; None for the baseline, and if this system or the baseline has one seed only."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +247,7 @@ def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], me
     before, after = ([output.scores[metric].score.value for output in outputs] for outputs in (baseline, system))
     mean = statistics.fmean(after)
     gap = mean - statistics.fmean(before)
-    is_judged = system is not baseline and max(len(before), len(after)) > 1
+    is_judged = system is not baseline and min(len(before), len(after)) > 1
     exceeds = gap_exceeds_spread(before, after) if is_judged else None
     deviation = statistics.stdev(after) if len(after) > 1 else None
     return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)

@@ -85,13 +85,19 @@ def _seeds(systems: Sequence[SystemScores]) -> str:
 
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> str:
-    rows = [["", *(cell for name in names for cell in ("", name))]]
-    rows.append([f"{table.by}", *(cell for _ in names for cell in (table.unit, table.metric))])
+    rows = [["", *names]]
     for row in table.rows:
-        scores = [("-" if cell.score is None else f"{cell.score:.1f}") for cell in row.cells]
-        counts = [f"{cell.count:,}" for cell in row.cells]
-        rows.append([row.label, *(text for pair in zip(counts, scores, strict=True) for text in pair)])
-    return _aligned(rows)
+        cells = [
+            f"{'-' if cell.score is None else f'{cell.score:.1f}'} {f'({cell.count:,})':>{_width_of(table)}}"
+            for cell in row.cells
+        ]
+        rows.append([f"  {row.label}", *cells])
+    return f"{table.metric} by {table.by} (number of {table.unit})\n{_aligned(rows)}"
+
+
+def _width_of(table: BucketTable) -> int:
+    """The width of a count with its brackets."""
+    return max(len(f"({cell.count:,})") for row in table.rows for cell in row.cells)
 
 
 def _differences(one: Differences, baseline: str) -> Iterator[str]:

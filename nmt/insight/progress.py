@@ -22,7 +22,7 @@ SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "
 MEANING: Mapping[State, str] = {
     "preparing": "its training is starting",
     "training": "is being trained",
-    "interrupted": "its training was interrupted; the same command resumes it",
+    "interrupted": "its training was interrupted",
     "finished": "its training is finished",
     "diverged": "its training diverged",
     "average": "a mean of checkpoints; it was not trained itself",
@@ -181,6 +181,15 @@ def sorted_by(found: Iterable[RunStatus], key: SortKey) -> list[RunStatus]:
 def main_score(scores: Mapping[str, float]) -> float | None:
     """The score to compare runs by: BLEU if there is one, else the first of the others."""
     return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor: names and reasons come from folders of anybody.
+
+    >>> printable("a\x1b[2Jb")
+    'a\ufffd[2Jb'
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _sort_value(status: RunStatus, key: SortKey) -> float | None:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from nmt.errors import ConfigError, NmtError
 from nmt.history import Validation, duration, read_history
-from nmt.insight.progress import MEANING, RunStatus, read_status
+from nmt.insight.progress import MEANING, RunStatus, printable, read_status
 from nmt.insight.terminal_chart import Point, can_draw, chart
 from nmt.runs import RunFolder
 
@@ -70,11 +70,14 @@ def loss_chart(run: RunFolder, terminal: TextIO, width: int, height: int) -> lis
 def describe(status: RunStatus) -> list[str]:
     """The figures of a run, a line each."""
     head = MEANING[status.state]
-    if status.state == "interrupted" and status.trainer:
-        head = f"its training ended abruptly ({status.trainer}); the same command resumes it"
+    if status.state == "interrupted":
+        if status.trainer:
+            head = f"its training ended abruptly ({status.trainer})"
+        head += f"; the same command {'starts it again' if status.checkpoint is None else 'resumes it'}"
     elif detail := status.trainer if status.is_being_trained else status.reason:
         head += f" ({detail})"
-    return [f"{status.path}: {head}", *(f"{name:<14}{value}" for name, value in _figures(status))]
+    lines = [f"{status.path}: {head}", *(f"{name:<14}{value}" for name, value in _figures(status))]
+    return [printable(line) for line in lines]
 
 
 def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -112,8 +115,7 @@ def _validations(status: RunStatus) -> Iterator[tuple[str, str]]:
     if last is not None and last != best:
         yield "validation", _validation(last)
     if best is not None:
-        which = "the last one; " if best == last else ""
-        yield "best", f"{_validation(best)}  ({which}the model, by {status.best_metric})"
+        yield f"best {status.best_metric}", f"{_validation(best)}: the model"
 
 
 def _validation(validation: Validation) -> str:

@@ -206,12 +206,14 @@ class AttentionPage {
 }
 
 async function start() {
-  const page = JSON.parse(document.getElementById("explanation").textContent);
   if (typeof DecompressionStream === "undefined") {
     document.getElementById("too-old").hidden = false;
     return null;
   }
-  const made = new AttentionPage(page, await unpack(page.packed));
+  const [json, weights] = await Promise.all(
+    ["explanation", "weights"].map((id) => unpack(document.getElementById(id).textContent)),
+  );
+  const made = new AttentionPage(JSON.parse(new TextDecoder().decode(json)), weights);
   document.documentElement.dataset.interactive = Math.round(performance.now());
   await made.showChoices();
   document.documentElement.dataset.ready = Math.round(performance.now());

@@ -9,7 +9,7 @@ class AttentionData {
   constructor(page, bytes) {
     this.page = page;
     this.arrays = {};
-    this.matrices = new Map();
+    this.made = new Map();
     let start = 0;
     for (const name of ARRAYS) {
       const shape = page.shapes[name];
@@ -49,22 +49,22 @@ class AttentionData {
   }
 
   rows(kind, unit) {
-    const { page } = this;
-    return kind === "encoder"
-      ? groups(page.src_tokens, page.src_words, unit)
-      : groups(page.out_tokens, page.out_words, unit);
+    return this.groups(kind === "encoder" ? "src" : "out", unit);
   }
 
   columns(kind, unit) {
-    const { page } = this;
-    return kind === "decoder"
-      ? groups(page.tgt_tokens, page.tgt_words, unit)
-      : groups(page.src_tokens, page.src_words, unit);
+    return this.groups(kind === "decoder" ? "tgt" : "src", unit);
+  }
+
+  /** The same array for all matrices with these tokens, so that a figure sees that its axes stay. */
+  groups(side, unit) {
+    const make = () => groups(this.page[`${side}_tokens`], this.page[`${side}_words`], unit);
+    return this.remembered(`${side} ${unit}`, make);
   }
 
   remembered(key, make) {
-    if (!this.matrices.has(key)) this.matrices.set(key, make());
-    return this.matrices.get(key);
+    if (!this.made.has(key)) this.made.set(key, make());
+    return this.made.get(key);
   }
 }
 
@@ -110,7 +110,19 @@ function groups(tokens, words, unit) {
 
 /** A piece without SentencePiece's mark of a word's beginning. */
 function plain(token) {
-  return token.replaceAll("▁", " ").trim() || token;
+  return withoutMarks(token).trim() || token;
+}
+
+/** Pieces in a row as text: marks become spaces, and the bytes of whole characters these characters. */
+function withoutMarks(pieces) {
+  return pieces.replaceAll("▁", " ").replace(/(<0x[0-9A-F]{2}>)+/g, (run) => {
+    const bytes = run.match(/[0-9A-F]{2}/g).map((byte) => parseInt(byte, 16));
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(bytes));
+    } catch {
+      return run;
+    }
+  });
 }
 
 /** The mean of `count` arrays of `size` uint8 from the one numbered `first` on -> Float32Array from 0 to 1. */

@@ -76,6 +76,6 @@ function bits(nats) {
 /** Pieces as a text that ends in a space where a word follows; SentencePiece's marks become spaces. */
 function joined(tokens) {
   const hasMarks = tokens.some((token) => token.startsWith("▁"));
-  const text = hasMarks ? tokens.join("").replaceAll("▁", " ").trimStart() : tokens.join(" ");
+  const text = hasMarks ? withoutMarks(tokens.join("")).trimStart() : tokens.join(" ");
   return `${text} `;
 }

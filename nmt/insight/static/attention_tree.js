@@ -107,7 +107,7 @@ class SearchTree {
   describe(node) {
     if (!node.from) return "Start of the sentence";
     const own = node.log_prob - node.from.log_prob;
-    const best = node.id === this.search.best ? ", the translation" : "";
+    const best = node.id === this.search.best ? ", the model’s translation" : "";
     const numbers = `log-probability ${decimal(node.log_prob)}, of this piece ${decimal(own)}`;
     return `“${plain(node.token)}”, step ${node.depth}: ${node.state}${best}; ${numbers}; score ${decimal(node.score)}`;
   }

@@ -20,6 +20,7 @@ class WhatIf {
     box.addEventListener("pointerleave", () => this.show(this.chosen));
     box.addEventListener("click", (event) => this.choose(event.target.closest("button")));
     box.addEventListener("keydown", (event) => this.pressed(event));
+    this.show(null);
     // The closest call first.
     const chance = (button) => button.alternative.log_prob;
     this.choose(this.buttons.reduce((best, one) => (best && chance(best) >= chance(one) ? best : one), null));
