@@ -97,6 +97,7 @@ def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
         (mark(NO_PROCESS, "elsewhere"), "training"),  # cannot be seen from here
         ("nonsense", "interrupted"),
     ],
+    ids=["no mark", "an ended process", "this process", "another process", "another machine", "nonsense"],
 )
 def test_whether_a_run_is_being_trained(make_run: Callable[..., RunFolder], trainer: str, state: str) -> None:
     run = make_run("copy", *RECORDS, trainer=trainer)
