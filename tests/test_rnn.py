@@ -429,3 +429,12 @@ def test_what_one_attention_shows(copy_task: Path, cli: Cli) -> None:
     cross = np.array(maps["attention"]["cross"])
     assert cross.shape == (1, 1, len(maps["out_tokens"]), 4)
     np.testing.assert_allclose(cross.sum(axis=-1), 1, atol=1e-3)
+    code, _, err = cli("attention", "1 2 3", "--model", "runs/rnn", "--output", "maps.svg")
+    assert code == 0, err
+    code, out, err = cli("attention", "1 2 3", "--model", "runs/rnn", "--output", "maps.svg", "--kind", "encoder")
+    assert (code, out, err) == (2, "", "nmt: the model has no encoder self-attention; draw its cross-attention\n")
+    code, _, err = cli("attention", "1 2 3", "--model", "runs/rnn", "--output", "maps.html")
+    assert code == 0, err
+    page = Path("maps.html").read_text()
+    assert 'data-kind="cross"' in page
+    assert 'data-kind="encoder"' not in page

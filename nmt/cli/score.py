@@ -10,7 +10,6 @@ import typer
 
 from nmt.cli import options
 from nmt.config.training import CorpusFiles
-from nmt.errors import DataError
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.scoring import ScoredPair, Totals
@@ -31,17 +30,18 @@ def score(
     They are the model's own, without the constraints of a search. With several models, each --model RUN, their
     probabilities are averaged.
     """
-    from nmt.data.corpus import read_pairs
+    from nmt.data.corpus import count_pairs, read_pairs
     from nmt.decoding.scoring import Totals, load_scorer
 
+    files = CorpusFiles(src=src, tgt=tgt)
+    if not (src.is_fifo() or tgt.is_fifo()):  # which can be read only once
+        count_pairs([files])  # a mistake is reported before anything is scored
     scorer = load_scorer(models, device or "auto", engine or "auto", precision, own_process=True)
     totals = Totals()
-    for pair in scorer.stream(read_pairs(CorpusFiles(src=src, tgt=tgt))):
+    for pair in scorer.stream(read_pairs(files)):
         totals.add(pair)
         line = json.dumps(_object(pair, tokens), ensure_ascii=False) if as_json else _line(pair, tokens)
         sys.stdout.buffer.write(f"{line}\n".encode())
-    if not totals.pairs and not totals.not_scored:
-        raise DataError(f"{src} and {tgt} are empty")
     _print_totals(totals, as_json)
 
 
