@@ -241,7 +241,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
     stored = _read(path)
-    _check_alike(path, *({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights)))
+    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
+    _check_alike(path, found, wanted)
     for name, value in weights.items():
         value.copy_(stored[name])
 
