@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make docs/images/*.png: pages of nmt as a browser without a network shows them.
+"""Make docs/images/*.png: pages of nmt as a browser without a network shows them, and a picture of attention.
 
     .venv/bin/python scripts/make_pictures.py --model runs/multi30k_en_de [--other RUN]
 
@@ -82,6 +82,9 @@ def main() -> None:
     sys.path.insert(0, str(REPOSITORY / "tests"))
     from browser import started_browser
 
+    cross = ["attention", SENTENCE, "--model", arguments.model, "--layer", "3"]
+    cross += ["--output", str(arguments.output / "attention_cross.png")]
+    subprocess.run([sys.executable, "-m", "nmt", *cross], check=True)
     with tempfile.TemporaryDirectory() as folder, started_browser() as browser:
         for number, command in enumerate(dict.fromkeys(picture.command for picture in PICTURES)):
             page = Path(folder, f"{number}.html")

@@ -3,9 +3,10 @@
 
 usage: scripts/record_session.py [NAME] [--text FILE]
 
-NAME is `session`, which README shows, or `watching`, of docs/watching.md. Runs in an empty folder with the Python that
-runs this script, which needs nmt and rich (typer brings it). It takes as long as its trainings. Of a long output, the
-lines in the middle are left out, and their number is shown. --text keeps the whole output.
+NAME is `session`, which README shows, `watching`, of docs/watching.md, or `scoring`, of docs/decoding.md. Runs in an
+empty folder with the Python that runs this script, which needs nmt and rich (typer brings it). It takes as long as its
+trainings. Of a long output, the lines in the middle are left out, and their number is shown. --text keeps the whole
+output.
 """
 
 import argparse
@@ -43,6 +44,17 @@ SESSIONS = {
             30,
             9,
         ),
+    ],
+    "scoring": [
+        (
+            " nmt train configs/tiny.yaml &> log\n"
+            " head -n 3 configs/../data/tiny/test.en > captions.en\n"
+            " head -n 3 configs/../data/tiny/test.zh > captions.zh\n"
+            "nmt score --src captions.en --tgt captions.zh",
+            9,
+            9,
+        ),
+        ("nmt score --src captions.en --tgt captions.zh --tokens | expand -t 3", 9, 9),
     ],
 }
 # Light text on a dark window, which reads the same on a light and on a dark page.

@@ -16,7 +16,7 @@ PICTURES = (".png", ".svg")
 
 
 def attention(
-    text: Annotated[list[str], typer.Argument(help="The source text.")],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="The source text.")],
     tgt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A translation to explain; default: the model's own.")
     ] = None,
@@ -55,7 +55,9 @@ def attention(
     own_the_process()
     if suffix in PICTURES:
         from nmt.insight.attention_picture import draw
+        from nmt.insight.fonts import import_matplotlib
 
+        import_matplotlib()  # before the time that attention takes
         maps = explain_attention(run, source, given_tgt, device or "auto", decoding)
         draw(maps, output, kind or "cross", layer, head, run.name)
         return

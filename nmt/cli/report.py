@@ -20,8 +20,10 @@ def report(
     device: DeviceOption = None,
 ) -> None:
     """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
+    from nmt.device import own_the_process
     from nmt.insight.report_page import write_report
 
+    own_the_process()
     print(write_report(open_run(model), device or "auto", license, dataset or (), _say))
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nmt.errors import MissingExtraError, how_to_install
+from nmt.insight.fonts import drawing
 
 if TYPE_CHECKING:  # an extra
     from matplotlib.axes import Axes
@@ -89,13 +89,10 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
 
 @contextlib.contextmanager
 def _drawing() -> Iterator["Figure"]:
-    """An empty figure, drawn with matplotlib's own defaults, whatever a user's matplotlibrc says."""
-    try:
-        import matplotlib
+    """An empty figure; its few words need no other fonts than matplotlib's."""
+    with drawing(()):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError(f"pictures need matplotlib, which is not installed: {how_to_install('plot')}") from None
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "svg.hashsalt": "nmt"}):
+
         yield Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
 
 

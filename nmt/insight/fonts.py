@@ -13,7 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmt.atomic import replacing, write_bytes
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
@@ -33,16 +33,21 @@ _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 log = logging.getLogger("nmt")
 
 
+def import_matplotlib() -> Any:
+    """The package; `MissingExtraError` if it is not installed."""
+    try:
+        return importlib.import_module("matplotlib")
+    except ModuleNotFoundError:
+        raise MissingExtraError(f"matplotlib is not installed: {how_to_install('plot')}") from None
+
+
 @contextlib.contextmanager
 def drawing(texts: Iterable[str]) -> Iterator[None]:
     """In the block, matplotlib draws in its default style and with fonts that have the glyphs of `texts`.
 
     A warning names the characters that no installed font has. `MissingExtraError` if matplotlib is not installed.
     """
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ModuleNotFoundError:
-        raise MissingExtraError(f"matplotlib is not installed: {how_to_install('plot')}") from None
+    matplotlib = import_matplotlib()
     families, missing = find_fonts(texts)
     if missing:
         log.warning("%s", describe_missing(missing))
