@@ -3,7 +3,7 @@
 Shapes: B batch, K beams, S length, F input width, D width of the states, G gates (3 in a GRU, 4 in an LSTM).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,18 +62,21 @@ class Recurrence(nn.Module):
 
     def forward(self, x: Tensor, first: States | None = None) -> Tensor:
         """All steps at once, from zeros or from a state of (B, D): (B, S, F) -> h after each, (B, S, D)."""
-        if first is None:
-            return _outputs(self.kernel(x))
-        start = [part[None].to(x.dtype).contiguous() for part in first]  # (1, B, D) each
-        return _outputs(self.kernel(x, start[0] if self.cell == "gru" else tuple(start)))
+        start = None
+        if first is not None:
+            parts = [part[None].to(x.dtype).contiguous() for part in first]  # (1, B, D) each
+            start = parts[0] if self.cell == "gru" else tuple(parts)
+        states: Tensor
+        if x.is_cuda and torch.is_grad_enabled() and not self.training:
+            with torch.backends.cudnn.flags(enabled=False):  # cuDNN computes gradients in training mode alone
+                states, _ = self.kernel(x, start)
+        else:
+            states, _ = self.kernel(x, start)
+        return states
 
     def step(self, products: Tensor, recurrent: Tensor, states: States) -> States:
         """The state after one more input: W x and U h with their biases, (B, K, G D), states (B, K, D) -> (B, K, D)"""
         return _gru(products, recurrent, *states) if self.cell == "gru" else _lstm(products, recurrent, *states)
-
-
-def _outputs(of_kernel: tuple[Tensor, Any]) -> Tensor:
-    return of_kernel[0]
 
 
 def _gru(products: Tensor, recurrent: Tensor, h: Tensor) -> States:
