@@ -4,9 +4,11 @@ Shapes: B batch, K beams, S source length, T target length, E d_embedding, D d_m
 """
 
 import copy
+import gc
 import itertools
 import json
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -309,6 +311,20 @@ def test_a_stepwise_linear_map_has_the_gradients_of_a_linear_map() -> None:
     loss(StepwiseLinear(other.weight, other.bias), ys).backward()
     for expected, found in ((xs, ys), (linear.weight, other.weight), (linear.bias, other.bias)):
         torch.testing.assert_close(found.grad, expected.grad)
+
+
+def test_an_update_leaves_nothing_for_the_garbage_collector() -> None:
+    """Whose next turn may be many updates away: each would keep its own copy of the weights."""
+    linear = StepwiseLinear(nn.Parameter(torch.randn(3, 3)))
+    kept = weakref.ref(linear._tape)
+    gc.collect()
+    gc.disable()
+    try:
+        linear(linear(torch.randn(2, 3))).sum().backward()
+        del linear
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_embedded_sources_are_accepted_and_have_gradients() -> None:

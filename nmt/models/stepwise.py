@@ -32,32 +32,39 @@ class StepwiseLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         dtype = product_dtype(weight)
-        self.weight = weight.detach().to(dtype)
-        self.bias = None if bias is None else bias.detach().to(dtype)
-        self.inputs: list[Tensor] = []
-        self.gradients: list[Tensor] = []
-        self._end = _end(weight, bias, self)
+        self._tape = _Tape(weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype))
+        self._end = _end(weight, bias, self._tape)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., F) -> (..., E)"""
-        return _step(x, self._end, self)
+        return _step(x, self._end, self._tape)
+
+
+class _Tape:
+    """What the backward passes of the steps leave for the end. It refers to no node of the graph: no cycle is made."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.inputs: list[Tensor] = []
+        self.gradients: list[Tensor] = []
 
 
 class _End(torch.autograd.Function):
     """The scalar 0. Every step depends on it, so its backward pass runs after those of all steps."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, linear: StepwiseLinear) -> Tensor:
-        ctx.linear, ctx.has_bias = linear, bias is not None
+    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, tape: _Tape) -> Tensor:
+        ctx.tape, ctx.has_bias = tape, bias is not None
         return weight.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        linear: StepwiseLinear = ctx.linear
-        gradients = torch.cat(linear.gradients)  # (rows of all steps, E)
-        d_weight = gradients.t() @ torch.cat(linear.inputs)  # (E, F)
-        linear.inputs, linear.gradients = [], []
+        tape: _Tape = ctx.tape
+        gradients = torch.cat(tape.gradients)  # (rows of all steps, E)
+        d_weight = gradients.t() @ torch.cat(tape.inputs)  # (E, F)
+        tape.inputs, tape.gradients = [], []
         return d_weight, gradients.sum(dim=0) if ctx.has_bias else None, None
 
 
@@ -65,24 +72,24 @@ class _Step(torch.autograd.Function):
     """x W^T + b, and the gradient of x alone."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, end: Tensor, linear: StepwiseLinear) -> Tensor:
-        x = x.to(linear.weight.dtype)
+    def forward(ctx: Any, x: Tensor, end: Tensor, tape: _Tape) -> Tensor:
+        x = x.to(tape.weight.dtype)
         ctx.save_for_backward(x)
-        ctx.linear = linear
+        ctx.tape = tape
         with torch.autocast(x.device.type, enabled=False):
-            return F.linear(x, linear.weight, linear.bias)
+            return F.linear(x, tape.weight, tape.bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        linear: StepwiseLinear = ctx.linear
+        tape: _Tape = ctx.tape
         (x,) = ctx.saved_tensors
         d_output = d_output.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            linear.inputs.append(x.flatten(0, -2))
-            linear.gradients.append(d_output.flatten(0, -2))
-        return d_output @ linear.weight, d_output.new_zeros(()), None
+            tape.inputs.append(x.flatten(0, -2))
+            tape.gradients.append(d_output.flatten(0, -2))
+        return d_output @ tape.weight, d_output.new_zeros(()), None
 
 
-_end: Callable[[Tensor, Tensor | None, StepwiseLinear], Tensor] = _End.apply
-_step: Callable[[Tensor, Tensor, StepwiseLinear], Tensor] = _Step.apply
+_end: Callable[[Tensor, Tensor | None, _Tape], Tensor] = _End.apply
+_step: Callable[[Tensor, Tensor, _Tape], Tensor] = _Step.apply
