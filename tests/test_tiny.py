@@ -43,9 +43,10 @@ def test_the_mean_of_the_source_is_not_enough() -> None:
 
 
 @pytest.mark.slow
-def test_attention_is_enough(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["tiny.yaml", "tiny_rnn.yaml"])
+def test_attention_is_enough(tmp_path: Path, config: str) -> None:
     nmt = [sys.executable, "-m", "nmt"]
-    subprocess.run([*nmt, "train", str(REPOSITORY / "configs" / "tiny.yaml")], cwd=tmp_path, check=True)
+    subprocess.run([*nmt, "train", str(REPOSITORY / "configs" / config)], cwd=tmp_path, check=True)
     result = subprocess.run([*nmt, "eval", "--json"], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
     assert json.loads(result.stdout)["scores"]["bleu"]["value"] >= 90
     result = subprocess.run([*nmt, "translate", "hello world"], cwd=tmp_path, check=True, stdout=subprocess.PIPE)

@@ -4,16 +4,16 @@ Each key is documented where it is defined. An exported or imported model has on
 those for training.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from nmt.languages import check_language
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
-# Larger than in any Transformer so far: a typing error is reported at once, and an untrusted configuration cannot
+# Larger than in any model so far: a typing error is reported at once, and an untrusted configuration cannot
 # exhaust the memory.
 MAX_LAYERS = 256
 MAX_WIDTH = 1 << 17
@@ -120,6 +120,11 @@ class TransformerConfig(Section):
     output_bias: bool = False
     """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return True
+
     @model_validator(mode="after")
     def _heads(self) -> Self:
         if self.d_model % self.num_heads:
@@ -129,8 +134,66 @@ class TransformerConfig(Section):
         return self
 
 
-# To add one: `Annotated[A | B, Field(discriminator="architecture"), BeforeValidator(transformer_by_default)]`.
-ModelConfig = TransformerConfig
+class RnnConfig(Section):
+    """A recurrent encoder-decoder (Sutskever et al. 2014), usually with attention (Bahdanau et al. 2015, Luong et al.
+    2015)."""
+
+    architecture: Literal["rnn"] = "rnn"
+    """The kind of model."""
+    cell: Literal["gru", "lstm"] = "gru"
+    """The recurrent unit of all layers: `gru` (Cho et al. 2014) or `lstm` (Hochreiter and Schmidhuber 1997)."""
+    num_encoder_layers: Layers = 1
+    """Number of encoder layers; each reads its input in both directions."""
+    num_decoder_layers: Layers = 1
+    """Number of decoder layers."""
+    d_embedding: Width = 256
+    """Dimension of the embeddings, and of the input of the output projection."""
+    d_model: Width = 512
+    """Dimension of the states; an even number, since each direction of an encoder layer has half of it."""
+    attention: Literal["additive", "dot", "general", "none"] = "additive"
+    """How a decoder state s is compared with the encoder states h: `additive`, v tanh(W s + U h) (Bahdanau et al.
+    2015); `dot`, s h, or `general`, s W h (Luong et al. 2015). With `none`, the decoder starts from the last encoder
+    states and knows nothing else of the source (Sutskever et al. 2014)."""
+    input_feeding: bool
+    """Feed the attentional vector to the decoder again with the next piece (Luong et al. 2015, section 3.3): better,
+    but the steps of a sentence cannot be computed at once, which makes training slower. Default: `true`, but `false`
+    with `attention: none`, which has no such vector."""
+    max_positions: Positions = 512
+    """Maximum length of a source or target in pieces, including `<s>` or `</s>`. No weight depends on it."""
+    dropout: Rate = 0.2
+    """Dropout probability of the embeddings, of each layer's output, and of the input of the output projection."""
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
+    `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
+    output_bias: bool = False
+    """Add a bias to the logits, one number for each piece of the target vocabulary."""
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return self.attention != "none"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _feeding_where_there_is_attention(cls, raw: Any) -> Any:
+        return {"input_feeding": raw.get("attention") != "none"} | raw if isinstance(raw, dict) else raw
+
+    @model_validator(mode="after")
+    def _widths(self) -> Self:
+        if self.d_model % 2:
+            raise ValueError(f"model.d_model ({self.d_model}) must be even: half of it for each direction")
+        if self.input_feeding and self.attention == "none":
+            raise ValueError("model.input_feeding: true needs attention; with model.attention: none leave it out")
+        return self
+
+
+def _transformer_by_default(raw: Any) -> Any:
+    return {"architecture": "transformer"} | raw if isinstance(raw, dict) else raw
+
+
+ModelConfig = Annotated[
+    TransformerConfig | RnnConfig, Field(discriminator="architecture"), BeforeValidator(_transformer_by_default)
+]
 
 
 class DecodingConfig(Section):
@@ -178,7 +241,7 @@ class InferenceConfig(Section):
     """Languages, and the maximum length of a sentence."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text is split into pieces."""
-    model: ModelConfig = Field(default_factory=ModelConfig)
+    model: ModelConfig = Field(default_factory=TransformerConfig)
     """The architecture of the network."""
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """Beam search and its limits."""

@@ -56,9 +56,11 @@ def draw(
     """Draw the weights of one `kind` as PNG or SVG, as the name of `path` ends.
 
     A panel for each head and their mean, a row for each layer; of one `layer` or `head`, counted from 1, if given.
-    `model` is a name for the title. Raises `ConfigError` for a layer, a head or a name of a file that cannot be, and if
-    the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
+    `model` is a name for the title. Raises `ConfigError` for a kind, a layer, a head or a name of a file that cannot
+    be, and if the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
     """
+    if not maps.of(kind).size:  # a recurrent model
+        raise ConfigError(f"the model has no {TITLES[kind]}; draw its cross-attention")
     rows, columns = maps.labels(kind)
     with drawing(map(_drawable, [*rows, *columns, model])):
         save(make_figure(maps, kind, layer, head, model), path)

@@ -206,6 +206,8 @@ class _Case:
                 f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
             )
         config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
+        if not config.model.has_attention:
+            raise RunError(f"{run.path}: has no attention (model.attention: none), so there is none to show")
         src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
         if not src_ids:
             raise ConfigError("the text is empty, so there is nothing to explain")

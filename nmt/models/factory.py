@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from nmt.config.inference import ModelConfig
 from nmt.models.interface import TrainableModel
+from nmt.models.rnn import Rnn
 from nmt.models.transformer import Transformer
 
 
@@ -17,6 +18,8 @@ def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -
     match config.architecture:
         case "transformer":
             return Transformer(config, src_vocab_size, tgt_vocab_size)
+        case "rnn":
+            return Rnn(config, src_vocab_size, tgt_vocab_size)
 
 
 def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
