@@ -4,9 +4,9 @@ Each key is documented where it is defined. An exported or imported model has on
 those for training.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from nmt.languages import check_language
 
@@ -21,6 +21,7 @@ MAX_POSITIONS = 1 << 16
 MAX_PIECES = 1_000_000
 MAX_BEAMS = 1_000
 MAX_LENGTH_PENALTY = 10.0
+MAX_IMAGE_SIZE = 4_096
 Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
@@ -59,6 +60,100 @@ class TextConfig(Section):
         return check_language(value)
 
 
+class TextSource(Section):
+    """The source is text: a sentence a line."""
+
+    type: Literal["text"] = "text"
+    """The kind of source."""
+
+    def as_read(self) -> str:
+        """What of it affects how a file is read."""
+        return self.type
+
+
+class VectorSource(Section):
+    """Each source is a sequence of vectors: speech, a video's frames, regions of a picture, or another model's states.
+
+    A file is an array (N, S, F) with the suffix .npy: N sources of S vectors with F features. Sources of different
+    lengths are a folder: `values.npy`, the vectors of all sources one after another, (sum of the lengths, F), and
+    `offsets.npy`, int64 (N + 1): source n is `values[offsets[n]:offsets[n + 1]]`. Both are fp16 or fp32.
+    """
+
+    type: Literal["vectors"]
+    """The kind of source."""
+    features: Width
+    """Number of features F of a vector."""
+    convolution: bool = False
+    """Shorten a source to a quarter, by two convolutions with stride 2 before the encoder: for long sources such as
+    speech."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position embeddings that are added to the vectors."""
+
+    @property
+    def width(self) -> int:
+        """Number of numbers in each vector that the model reads."""
+        return self.features
+
+    def as_read(self) -> str:
+        """What of it affects how a file is read."""
+        return f"{self.type} with {self.features} features"
+
+
+class ImageSource(Section):
+    """Each source is an image, read as a sequence of square patches (Dosovitskiy et al. 2021).
+
+    A file is a list: the path of an image in each line, relative to the list's folder.
+    """
+
+    type: Literal["images"]
+    """The kind of source."""
+    image_size: Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)] = 224
+    """Every image is scaled to this width and height in pixels."""
+    patch_size: Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)] = 16
+    """Width and height of a patch in pixels; a divisor of `image_size`. An image becomes
+    `(image_size / patch_size) ** 2` patches, which `data.max_length` must allow."""
+    convolution: bool = False
+    """Embed the patches by convolutions with stride 2 instead of one linear map (Xiao et al. 2021); `patch_size` must
+    be a power of 2."""
+    positions: Literal["sinusoidal_2d", "learned"] = "sinusoidal_2d"
+    """Position embeddings that are added to the patches: fixed sine waves of a patch's row and column (needs
+    `model.d_model` to be a multiple of 4), or learned vectors."""
+
+    @property
+    def grid(self) -> int:
+        """Number of patches in a row, and in a column."""
+        return self.image_size // self.patch_size
+
+    @property
+    def width(self) -> int:
+        """Number of numbers in each vector that the model reads: the red, green and blue of each pixel of a patch."""
+        return 3 * self.patch_size**2
+
+    def as_read(self) -> str:
+        """What of it affects how a file is read."""
+        return f"{self.type} of {self.image_size} pixels in patches of {self.patch_size}"
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if self.image_size % self.patch_size:
+            raise ValueError(
+                f"source.image_size ({self.image_size}) must be a multiple of source.patch_size ({self.patch_size})"
+            )
+        if self.convolution and (self.patch_size < 2 or self.patch_size & (self.patch_size - 1)):
+            raise ValueError(f"source.convolution needs a source.patch_size of 2, 4, 8, ..., not {self.patch_size}")
+        return self
+
+
+def _text_by_default(raw: Any) -> Any:
+    return {"type": "text", **raw} if isinstance(raw, dict) else raw
+
+
+SourceConfig = Annotated[
+    TextSource | VectorSource | ImageSource, Field(discriminator="type"), BeforeValidator(_text_by_default)
+]
+TEXT = TextSource()
+
+
 class TokenizerConfig(Section):
     """How text is split into pieces, the tokens that the model reads and writes."""
 
@@ -69,7 +164,8 @@ class TokenizerConfig(Section):
     """Number of pieces in a vocabulary, including the four special ones: the exact number for `bpe` and `unigram`, the
     maximum for `char` and `word`."""
     joint: bool = True
-    """Use one vocabulary for both sides, as `model.tie_embeddings: all` requires; `false`: one for each side."""
+    """Use one vocabulary for both sides, as `model.tie_embeddings: all` requires; `false`: one for each side. With a
+    source of vectors or images only the target is text: there is one vocabulary, and `false` is an error."""
     byte_fallback: bool = True
     """Encode characters that are not in the vocabulary as bytes instead of `<unk>`; no effect on `word`."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
@@ -90,8 +186,9 @@ class TransformerConfig(Section):
 
     architecture: Literal["transformer"] = "transformer"
     """The kind of model."""
-    num_encoder_layers: Layers = 3
-    """Number of encoder layers."""
+    num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 3
+    """Number of encoder layers. With a source of vectors it may be 0: the decoder then attends to the vectors
+    themselves, after the model's first layer (as in Xu et al. 2015)."""
     num_decoder_layers: Layers = 3
     """Number of decoder layers."""
     d_model: Width = 256
@@ -176,12 +273,55 @@ class InferenceConfig(Section):
 
     data: TextConfig
     """Languages, and the maximum length of a sentence."""
+    source: SourceConfig = TEXT
+    """What the sources are: text, vectors or images."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text is split into pieces."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     """The architecture of the network."""
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """Beam search and its limits."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language_of_vectors(cls, raw: Any) -> Any:
+        """Without text there is no source language, unless one is given: `zxx`, "no linguistic content"."""
+        if (
+            not isinstance(raw, dict)
+            or not isinstance(raw.get("source"), dict)
+            or not isinstance(raw.get("data"), dict)
+        ):
+            return raw
+        is_text = raw["source"].get("type", "text") == "text"
+        return raw if is_text else {**raw, "data": {"src_lang": "zxx", **raw["data"]}}
+
+    @model_validator(mode="after")
+    def _source_agrees(self) -> Self:
+        if self.source.type == "text":
+            if self.model.num_encoder_layers == 0:
+                raise ValueError(
+                    "model.num_encoder_layers: 0 is for a source of vectors or images; text needs 1 or more"
+                )
+            return self
+        if not self.tokenizer.joint:
+            raise ValueError(
+                f"tokenizer.joint: false is for two sides of text; with source.type: {self.source.type} only the "
+                "target has a vocabulary; leave it out"
+            )
+        if self.source.type == "images":
+            patches = self.source.grid**2
+            if patches > self.data.max_length:
+                raise ValueError(
+                    f"an image of source.image_size {self.source.image_size} has {patches:,} patches of "
+                    f"source.patch_size {self.source.patch_size}, more than data.max_length ({self.data.max_length})"
+                )
+            if self.source.positions == "sinusoidal_2d" and self.model.d_model % 4:
+                raise ValueError(
+                    f"model.d_model ({self.model.d_model}) must be a multiple of 4 for source.positions: sinusoidal_2d"
+                )
+        elif self.source.positions == "sinusoidal" and self.model.d_model % 2:
+            raise ValueError(f"model.d_model ({self.model.d_model}) must be even for source.positions: sinusoidal")
+        return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -76,9 +76,13 @@ def export_ctranslate2(
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
     if run.is_export():
         raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    config = run.inference_config()
+    if config.source.type != "text":
+        raise ConfigError(
+            f"{run.path}: CTranslate2 has no models that read {config.source.type}; PyTorch translates it"
+        )
     test_set = _test_set(run, src, ref)
     import_ctranslate2()
-    config = run.inference_config()
     choose_device(device)  # before anything is written
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)

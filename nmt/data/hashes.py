@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
+from nmt.config.inference import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
+from nmt.data.corpus import source_files
 from nmt.errors import DataError, RunError
 from nmt.runs import RUNS
 
@@ -26,9 +28,9 @@ def file_hash(path: Path) -> bytes:
     return file_hashes([path])[0]
 
 
-def corpus_hashes(corpora: Sequence[CorpusFiles]) -> list[bytes]:
-    """The `file_hash` of every source and target, in order."""
-    return file_hashes(path for files in corpora for path in (files.src, files.tgt))
+def corpus_hashes(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
+    """The `file_hash` of every source and target, in order; a source of images has many files."""
+    return file_hashes(path for files in corpora for path in (*source_files(files.src, source), files.tgt))
 
 
 def file_hashes(paths: Iterable[Path]) -> list[bytes]:

@@ -4,15 +4,16 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import write_json, write_text
-from nmt.config.inference import DecodingConfig
+from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.data.corpus import read_lines
+from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
@@ -27,7 +28,7 @@ class TestSet:
 
     __test__ = False  # pytest: not a test
 
-    src: list[str]
+    src: list[Item]
     references: list[list[str]]
 
 
@@ -43,18 +44,28 @@ class Evaluation:
     """The file that the hypotheses were written to."""
 
 
-def read_test_set(src: Path, references: Sequence[Path]) -> TestSet:
+def read_test_set(src: Path, references: Sequence[Path], source: SourceConfig = TEXT) -> TestSet:
     """Read a test set; `DataError` if it is empty or its files differ in length."""
-    lines = list(read_lines(src))
-    if not lines:
+    sources: list[Item] = [*read_sources(src, source)]
+    if not sources:
         raise DataError(f"{src} is empty")
-    return TestSet(lines, [_read_reference(path, src, len(lines)) for path in references])
+    return TestSet(sources, [_read_reference(path, src, len(sources), source) for path in references])
 
 
-def _read_reference(path: Path, other: Path, count: int) -> list[str]:
+def read_sources(src: Path, source: SourceConfig) -> Iterable[Item]:
+    """The lines, vectors or images of a file; `DataError` if one cannot be read."""
+    if source.type == "text":
+        return read_lines(src)
+    from nmt.data.vectors import open_vectors
+
+    return open_vectors(src, source).read()
+
+
+def _read_reference(path: Path, other: Path, count: int, source: SourceConfig) -> list[str]:
     lines = list(read_lines(path))
     if len(lines) != count:
-        raise DataError(f"{other} has {count:,} lines, {path} has {len(lines):,}; every line needs its reference")
+        what = "line" if source.type == "text" else "source"
+        raise DataError(f"{other} has {count:,} {what}s, {path} has {len(lines):,}; every {what} needs its reference")
     return lines
 
 
@@ -72,7 +83,8 @@ def evaluate(
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(hypotheses, references)
-    return Evaluation(test_set.src, score(metrics, test_set.src, test_set.references))
+    lines = [line for line in test_set.src if isinstance(line, str)]
+    return Evaluation(lines, score(metrics, lines, test_set.references))
 
 
 def evaluate_runs(
@@ -89,7 +101,8 @@ def evaluate_runs(
     Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run; those of an ensemble to
     evaluation/NAME.ensemble-OTHERS.hyp and .json in its first run.
     """
-    read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
+    source = runs[0].inference_config().source
+    read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)

@@ -156,6 +156,8 @@ def explain(
     if run.is_export():
         raise RunError(f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from")
     config = run.inference_config()
+    if config.source.type != "text":
+        raise ConfigError(f"{run.path}: reads {config.source.type}, not text, and cannot explain a text")
     decoding = decoding or config.decoding
     tokenizers = load_tokenizers(run.tokenizer)
     src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")

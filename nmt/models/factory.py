@@ -7,22 +7,26 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TEXT, ModelConfig, SourceConfig
 from nmt.models.interface import TrainableModel
 from nmt.models.transformer import Transformer
 
 
-def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel[Any, Any]:
+def build_model(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+) -> TrainableModel[Any, Any]:
     """The model, initialised with torch's random generator."""
     match config.architecture:
         case "transformer":
-            return Transformer(config, src_vocab_size, tgt_vocab_size)
+            return Transformer(config, src_vocab_size, tgt_vocab_size, source)
 
 
-def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+) -> dict[str, tuple[int, ...]]:
     """Shapes of the model's parameters by name, shared ones once; no memory is allocated for the parameters."""
     with torch.device("meta"), _NotInitialised():
-        model = build_model(config, src_vocab_size, tgt_vocab_size)
+        model = build_model(config, src_vocab_size, tgt_vocab_size, source)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
