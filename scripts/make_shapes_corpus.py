@@ -153,10 +153,7 @@ def draw(scene: Scene, random: Random) -> tuple[Pixels, list[NDArray[np.bool_]]]
     place = RELATIONS[scene.relation][2]
     along = random.uniform(9.5, SIDE - 10.5)
     masks = []
-    for (colour, shape), where, radii in (
-        (scene.first, place, LARGE),
-        (scene.second, OPPOSITE[place], SMALL),
-    ):
+    for (colour, shape), where, radii in ((scene.first, place, LARGE), (scene.second, OPPOSITE[place], SMALL)):
         radius = random.uniform(*radii)
         mask = mask_of(SHAPES[shape].en, *centre_of(where, radius, along, random), radius)
         pixels[mask] = np.array(COLOURS[colour].rgb) * random.uniform(0.85, 1.1)

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from nmt.config import inference, training
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
-from nmt.config.inference import InferenceConfig, Section
+from nmt.config.inference import ImageSource, InferenceConfig, Section, TextSource, VectorSource
 from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
@@ -183,7 +183,7 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    assert message.endswith("data, tokenizer, model, decoding, augmentation, training, evaluation")
+    assert message.endswith("data, source, tokenizer, model, decoding, augmentation, training, evaluation")
 
 
 # ------------------------------------------------------------------------------------ values and agreement
@@ -481,9 +481,10 @@ def test_the_configuration_written_out_holds_every_default(load: Load) -> None:
     written = yaml.safe_load(to_yaml(load(DATA + TRAINING)))
     assert set(written) == set(Config.model_fields)
     for name, field in Config.model_fields.items():
-        assert isinstance(field.annotation, type)
-        assert issubclass(field.annotation, Section)
-        assert set(written[name]) == set(field.annotation.model_fields)
+        section = TextSource if name == "source" else field.annotation
+        assert isinstance(section, type)
+        assert issubclass(section, Section)
+        assert set(written[name]) == set(section.model_fields)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
@@ -507,7 +508,8 @@ def test_every_field_of_every_section_says_what_it_is(section: type[Section]) ->
 
 def test_every_section_is_checked() -> None:
     assert {"Config", "CorpusFiles"} < {section.__name__ for section in SECTIONS}
-    assert {field.annotation for field in Config.model_fields.values()} < set(SECTIONS)
+    sections = {field.annotation for name, field in Config.model_fields.items() if name != "source"}
+    assert sections | {TextSource, VectorSource, ImageSource} < set(SECTIONS)
 
 
 def test_there_are_configurations_to_try() -> None:
@@ -666,7 +668,7 @@ def test_training_sections_are_ignored(tmp_path: Path) -> None:
          "to 1"),
         (LANGUAGES + "model: {max_positions: 41}\n", "1: decoding.max_length (256) must be less than "
          "model.max_positions (41)"),
-        ("- 3\n", " not a configuration; it should hold the sections data, tokenizer, model, decoding"),
+        ("- 3\n", " not a configuration; it should hold the sections data, source, tokenizer, model, decoding"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

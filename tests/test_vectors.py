@@ -353,7 +353,7 @@ def test_text_needs_an_encoder(tmp_path: Path) -> None:
     path = tmp_path / "text.yaml"
     text = VECTOR_TASK.replace("source: {type: vectors, features: 6}\n", "")
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="model.num_encoder_layers: 0 is for a source of vectors"):
+    with pytest.raises(ConfigError, match=r"model.num_encoder_layers: 0 is for a source of vectors"):
         load_config(path, ["data.src_lang=en", "model.num_encoder_layers=0"])
 
 

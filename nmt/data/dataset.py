@@ -63,14 +63,13 @@ class EncodedSide:
         self._starts: NDArray[np.integer] = np.asarray(
             np.memmap(folder / f"{name}.starts", dtype=starts_dtype, mode="r")
         )
-        self._flat: NDArray[Any] = np.asarray(self._ids)
-        if features:
-            self._flat = self._flat.reshape(-1, features)
+        self._rows = self._ids.reshape(-1, features) if features else self._ids
+        self._flat: NDArray[Any] = np.asarray(self._rows)
         self._pairs_read = 0
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         start = int(self._starts[index])
-        return self._flat[start : start + int(self.lengths[index])]
+        return self._rows[start : start + int(self.lengths[index])]
 
     def gather(self, pairs: NDArray[np.integer]) -> Ragged:
         """The ids or vectors of several pairs."""
@@ -141,8 +140,9 @@ def encode_corpus(
     """Open the encoded form of `corpora`; build it first if it is missing.
 
     Vectors and images are copied into it, images as patches. Pairs with an empty side, or with more than `max_length`
-    pieces or vectors on a side, are left out, and with `drop_duplicates` also repeated pairs. Raises `DataError` if a file cannot be read, sides differ in length or no pair is left. The
-    number of processes does not change the files; its default depends on the numbers of pairs and cores.
+    pieces or vectors on a side, are left out, and with `drop_duplicates` also repeated pairs. Raises `DataError` if a
+    file cannot be read, sides differ in length or no pair is left. The number of processes does not change the files;
+    its default depends on the numbers of pairs and cores.
     """
     folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates, source)
     if not folder.is_dir():
