@@ -30,10 +30,13 @@ class RunFolder:
         self.model_file = path / "model.safetensors"
         self.checkpoints = path / "checkpoints"
         self.metrics_file = path / "metrics.jsonl"
+        self.tensorboard = path / "tensorboard"
         self.evaluation = path / "evaluation"
         self.exports = path / "export"
         self.export_file = path / "export.json"
         self.diagnosis_file = path / "diagnosis.json"
+        self.record_file = path / "training.json"
+        self.report = path / "report"
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:
@@ -87,7 +90,7 @@ class RunFolder:
         """Hold the lock against other trainings in the `with` block; `RunError` if another process holds it."""
         with locked(self.path, wait=False) as is_ours:
             if not is_ours:
-                trainer = self._marked_trainer() or "by another process"
+                trainer = self.marked_trainer() or "by another process"
                 raise RunError(f"{self.path}: is being trained ({trainer}); wait for it, or choose another --name")
             yield
 
@@ -98,7 +101,7 @@ class RunFolder:
         Yields the record of an earlier process that was killed in such a block, or ''. The folder is made if needed,
         and removed if it stays empty.
         """
-        killed = self._marked_trainer()
+        killed = self.marked_trainer()
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -110,8 +113,8 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
-    def _marked_trainer(self) -> str:
-        """The record of a `marked_as_training` block that has not ended, or ''."""
+    def marked_trainer(self) -> str:
+        """The record of a `marked_as_training` block that has not ended, or ''; after a kill, it stays."""
         try:
             return self.training_file.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -152,10 +155,21 @@ def run_named(name: str) -> RunFolder:
 
 
 def open_run(model: str | None) -> RunFolder:
-    """The trained run, or the export, that a command works on.
+    """The trained run, or the export, that a command works on, found as by `find_run`.
+
+    Raises `RunError`, too, if it has no model yet.
+    """
+    run = find_run(model)
+    if not run.model_file.is_file() and not run.is_export():
+        raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
+    return run
+
+
+def find_run(model: str | None) -> RunFolder:
+    """The run or export of a name; its training may have just begun, so that there is not even a config.yaml.
 
     `model` is a folder's path or a run's name under `runs/`; without it, the newest run.
-    Raises `RunError` if there is no such run, it has no model yet, or a link in it leads out of it.
+    Raises `RunError` if there is no such run, or a link in it leads out of it.
     """
     if model is None:
         try:
@@ -172,10 +186,8 @@ def open_run(model: str | None) -> RunFolder:
     if not run.path.is_dir():
         others = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
         raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
-    if not run.exists():
+    if not run.exists() and not run.marked_trainer():
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
-    if not run.model_file.is_file() and not run.is_export():
-        raise RunError(f"{run.path}: no model yet; its training has not reached a first validation")
     _refuse_links(run)
     return run
 

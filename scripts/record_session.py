@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Record the terminal session that README shows: real commands, run now, drawn as docs/images/session.svg.
+"""Record a terminal session that the documentation shows: real commands, run now, drawn as docs/images/NAME.svg.
 
-usage: scripts/record_session.py [--text FILE]
+usage: scripts/record_session.py [NAME] [--text FILE]
 
-Runs in an empty folder with the Python that runs this script, which needs nmt and rich (typer brings it). It takes as
-long as the demo's training. Of a long output, the lines in the middle are left out, and their number is shown.
---text keeps the whole output.
+NAME is `session`, which README shows, or `watching`, of docs/watching.md. Runs in an empty folder with the Python that
+runs this script, which needs nmt and rich (typer brings it). It takes as long as its trainings. Of a long output, the
+lines in the middle are left out, and their number is shown. --text keeps the whole output.
 """
 
 import argparse
@@ -22,16 +22,29 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PICTURE = REPOSITORY / "docs" / "images" / "session.svg"
 COLUMNS = 100
-# A command, and how many lines of its output are shown from the beginning and from the end.
-COMMANDS = [
-    ("nmt train configs/tiny.yaml", 13, 4),
-    ('nmt translate "hello world"', 9, 9),
-    ("nmt eval", 9, 9),
-    ("nmt train configs/tiny.yaml", 9, 9),
-    ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
-]
+# Of each picture: commands, and how many lines of their output are shown from the beginning and from the end. A line
+# that begins with a space is run and not shown.
+SESSIONS = {
+    "session": [
+        ("nmt train configs/tiny.yaml", 13, 4),
+        ('nmt translate "hello world"', 9, 9),
+        ("nmt eval", 9, 9),
+        ("nmt train configs/tiny.yaml", 9, 9),
+        ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
+    ],
+    "watching": [
+        ("nmt train configs/tiny.yaml --name short --set training.max_steps=450 &> log", 9, 9),
+        (
+            "nmt train configs/tiny.yaml &> tiny.log &\n"
+            " until grep -qs 'step 600 .*loss' tiny.log; do sleep 1; done\n"
+            "nmt show; nmt runs\n"
+            " wait",
+            30,
+            9,
+        ),
+    ],
+}
 # Light text on a dark window, which reads the same on a light and on a dark page.
 THEME = TerminalTheme(
     (24, 27, 33),
@@ -60,15 +73,17 @@ def shown(lines: list[str], first: int, last: int) -> list[Text]:
     return [*texts[:first], left_out, *texts[-last:]]
 
 
-def picture(session: list[tuple[str, list[Text]]]) -> str:
+def picture(session: list[tuple[str, list[Text]]], name: str) -> str:
     """The session as SVG, with the reader's own monospaced font."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     for command, lines in session:
-        console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        for line in lines:
-            console.print(line)
+        for line in command.splitlines():
+            if not line.startswith(" "):
+                console.print(Text.assemble(("$ ", "bold green"), (line, "bold")))
+        for text in lines:
+            console.print(text)
     console.print()  # the picture's lower edge cuts into the last line
-    svg = console.export_svg(title="nmt", theme=THEME, unique_id="session")
+    svg = console.export_svg(title="nmt", theme=THEME, unique_id=name)
     # rich gives each character one column, also those that are two wide
     svg = re.sub(
         r'textLength="([\d.]+)"([^>]*)>([^<]*[^\x00-\x7f\xa0][^<]*)<',
@@ -80,14 +95,16 @@ def picture(session: list[tuple[str, list[Text]]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Record the terminal session that README shows.")
+    parser = argparse.ArgumentParser(description="Record a terminal session that the documentation shows.")
+    parser.add_argument("name", nargs="?", default="session", choices=list(SESSIONS))
     parser.add_argument("--text", type=Path, metavar="FILE", help="write the whole output here, too")
-    text: Path | None = parser.parse_args().text
+    arguments = parser.parse_args()
+    text: Path | None = arguments.text
     session = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "configs").symlink_to(REPOSITORY / "configs")
-        for command, first, last in COMMANDS:
+        for command, first, last in SESSIONS[arguments.name]:
             lines = run(command, folder)
             if any(str(REPOSITORY) in line or name in line for line in lines):
                 sys.exit(f"{command}: the output names a folder of this machine")
@@ -95,8 +112,9 @@ def main() -> None:
                 with text.open("a", encoding="utf-8") as file:
                     file.writelines(f"{line}\n" for line in [f"$ {command}", *lines])
             session.append((command, shown(lines, first, last)))
-    PICTURE.write_text(picture(session), encoding="utf-8")
-    print(PICTURE)
+    path = REPOSITORY / "docs" / "images" / f"{arguments.name}.svg"
+    path.write_text(picture(session, arguments.name), encoding="utf-8")
+    print(path)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 import torch
+from browser import Browser, started_browser
 from hypothesis import settings
 
 from nmt.cli.main import main
@@ -108,6 +109,7 @@ training:
   device: cpu
   threads: 1
 decoding: {beam_size: 3, max_length: 30}
+evaluation: {report: false}
 """
 # As in a run's own config.yaml, which names the languages.
 RUN_CONFIG = COPY_TASK.replace("tokenizer:", "  src_lang: en\n  tgt_lang: de\ntokenizer:")
@@ -148,3 +150,10 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_solved(solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(solved)
     return solved
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with started_browser() as started:
+        yield started

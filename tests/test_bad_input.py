@@ -6,6 +6,7 @@ For every row: one message, no traceback, and an unchanged folder, except for th
 import dataclasses
 import gzip
 import io
+import math
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cli, write_copy_task
+from safetensors.torch import load_file, save_file
 
 from nmt.cli.main import main
 
@@ -82,6 +84,12 @@ def all_of(*parts: Prepare) -> Prepare:
     return lambda: [prepare() for prepare in parts]
 
 
+def diverged() -> None:
+    """All weights of the run are NaN."""
+    weights = load_file(f"{RUN}/model.safetensors")
+    save_file({name: value * math.nan for name, value in weights.items()}, f"{RUN}/model.safetensors")
+
+
 RUN = "runs/copy"
 CACHE = "runs/cache"
 LONG = "a" * 300
@@ -92,6 +100,7 @@ WORDS = {
     "$long": LONG,
     "$tag": f"model.d_model={COMMAND_TAG}",
     "$outside": "data.test={'../../x': {src: test.en, tgt: test.de}}",
+    "$long.json": f"{LONG}.json",
     "$nul": "a\0b",
     "$spaces": " ",
     "$latin": "caf\udce9",
@@ -100,6 +109,8 @@ TRAIN = "train copy.yaml --name new"
 VOCAB = "vocab copy.yaml --name new"
 TRANSLATE = "translate --model copy"
 FILES = f"{TRANSLATE} --input test.en --output out"
+ATTENTION = "attention --model copy --output x.json"
+SCORE = "score --model copy --src test.en --tgt test.de"
 EXPORT = "export ctranslate2 --model copy"
 CHARACTERS = "--set tokenizer.type=char --set tokenizer.vocab_size=300"
 USAGE = ["Error: Invalid value for"]
@@ -131,14 +142,14 @@ ROWS = [
     yaml_row("tabs", "data:\n\ttrain: {}\n", "bad.yaml:2: not valid YAML: found character '\\t'"),
     yaml_row("a list", "- data\n", "bad.yaml: not a configuration"),
     yaml_row("too deep", "data: " + "[" * 2000, "bad.yaml: its lists or mappings are nested too deeply"),
-    more_yaml("a key twice", "model: {}\n", "copy.yaml:18: the key 'model' occurs twice"),
-    more_yaml("a key that is none", "modle: {}\n", "copy.yaml:18: unknown key modle; did you mean model?"),
-    more_yaml("a wrong type", "evaluation: 3\n", "copy.yaml:18: evaluation is 3; it should be"),
-    more_yaml("a command", f"evaluation: {COMMAND_TAG}\n", "copy.yaml:18: not valid YAML", "os.system"),
-    more_yaml("a number that is none", "evaluation: !!int x\n", "copy.yaml:18: ", "'x' is not of the type int"),
-    more_yaml("a truth that is none", "evaluation: !!bool x\n", "copy.yaml:18: ", "'x' is not of the type bool"),
-    more_yaml("a merged mapping", "evaluation: {<<: {a: 1}}\n", "copy.yaml:18: the key << is not supported"),
-    more_yaml("a billion laughs", f"{LAUGHS}evaluation: *a19\n", "copy.yaml:38: evaluation is [[[...], ", "should be"),
+    more_yaml("a key twice", "model: {}\n", "copy.yaml:19: the key 'model' occurs twice"),
+    more_yaml("a key that is none", "modle: {}\n", "copy.yaml:19: unknown key modle; did you mean model?"),
+    more_yaml("a wrong type", "augmentation: 3\n", "copy.yaml:19: augmentation is 3; it should be"),
+    more_yaml("a command", f"augmentation: {COMMAND_TAG}\n", "copy.yaml:19: not valid YAML", "os.system"),
+    more_yaml("a number that is none", "augmentation: !!int x\n", "copy.yaml:19: ", "'x' is not of the type int"),
+    more_yaml("a truth that is none", "augmentation: !!bool x\n", "copy.yaml:19: ", "'x' is not of the type bool"),
+    more_yaml("a merged mapping", "augmentation: {<<: {a: 1}}\n", "copy.yaml:19: the key << is not supported"),
+    more_yaml("a billion laughs", f"{LAUGHS}augmentation: *a19\n", "copy.yaml:39: augmentation is [[[", "should be"),
     Row("--set: a command", f"{TRAIN} --set $tag", ["--set model.d_model=", "not valid YAML"]),
     Row("--set: no key", f"{TRAIN} --set d_model=3", ["--set d_model=3: should be section.key=value"]),
     Row("--set: not a number", f"{TRAIN} --set model.d_model=big", ["--set model.d_model", "'big'", "integer"]),
@@ -293,6 +304,18 @@ ROWS = [
     Row("alignments: the output", f"{FILES} --alignments out", ["must be different files"]),
     Row("stdin: not UTF-8", TRANSLATE, ["standard input:2: not UTF-8"], stdin=b"1 2\ncaf\xe9\n"),
     Row("stdin: NUL", TRANSLATE, ["standard input:1: a NUL character"], stdin=b"1 \0 2\n"),
+    # ------------------------------------------------------------------------------------------- looking inside
+    Row("attention: a text that is not UTF-8", f"{ATTENTION} $latin", ["the text is not UTF-8"]),
+    Row("attention: a translation that is not UTF-8", f"{ATTENTION} 1 --tgt $latin", ["the text is not UTF-8"]),
+    Row("attention: layers count from 1", f"{ATTENTION} 1 --layer 0", [*USAGE, "--layer"]),
+    Row("attention: a folder", f"{ATTENTION} 1", ["--output x.json: is a folder"], folder("x.json")),
+    Row("attention: a name too long", "attention --model copy 1 --output $long.json", ["File name too long"]),
+    Row("attention: weights that are not numbers", f"{ATTENTION} 1", ["not numbers (NaN)"], diverged, code=3),
+    Row("score: no files", "score --model copy", ["Missing option '--src'"]),
+    Row("score: unlike lengths", "score --model copy --src test.en --tgt train.de",
+        ["differ in length", "train.de has"]),
+    Row("score: missing", "score --model copy --src test.en --tgt no", ["no: no such file"]),
+    Row("score: weights that are not numbers", SCORE, ["not numbers (NaN)"], diverged, code=3),
     # ------------------------------------------------------------------------------------------- strange texts
     *(Row(f"text: {name}", "translate --model pieces --device cpu", [f"{lines} lines"], stdin=text.encode(), code=0)
       for name, text, lines in (

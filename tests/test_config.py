@@ -628,7 +628,7 @@ def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> 
 
 
 LANGUAGES = "data: {src_lang: en, tgt_lang: de, max_length: 40}\n"
-SHARED = ("tokenizer", "model", "decoding")
+SHARED = ("source", "tokenizer", "model", "decoding")
 
 
 def test_translating_reads_a_whole_runs_file_and_one_without_training_alike(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def laughs(key: str, merged: bool) -> str:
 
 def test_a_billion_laughs_are_refused(run: Path) -> None:
     runs = []
-    for key in ("evaluation", "tokenizer", "other"):
+    for key in ("augmentation", "tokenizer", "other"):
         for merged in (False, True):
             runs.append(shutil.copytree(run, Path(f"{key}-{merged}")))
             text = COPY_TASK.replace("tokenizer: {type: word, vocab_size: 14}\n", "") + laughs(key, merged)
@@ -270,8 +270,8 @@ def test_a_billion_laughs_are_refused(run: Path) -> None:
 
 @pytest.mark.parametrize("tag", ["object/apply:os.system", "object/new:os.system", "name:os.system"])
 def test_a_tag_runs_nothing(run: Path, tag: str) -> None:
-    (run / "config.yaml").write_text(f'{COPY_TASK}evaluation: !!python/{tag} ["touch harm"]\n')
-    with pytest.raises(RunError, match=r"^run/config\.yaml:18: not valid YAML: "):
+    (run / "config.yaml").write_text(f'{COPY_TASK}augmentation: !!python/{tag} ["touch harm"]\n')
+    with pytest.raises(RunError, match=r"^run/config\.yaml:19: not valid YAML: "):
         open_run("run").config()
     assert not Path("harm").exists()
 

@@ -109,7 +109,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     """The logs agree record by record, to 1e-5 and times excepted; so do the newest matrices, to 1e-6."""
     for of_ours, of_theirs in zip(records(ours), records(theirs), strict=True):
         assert of_ours.pop("kind") == of_theirs.pop("kind")
-        for clock in {"seconds", "tgt_tokens_per_second"} & of_ours.keys():
+        for clock in {"seconds", "seconds_left", "tgt_tokens_per_second"} & of_ours.keys():
             del of_ours[clock], of_theirs[clock]
         assert of_ours == pytest.approx(of_theirs, rel=1e-5, abs=1e-5)
     steps = checkpoint_steps(ours.checkpoints)

@@ -22,7 +22,8 @@ from nmt.config.training import Metric
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
-from nmt.evaluation.metrics import HIGHER_IS_BETTER, make_metrics, score
+from nmt.evaluation.metrics import make_metrics, score
+from nmt.history import HIGHER_IS_BETTER
 from nmt.runs import run_named
 from nmt.training.preparation import prepare
 

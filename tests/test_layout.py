@@ -14,22 +14,28 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
-    version errors languages config.inference config.training config.file locks atomic runs
+    version errors languages config.inference config.training config.file locks atomic runs history
     processes waiting device distributed masks source
     data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
     data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.candidates decoding.greedy decoding.beam decoding.torch_engine
-    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.translator
-    decoding.parallel decoding.files
-    evaluation.metrics evaluation.evaluate evaluation.averaged_run
+    decoding.hypothesis decoding.constraints decoding.candidates decoding.trace decoding.greedy decoding.beam
+    decoding.torch_engine
+    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.source_text
+    decoding.translator decoding.scoring decoding.parallel decoding.files
+    evaluation.metrics evaluation.evaluate evaluation.significance evaluation.buckets evaluation.averaged_run
     ctranslate2.export
-    training.loss training.optimization training.stopping training.interruption training.divergence training.monitor
-    training.memory training.averaging training.sharing training.resuming training.preparation
-    training.announcement training.feeding training.trainer training.preflight training.launching training.start
-    insight.pages
-    __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.average cli.export cli.main __main__
+    training.loss training.optimization training.stopping training.interruption training.divergence training.scalars
+    training.monitor training.memory training.averaging training.sharing training.resuming training.preparation
+    training.record training.announcement training.feeding training.trainer training.preflight training.launching
+    training.start
+    insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
+    insight.systems insight.differences insight.comparison insight.comparison_text insight.comparison_page
+    insight.terminal_chart insight.progress insight.progress_text
+    insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
+    __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report
+    cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"
@@ -92,7 +98,7 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["masks", "data.cleaning", "data.vocabulary", "models.attention", "models.transformer", "training.monitor"]
+    "name", ["masks", "data.cleaning", "data.vocabulary", "models.attention", "models.transformer", "history"]
 )
 def test_the_examples_in_docstrings_are_true(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"nmt.{name}"))

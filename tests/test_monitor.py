@@ -1,9 +1,21 @@
 """The reports of a training."""
 
-import pytest
+import json
+import sys
+from pathlib import Path
 
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nmt.config.file import load_config
+from nmt.runs import run_named
 from nmt.training import monitor
-from nmt.training.monitor import Pace
+from nmt.training.divergence import Skipped
+from nmt.training.monitor import Monitor, Pace
+from nmt.training.resuming import check_same, resolve_processes
+from nmt.training.scalars import Scalars
+from tests.conftest import Cli
 
 
 class Clock:
@@ -51,3 +63,72 @@ def test_larger_updates_and_validations_are_not_slow(clock: Clock) -> None:
     clock.now += 100  # a validation
     pace.exclude(100)
     assert lines(pace, clock, 0.5) == []
+
+
+# TensorBoard --------------------------------------------------------------------------------------------------------
+
+
+def figures_in(folder: Path) -> dict[str, dict[int, float]]:
+    """What TensorBoard itself reads: step and value of each figure, in the order of its files."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert all(len(events.Scalars(tag)) == len({event.step for event in events.Scalars(tag)}) for tag in tags)
+    return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
+
+
+def figures_of(metrics_file: Path) -> dict[str, dict[int, float]]:
+    """The figures in metrics.jsonl, rounded to TensorBoard's fp32."""
+    found: dict[str, dict[int, float]] = {}
+    for record in map(json.loads, metrics_file.read_text(encoding="utf-8").splitlines()):
+        for key, value in record.items():
+            if key not in ("kind", "step", "lines") and value is not None:
+                found.setdefault(f"{record['kind']}/{key}", {})[record["step"]] = float(np.float32(value))
+    return found
+
+
+def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path: Path) -> None:
+    metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "tensorboard"
+
+    def monitored(start: int, end: int) -> Monitor:
+        made = Monitor(metrics, scalars=Scalars(folder))
+        made.start(start, None)
+        for step in range(start + 1, end + 1):
+            loss = None if step == 2 else 1 / (step + start)  # differs between the trainings
+            made.interval({"step": step, "epoch": 1, "loss": loss, "learning_rate": 1e-3 * step,
+                           "tgt_tokens_per_second": 1e5 / 3}, "0:01")  # fmt: skip
+        made.skipped(Skipped(end, {"train.en": [3]}), is_usual=False)
+        made.validation({"step": end, "loss": 2 / 3, "bleu": 100 / 3}, is_best=True)
+        return made
+
+    killed = monitored(0, 5)
+    killed.flush()  # a checkpoint
+    assert figures_in(folder) == figures_of(metrics)
+    resumed = monitored(3, 7)
+    resumed.close()
+    figures = figures_in(folder)
+    assert figures == figures_of(metrics)
+    assert list(figures["train/loss"]) == [1, 3, 4, 5, 6, 7]
+    assert figures["train/loss"][4] == pytest.approx(1 / 7)  # of the second training
+    assert list(figures["validation/bleu"]) == [7]
+    killed.close()
+
+
+def test_a_training_writes_for_tensorboard_and_its_resume_may_do_otherwise(copy_task: Path, cli: Cli) -> None:
+    assert cli("train", "copy.yaml", "--set", "training.monitor=tensorboard")[0] == 0
+    run = run_named("copy")
+    figures = figures_in(run.tensorboard)
+    assert figures == figures_of(run.metrics_file)
+    assert list(figures["train/grad_norm"]) == [3, 6, 9, 12]
+    assert list(figures["validation/loss"]) == list(figures["validation/bleu"]) == [6, 12]
+    without = resolve_processes(load_config(copy_task), 1)
+    assert check_same(run.config(), without, run) == ["training.monitor: tensorboard -> None"]
+
+
+def test_without_tensorboard_nothing_is_started(copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    code, _, stderr = cli("train", "copy.yaml", "--set", "training.monitor=tensorboard")
+    assert code == 2
+    assert "nmt: training.monitor: TensorBoard is not installed: " in stderr
+    assert "scripts/install tensorboard" in stderr
+    assert not Path("runs/copy/config.yaml").exists()

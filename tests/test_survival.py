@@ -45,7 +45,7 @@ EVERYTHING = [
     "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
     "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
 ]  # fmt: skip
-TIMES = ("seconds", "tgt_tokens_per_second")
+TIMES = ("seconds", "seconds_left", "total_steps", "tgt_tokens_per_second")  # and how long it will still be trained
 
 
 def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
@@ -400,8 +400,9 @@ def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
     assert "cannot be written: File too large; free disk space" in stderr
     assert "Traceback" not in stderr
     after = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
-    assert {path for path in before if before[path] != after.get(path)} <= {Path("runs/run/config.yaml"),
-                                                                            Path("runs/run/metrics.jsonl")}  # fmt: skip
+    assert {path for path in before if before[path] != after.get(path)} <= {
+        Path("runs/run", name) for name in ("config.yaml", "metrics.jsonl", "training.json")
+    }
     assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
 
 

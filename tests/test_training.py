@@ -24,7 +24,7 @@ from nmt.config.file import load_config
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
-from nmt.evaluation.metrics import HIGHER_IS_BETTER
+from nmt.history import HIGHER_IS_BETTER
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor

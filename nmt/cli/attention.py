@@ -28,8 +28,10 @@ def attention(
         Literal["encoder", "decoder", "cross"] | None,
         typer.Option(help="Of a picture: self-attention of encoder or decoder, or between them. Default: cross."),
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: the last.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all, and their mean.")
+    ] = None,
     beam_size: options.BeamOption = None,
     length_penalty: options.PenaltyOption = None,
     device: options.DeviceOption = None,
@@ -43,21 +45,27 @@ def attention(
         given = {"--kind": kind, "--layer": layer, "--head": head}
         if chosen := [option for option, value in given.items() if value is not None]:
             raise ConfigError(f"a {suffix} file holds all layers and heads: leave out {', '.join(chosen)}")
+    elif tgt is not None and (beam_size, length_penalty) != (None, None):
+        raise ConfigError("--beam-size and --length-penalty are for a search, which a picture of --tgt does without")
     run = open_run(model)
     decoding = options.search_settings(run.inference_config().decoding, beam_size, length_penalty, None)
-    from nmt.insight.explanation import explain
+    from nmt.device import own_the_process
+    from nmt.insight.explanation import explain, explain_attention
 
+    own_the_process()
+    if suffix in PICTURES:
+        from nmt.insight.attention_picture import draw
+
+        maps = explain_attention(run, source, given_tgt, device or "auto", decoding)
+        draw(maps, output, kind or "cross", layer, head, run.name)
+        return
     explanation = explain(run, source, given_tgt, device or "auto", decoding)
-    if suffix == ".json":
-        write_text(output, json.dumps(explanation.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
-    elif suffix == ".html":
+    if suffix == ".html":
         from nmt.insight.attention_page import write_page
 
         write_page(explanation, output)
     else:
-        from nmt.insight.attention_picture import draw
-
-        draw(explanation.maps, output, kind or "cross", layer, head)
+        write_text(output, json.dumps(explanation.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _suffix(output: Path) -> str:

@@ -18,9 +18,13 @@ from typer.core import TyperGroup
 
 from nmt.cli.attention import attention
 from nmt.cli.average import average
+from nmt.cli.compare import compare
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.report import report
+from nmt.cli.runs import runs
 from nmt.cli.score import score
+from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
@@ -79,9 +83,13 @@ app.command()(train)
 app.command()(vocab)
 app.command()(translate)
 app.command(name="eval")(evaluate)
-app.command()(average)
-app.command()(attention)
 app.command()(score)
+app.command()(compare)
+app.command()(attention)
+app.command()(report)
+app.command()(show)
+app.command()(runs)
+app.command()(average)
 exports.command(name="ctranslate2")(export_ctranslate2)
 app.add_typer(exports, name="export")
 

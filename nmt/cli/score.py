@@ -10,7 +10,6 @@ import typer
 
 from nmt.cli import options
 from nmt.config.training import CorpusFiles
-from nmt.errors import DataError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -32,17 +31,18 @@ def score(
     They are the model's own, without the constraints of a search. With several models, each --model RUN, their
     probabilities are averaged.
     """
+    from nmt.data.corpus import count_pairs
     from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
 
-    source = open_runs(models)[0].inference_config().source
+    files, source = CorpusFiles(src=src, tgt=tgt), open_runs(models)[0].inference_config().source
+    if source.type == "text" and not (src.is_fifo() or tgt.is_fifo()):  # which can be read only once
+        count_pairs([files])  # a mistake is reported before anything is scored
     scorer = load_scorer(models, device or "auto", engine or "auto", precision, own_process=True)
     totals = Totals()
-    for pair in scorer.stream(pairs_to_score(CorpusFiles(src=src, tgt=tgt), source)):
+    for pair in scorer.stream(pairs_to_score(files, source)):
         totals.add(pair)
         line = json.dumps(_object(pair, tokens), ensure_ascii=False) if as_json else _line(pair, tokens)
         sys.stdout.buffer.write(f"{line}\n".encode())
-    if not totals.pairs and not totals.not_scored:
-        raise DataError(f"{src} and {tgt} are empty")
     _print_totals(totals, as_json)
 
 

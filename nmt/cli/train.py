@@ -1,6 +1,8 @@
 """`nmt train`."""
 
+import contextlib
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -9,6 +11,7 @@ from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption,
 from nmt.distributed import is_launched, joined
 from nmt.errors import ConfigError
 from nmt.processes import python_command
+from nmt.runs import RunFolder
 
 
 def train(
@@ -38,4 +41,25 @@ def train(
             alone = ["--set", "training.processes=auto"]  # so that none of them starts others
             command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *alone)
             raise typer.Exit(launch(count, command, settings.training.threads))
-        run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
+        trained = run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
+        wanted = trained and ranks.is_main and settings.evaluation.report
+    if wanted:
+        _write_report(run, settings.training.device)
+
+
+def _write_report(run: RunFolder, device: str) -> None:
+    """Write the report about a run; the training is done, so a failure is a line."""
+    began = time.perf_counter()
+    try:
+        from nmt.insight.report_page import write_report
+
+        page = write_report(run, device, say=_say)
+    except Exception as error:  # also a bug: `nmt report` shows it with its traceback
+        _say(f"no report was made: {error or type(error).__name__}; to try again: nmt report --model {run.path}")
+    else:
+        _say(f"report: {page} ({time.perf_counter() - began:.1f} s)")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # a closed terminal
+        print(line, file=sys.stderr)

@@ -7,7 +7,7 @@ in a file are relative to its folder. `--set section.key=value` replaces single 
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -130,7 +130,12 @@ _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 def to_yaml(config: InferenceConfig) -> str:
     """The configuration as YAML, with all defaults; reading it gives an equal configuration."""
-    text: str = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return settings_to_yaml(config.model_dump(mode="json"))
+
+
+def settings_to_yaml(sections: Mapping[str, Any]) -> str:
+    """Some settings by section and key, as YAML that `read_config` reads."""
+    text: str = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 

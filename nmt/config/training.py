@@ -232,6 +232,9 @@ class TrainingConfig(Section):
     at any time; `null`: only at validations."""
     log_every: PositiveInt = 50
     """Number of updates between two lines of the log."""
+    monitor: Literal["tensorboard"] | None = None
+    """`tensorboard` also writes every figure of metrics.jsonl into the run's folder tensorboard/, for
+    `tensorboard --logdir runs`; this needs `scripts/install tensorboard`. `null`: off."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
     """The validation metric that decides which model is the best and, with `patience`, when training stops."""
     patience: PositiveInt | None = None
@@ -309,6 +312,8 @@ class EvaluationConfig(Section):
     Cantonese; otherwise `13a`. `flores200` (spBLEU) downloads a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; 1, greedy search, is the fastest."""
+    report: bool = True
+    """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
 
 
 class Config(InferenceConfig):

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, cast
 
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
-from nmt.data.corpus import Readable, count_lines, line_blocks, opened, source_files
-from nmt.data.hashes import file_hash
+from nmt.data.corpus import Readable, count_lines, line_blocks, opened
+from nmt.data.hashes import source_hash
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
@@ -113,8 +113,7 @@ def made_from(
     """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
     content = {}
     if source.type != "text" and files.input and files.outputs():
-        hashes = [file_hash(path).hex() for path in source_files(files.input, source)]
-        content["content of --input"] = hashlib.sha256("".join(hashes).encode()).hexdigest()
+        content["content of --input"] = source_hash(files.input, source).hex()
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
     models = [[_as_text(path), path.stat().st_mtime] for path in model_files]
     return {

@@ -1,8 +1,6 @@
 """The mean of a run's checkpoints as a new run, compared with the original."""
 
 import dataclasses
-import json
-import math
 import os
 import shutil
 
@@ -12,7 +10,8 @@ from nmt.config.training import Metric
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import evaluate, read_test_set
-from nmt.evaluation.metrics import HIGHER_IS_BETTER, Score, make_metrics
+from nmt.evaluation.metrics import Score, make_metrics
+from nmt.history import HIGHER_IS_BETTER, read_history
 from nmt.runs import RunFolder, run_named
 
 
@@ -74,8 +73,10 @@ def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
     steps = checkpoint_steps(run.checkpoints)
     count, kind = best or last or max(2, settings.keep_checkpoints), "checkpoints"
     if best is not None:
-        values = _validations(run, settings.best_metric)
-        sign = -1 if HIGHER_IS_BETTER[settings.best_metric] else 1
+        metric = settings.best_metric
+        validations = read_history(run).validations
+        values = {each.step: each.values[metric] for each in validations if metric in each.values}
+        sign = -1 if HIGHER_IS_BETTER[metric] else 1
         steps = sorted((step for step in steps if step in values), key=lambda step: sign * values[step])
         kind = "checkpoints with a validation"
     if len(steps) < count:
@@ -84,18 +85,3 @@ def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
             f"training.keep_checkpoints ({settings.keep_checkpoints}) and the best"
         )
     return sorted(steps[:count]) if best is not None else steps[-count:]
-
-
-def _validations(run: RunFolder, metric: str) -> dict[int, float]:
-    """The metric of each validation by step, from metrics.jsonl, except NaN."""
-    if not run.metrics_file.is_file():
-        return {}
-    values = {}
-    for line in run.metrics_file.read_bytes().splitlines():
-        try:
-            record = json.loads(line)
-            if record["kind"] == "validation" and not math.isnan(record[metric]):
-                values[int(record["step"])] = float(record[metric])
-        except (ValueError, TypeError, KeyError):  # an incomplete line, after a kill
-            continue
-    return values

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.atomic import write_json, write_text
+from nmt.atomic import read_json, write_json, write_text
 from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
+from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import read_lines
+from nmt.data.hashes import source_hash
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import ConfigError, DataError
+from nmt.errors import ConfigError, DataError, RunError
 from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.languages import check_language
 from nmt.runs import RunFolder
@@ -30,6 +32,12 @@ class TestSet:
 
     src: list[Item]
     references: list[list[str]]
+
+    def src_lines(self) -> list[str]:
+        """The sources, which are to be lines of text."""
+        lines = [item for item in self.src if isinstance(item, str)]
+        assert len(lines) == len(self.src), "checked by the callers"
+        return lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +91,7 @@ def evaluate(
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(hypotheses, references)
-    lines = [line for line in test_set.src if isinstance(line, str)]
-    return Evaluation(lines, score(metrics, lines, test_set.references))
+    return Evaluation(test_set.src_lines(), score(metrics, test_set.src_lines(), test_set.references))
 
 
 def evaluate_runs(
@@ -106,14 +113,45 @@ def evaluate_runs(
     models = [str(run.path) for run in runs]
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)
+    weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)
         path = runs[0].evaluation / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
-        write_json(path.with_suffix(".json"), {**description, "scores": scores})
+        made_from = {"weights": weights, "src_sha256": source_hash(test_sets[name][0], source).hex()}
+        write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
+
+
+def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
+    """What `evaluate_runs` wrote for a test set, or None if it was made from other weights, sources or search settings.
+
+    The settings are to be those of the run's configuration, so that runs are compared as configured.
+    """
+    path = run.evaluation / f"{name}.hyp"
+    if not (path.is_file() and path.with_suffix(".json").is_file()):
+        return None
+    config = run.inference_config()
+    wanted = config.decoding.model_dump()
+    try:
+        made_from = read_json(path.with_suffix(".json"))
+        (weights,) = made_from["weights"]
+        is_fresh = (
+            ModelFile(**weights).is_still(_weights_file(run))
+            and made_from["src_sha256"] == source_hash(src, config.source).hex()
+            and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
+        )
+    except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
+        return None
+    hypotheses = list(read_lines(path))
+    return hypotheses if is_fresh and len(hypotheses) == sum(1 for _ in read_lines(src)) else None
+
+
+def _weights_file(run: RunFolder) -> Path:
+    """The file that identifies a run's weights."""
+    return run.export_file if run.is_export() else run.model_file
 
 
 def choose_test_sets(

@@ -1,7 +1,6 @@
 """Scores of translations by sacreBLEU, on plain text, with its signatures."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,14 +16,6 @@ from nmt.languages import base_language, is_without_spaces, script_of
 
 _OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _HAN_OR_KANA = ("Hani", "Hans", "Hant", "Jpan")
-HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "ter": False, "loss": False}
-
-
-def is_better(metric: str, value: float, best: float | None) -> bool:
-    """Whether `value` is the best so far; a number is better than NaN, which a diverging loss can be."""
-    if best is None or math.isnan(best):
-        return True
-    return value > best if HIGHER_IS_BETTER[metric] else value < best
 
 
 @dataclasses.dataclass(frozen=True)

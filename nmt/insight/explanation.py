@@ -4,6 +4,7 @@ Shapes: S source positions with `</s>`, T target positions with `<s>` or `</s>`,
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -98,7 +99,7 @@ class Explanation:
     any translation that it could find."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON; docs/looking-inside.md describes the fields. Numbers have five significant digits."""
+        """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
         maps = self.maps
         nodes = [
             {"id": node.id, "parent": node.parent, "step": node.step, "token": node.token,
@@ -153,37 +154,76 @@ def explain(
     The search is that of `nmt translate` with PyTorch, with the settings of the run or of `decoding`. The rest is
     computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
     """
-    if run.is_export():
-        raise RunError(f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from")
-    config = run.inference_config()
-    if config.source.type != "text":
-        raise ConfigError(f"{run.path}: reads {config.source.type}, not text, and cannot explain a text")
-    decoding = decoding or config.decoding
-    tokenizers = load_tokenizers(run.tokenizer)
-    src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
-    if not src_ids:
-        raise ConfigError("the text is empty, so there is nothing to explain")
-    given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
-    engine = load_torch_engine([run], tokenizers, device, decoding.precision)
-    found, trace = engine.traced_search(src_ids, decoding)
-    (own,) = best_of([found])
-    tgt_ids = own.tokens if given is None else given
-    # The engine's model may be in half precision, and its linear maps may have no gradients.
-    model = load_model(run, tokenizers).to(choose_device(device)).eval().requires_grad_(False)
-    log_probs = next_log_probs(model, tokenizers, src_ids, tgt_ids)
+    case = _Case.of(run, text, tgt, device, decoding)
+    tokenizers, decoding = case.tokenizers, case.decoding
+    found, trace = case.engine.traced_search(case.src_ids, decoding)
+    tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
+    pair = (case.model(), tokenizers, case.src_ids, tgt_ids)
+    log_probs = next_log_probs(*pair)
     return Explanation(
         model=run.name,
         src=text,
-        tgt=_text(tokenizers, own.tokens) if tgt is None else tgt,
+        tgt=_text(tokenizers, tgt_ids) if tgt is None else tgt,
         is_own=tgt is None,
-        src_lang=config.data.src_lang,
-        tgt_lang=config.data.tgt_lang,
-        maps=attention_maps(model, tokenizers, src_ids, tgt_ids, config.data.src_lang, config.data.tgt_lang),
-        gradients=gradient_times_input(model, tokenizers, src_ids, tgt_ids),
+        src_lang=case.languages[0],
+        tgt_lang=case.languages[1],
+        maps=attention_maps(*pair, *case.languages),
+        gradients=gradient_times_input(*pair),
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
         search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
-        what_if=tuple(_what_ifs(engine, tokenizers, decoding, log_probs, src_ids, tgt_ids)),
+        what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
     )
+
+
+def explain_attention(
+    run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
+) -> AttentionMaps:
+    """`explain(...).maps` alone, which takes less time; with `tgt`, nothing is searched for."""
+    case = _Case.of(run, text, tgt, device, decoding)
+    tgt_ids = case.given
+    if tgt_ids is None:
+        tgt_ids = best_of(case.engine.search([case.src_ids], case.decoding))[0].tokens
+    return attention_maps(case.model(), case.tokenizers, case.src_ids, tgt_ids, *case.languages)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """What is to be explained, and by which model."""
+
+    run: RunFolder
+    device: str
+    tokenizers: Tokenizers
+    languages: tuple[str, str]
+    decoding: DecodingConfig
+    src_ids: Sequence[int]
+    given: Sequence[int] | None
+    """The ids of a given translation."""
+
+    @classmethod
+    def of(cls, run: RunFolder, text: str, tgt: str | None, device: str, decoding: DecodingConfig | None) -> "_Case":
+        if run.is_export():
+            raise RunError(
+                f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
+            )
+        config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
+        if config.source.type != "text":
+            raise ConfigError(f"{run.path}: reads {config.source.type}, not text, and cannot explain a text")
+        src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
+        if not src_ids:
+            raise ConfigError("the text is empty, so there is nothing to explain")
+        given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
+        languages = (config.data.src_lang, config.data.tgt_lang)
+        return cls(run, device, tokenizers, languages, decoding or config.decoding, src_ids, given)
+
+    @functools.cached_property
+    def engine(self) -> TorchEngine:
+        """What `nmt translate` searches with; its model may be in half precision, and without gradients."""
+        return load_torch_engine([self.run], self.tokenizers, self.device, self.decoding.precision)
+
+    def model(self) -> TrainableModel[Any, Any]:
+        """The model in fp32, with gradients for its input alone."""
+        model = load_model(self.run, self.tokenizers).to(choose_device(self.device))
+        return model.eval().requires_grad_(False)
 
 
 def _given(tgt: str, tokenizers: Tokenizers, max_positions: int) -> list[int]:
@@ -243,7 +283,7 @@ def gradient_times_input(
         copies = vectors.expand(len(rows), -1, -1).clone().requires_grad_()  # (rows, S, D)
         mask = source.mask.expand(len(rows), -1)
         seen = tgt_in[:, : start + len(rows)].expand(len(rows), -1)  # no row depends on what follows it
-        states = model.states(Source(copies, mask), seen)[torch.arange(len(rows)), rows]  # (rows, D)
+        states = model.states(Source(copies, mask), seen)[rows - start, rows]  # (rows, D)
         log_probs = model.output(states).log_softmax(dim=-1).gather(1, out[rows, None])  # (rows, 1)
         (gradients,) = torch.autograd.grad(log_probs.sum(), copies)
         found.append((gradients * copies.detach()).sum(dim=-1).abs())  # (rows, S)

@@ -16,18 +16,20 @@ from tqdm import tqdm
 from nmt.atomic import append, flush_one, write_text
 from nmt.distributed import ALONE, Ranks
 from nmt.training.divergence import Skipped
+from nmt.training.scalars import Scalars
 
 
 class Monitor:
-    """Writes to standard error for people, to metrics.jsonl for programs.
+    """Writes to standard error for people, to metrics.jsonl for programs, and its figures to `scalars` if given.
 
     Shows a progress bar on a terminal, and prints a line an interval elsewhere. A silent monitor writes nothing: of
     several processes, only one reports.
     """
 
-    def __init__(self, metrics_file: Path, silent: bool = False) -> None:
+    def __init__(self, metrics_file: Path, silent: bool = False, scalars: Scalars | None = None) -> None:
         self._metrics_file = metrics_file
         self._silent = silent
+        self._scalars = None if silent else scalars
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
@@ -39,6 +41,8 @@ class Monitor:
         kept = [line for line in lines if _step_of(line) <= step]
         if len(kept) != len(lines):
             write_text(self._metrics_file, "".join(line + "\n" for line in kept))
+        if self._scalars is not None:
+            self._scalars.start(step)
         if sys.stderr.isatty():
             self._bar = tqdm(initial=step, total=total_steps, unit="step", dynamic_ncols=True)
 
@@ -95,9 +99,13 @@ class Monitor:
         """Flush the records to disk, so that a checkpoint never exists without the records before it."""
         if not self._silent and self._metrics_file.exists():
             flush_one(self._metrics_file)
+        if self._scalars is not None:
+            self._scalars.flush()
 
     def close(self) -> None:
-        """Close the progress bar."""
+        """Close the progress bar and TensorBoard's files."""
+        if self._scalars is not None:
+            self._scalars.close()
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.close()
@@ -106,6 +114,8 @@ class Monitor:
     def _append(self, record: dict[str, Any]) -> None:
         if not self._silent:
             append(self._metrics_file, json.dumps(record))
+        if self._scalars is not None:
+            self._scalars.add(record)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,14 +252,3 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
-
-
-def duration(seconds: float) -> str:
-    """The time as h:mm:ss, or m:ss below an hour.
-
-    >>> duration(123), duration(3723)
-    ('2:03', '1:02:03')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -18,6 +18,7 @@ from nmt.errors import NmtError
 from nmt.evaluation.evaluate import TestSet, read_test_set
 from nmt.evaluation.metrics import make_metrics
 from nmt.runs import RunFolder
+from nmt.training.scalars import require_tensorboard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,9 @@ def prepare(
     with problems.collected():
         device = ranks.device(choose_device(config.training.device))
         dtype = choose_dtype(config.training.precision, device)
+    if config.training.monitor == "tensorboard":
+        with problems.collected():
+            require_tensorboard()
     with problems.collected():
         names: set[Metric] = {"bleu", "chrf"}
         if config.training.best_metric != "loss":

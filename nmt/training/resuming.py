@@ -24,10 +24,10 @@ FREE_TO_CHANGE = {
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
         "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
-        "batch_parts", "restart_schedule",
+        "batch_parts", "restart_schedule", "monitor",
     },
     "decoding": {"*"},
-    "evaluation": {"metrics", "validation_beam_size"},  # not the tokenizer: BLEU scores would not be comparable
+    "evaluation": {"metrics", "validation_beam_size", "report"},  # not the tokenizer, which changes BLEU
 }  # fmt: skip
 
 # Keys that change the order of sums, and so the last bits of the weights.

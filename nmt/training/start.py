@@ -16,13 +16,17 @@ from nmt.training.interruption import plain_messages
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import rehearse, warnings
 from nmt.training.preparation import prepare
+from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
+from nmt.training.scalars import Scalars
 from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
 
-def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> None:
+def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> bool:
     """Train a model into `run`, together with the other `ranks`; only rank 0 writes.
+
+    Returns whether there was anything to train: False for a finished run, and with `dry_run`.
 
     `mode` is `fresh` (set an existing run aside first), `resume` (a run must exist), or `auto` (resume if one exists).
     With `dry_run`, everything is tried and nothing trained. Raises an `NmtError` for mistakes, `TrainingError` if the
@@ -33,7 +37,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             f"training.processes is {config.training.processes}, but there are {ranks.size}; let `nmt train` start them"
         )
     resolve_processes(config, ranks.size)  # raises before anything is written
-    monitor = Monitor(run.metrics_file, silent=not ranks.is_main)
+    scalars = Scalars(run.tensorboard) if config.training.monitor == "tensorboard" else None
+    monitor = Monitor(run.metrics_file, silent=not ranks.is_main, scalars=scalars)
     with plain_messages(run), contextlib.ExitStack() as stack:
         vanished = ""
         if ranks.is_main:
@@ -47,8 +52,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                 f"the machine went down"
             )
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
-        if step is not None:
-            _train_from(step, config, run, monitor, ranks, dry_run)
+        return step is not None and _train_from(step, config, run, monitor, ranks, dry_run)
 
 
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
@@ -60,7 +64,7 @@ def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
     return count
 
 
-def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> None:
+def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> bool:
     config = resolve_processes(with_recorded_settings(config, run, step) if step else config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
@@ -81,8 +85,10 @@ def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ran
     trainer.announce()
     if dry_run:
         monitor.say("dry run: everything works; nothing was trained")
-        return
+        return False
     if ranks.is_main:
+        record_start(trainer.config, run, prepared, trainer.model.parameter_counts(), step, ranks.size)
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
     trainer.run()
+    return True

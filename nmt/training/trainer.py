@@ -21,7 +21,7 @@ from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
-from nmt.evaluation.metrics import is_better
+from nmt.history import duration, is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
@@ -31,7 +31,7 @@ from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
-from nmt.training.monitor import Interval, Monitor, Pace, duration
+from nmt.training.monitor import Interval, Monitor, Pace
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import restart_hint
@@ -256,6 +256,8 @@ class Trainer:
             "skipped_updates": means.skipped,
             "tgt_tokens_per_second": means.tokens / means.seconds,
             "seconds": self.progress.seconds,
+            "total_steps": total_steps(settings, self.batches_an_epoch),
+            "seconds_left": left,
         }
         self.monitor.interval(record, duration(left))
         if reason := self.divergence.verdict(self.progress, record):

@@ -1,0 +1,57 @@
+"""`nmt compare`."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from nmt.cli import options
+from nmt.errors import ConfigError
+
+_MAX_SAMPLES = 1_000_000
+
+
+def compare(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs; RUN,RUN joins seeds of one system.")
+    ] = None,
+    hyp: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Translations by any program; FILE,FILE joins seeds.")
+    ] = None,
+    ref: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="References, several for more than one each.")
+    ] = None,
+    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the first run's.")] = None,
+    train: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Training text in the target language; default: the first run's."),
+    ] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None,
+    test: Annotated[Literal["bs", "ar"], typer.Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
+    samples: Annotated[
+        int | None, typer.Option(min=1, max=_MAX_SAMPLES, help="Of the test. Default: 1,000 for bs, 10,000 for ar.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Compare systems: scores and their significance, by bucket, and where translations differ.
+
+    The first system is the baseline. Runs translate their test sets if they have not done so with their current model.
+    """
+    if output is not None:
+        if output.suffix != ".html":
+            raise ConfigError(f"--output {output}: a comparison is written as a page; name it FILE.html")
+        if output.is_dir() or not output.parent.is_dir():
+            raise ConfigError(f"--output {output}: is not a file in a folder that exists")
+    from nmt.insight.comparison import compare as compare_systems
+    from nmt.insight.comparison_page import write_page
+    from nmt.insight.comparison_text import comparison_text
+    from nmt.insight.systems import Files, read_material
+
+    material = read_material(runs or (), hyp or (), Files(ref or (), src, train or ()), tgt_lang)
+    comparison = compare_systems(material, test, samples)
+    if output is not None:
+        write_page(comparison, output)
+    print(json.dumps(dataclasses.asdict(comparison)) if as_json else comparison_text(comparison))

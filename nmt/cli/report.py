@@ -1,0 +1,29 @@
+"""`nmt report`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nmt.cli.options import DeviceOption, RunOption
+from nmt.runs import open_run
+
+
+def report(
+    model: RunOption = None,
+    license: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model card's licence: mit, cc-by-4.0, ... Default: unknown.")
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="The training data on Hugging Face; may be repeated.")
+    ] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
+    from nmt.insight.report_page import write_report
+
+    print(write_report(open_run(model), device or "auto", license, dataset or (), _say))
+
+
+def _say(line: str) -> None:
+    print(f"nmt: {line}", file=sys.stderr)

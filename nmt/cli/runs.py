@@ -1,0 +1,65 @@
+"""`nmt runs`."""
+
+import dataclasses
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nmt.cli.options import JsonOption
+from nmt.runs import RUNS
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.insight.progress import RunStatus
+
+# The same as nmt.insight.progress.SortKey, which is imported when the command runs.
+SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
+
+
+def runs(
+    sort: Annotated[
+        SortKey, typer.Option(help="Column to sort by; figures and times with the largest first.")
+    ] = "name",
+    as_json: JsonOption = False,
+) -> None:
+    """List all runs in this folder's runs/, with their scores."""
+    from nmt.insight.progress import all_statuses, printable, sorted_by
+
+    found = sorted_by(all_statuses(), sort)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(status) for status in found]))
+        return
+    if not found:
+        print(f"there are no runs under {RUNS}/ here; nmt train FILE makes one", file=sys.stderr)
+        return
+    for line in table(found):
+        print(printable(line))
+
+
+def table(found: "list[RunStatus]") -> list[str]:
+    """A header and a line a run, in columns; a broken run's line says what is wrong."""
+    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"]]
+    rows += [_row(status) for status in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    problems = [status.reason for status in found if status.state == "broken"]
+    return [*lines, *problems]
+
+
+def _row(status: "RunStatus") -> list[str]:
+    from nmt.insight.progress import main_score
+
+    validation = main_score(status.validation_scores)
+    tests = {name: main_score(scores) for name, scores in status.test_scores.items()}
+    return [
+        "*" if status.is_latest else "",
+        status.name,
+        status.state,
+        f"{status.step:,}" if status.step else "",
+        "" if validation is None else f"{validation:.2f}",
+        "  ".join(f"{name} {value:.2f}" for name, value in tests.items() if value is not None),
+        "" if status.parameters is None else f"{status.parameters:,}",
+        "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),
+    ]

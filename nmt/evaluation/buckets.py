@@ -1,0 +1,150 @@
+"""Scores by bucket: sentences by their length or score, words by their frequency in the training text.
+
+Buckets partition a test set. A bucket's score is computed from the sum of its sentences' statistics, so the sums of all
+buckets together give the corpus score.
+"""
+
+import dataclasses
+import itertools
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from sacrebleu.metrics.base import Metric as SacreMetric
+
+from nmt.languages import is_without_spaces
+
+# Buckets begin at these values; the first one begins below them.
+SOURCE_LENGTHS = (10, 20, 30, 40, 50, 60)
+LENGTH_DIFFERENCES = (-10, -5, -2, 0, 1, 3, 6, 11)
+SENTENCE_SCORES = (20, 40, 60, 80)
+FREQUENCIES = (1, 2, 3, 5, 10, 100, 1000)
+
+
+class SentenceStatistics:
+    """The statistics of each sentence that one metric sums up for a corpus: matched and total n-grams, edits, lengths.
+
+    sacreBLEU's public functions do not return them (chrF's not at all). The two methods used here are those of its own
+    significance tests.
+    """
+
+    def __init__(self, metric: SacreMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        self._metric = metric
+        self._rows: list[list[float]] = metric._extract_corpus_statistics(hypotheses, references)
+
+    def sums(self, lines: Iterable[int]) -> list[float]:
+        """The statistics of some sentences together; empty for none. Sums of disjoint sentences may be added."""
+        return [sum(column) for column in zip(*(self._rows[line] for line in lines), strict=True)]
+
+    def score_of(self, sums: Sequence[float]) -> float | None:
+        """The corpus score that the `sums` of some sentences give; None for no sentence."""
+        return float(self._metric._compute_score_from_stats(list(sums)).score) if sums else None
+
+    def score(self, lines: Iterable[int]) -> float | None:
+        """The corpus score of some sentences; None for no sentence."""
+        return self.score_of(self.sums(lines))
+
+    def sentence_scores(self) -> list[float]:
+        """Each sentence's score as a corpus of its own; for BLEU mostly 0, so chrF is the metric to use."""
+        return [float(self._metric._compute_score_from_stats(list(row)).score) for row in self._rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketScore:
+    """The sentences of a bucket."""
+
+    label: str
+    lines: int
+    score: float | None
+    """Corpus score of these sentences; None for an empty bucket."""
+
+
+def partition(values: Sequence[float], edges: Sequence[float]) -> list[list[int]]:
+    """The positions of the values in each bucket, one bucket more than edges; bucket k begins at edge k - 1.
+
+    >>> partition([5, 10, 3, 30], (10, 20))
+    [[0, 2], [1], [3]]
+    """
+    buckets: list[list[int]] = [[] for _ in range(len(edges) + 1)]
+    for position, value in enumerate(values):
+        buckets[bisect_right(edges, value)].append(position)
+    return buckets
+
+
+def labels(edges: Sequence[int], whole: bool = True) -> list[str]:
+    """The name of each bucket, for whole numbers or for any.
+
+    >>> labels((1, 2, 10)), labels((20, 40), whole=False)
+    (['below 1', '1', '2 to 9', '10 or more'], ['below 20', '20 to 40', '40 or more'])
+    """
+    between = [
+        f"{low}" if whole and high == low + 1 else f"{low} to {high - 1 if whole else high}"
+        for low, high in itertools.pairwise(edges)
+    ]
+    return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
+
+
+def scores_by(
+    values: Sequence[float], edges: Sequence[int], statistics: SentenceStatistics, whole: bool = True
+) -> tuple[BucketScore, ...]:
+    """The score of each bucket, where `values` holds one number for each sentence, whole or not."""
+    buckets = zip(labels(edges, whole), partition(values, edges), strict=True)
+    return tuple(BucketScore(label, len(lines), statistics.score(lines)) for label, lines in buckets)
+
+
+def source_lengths(lines: Sequence[str], language: str) -> list[int]:
+    """Words between spaces in each line, or characters if the language is written without spaces."""
+    if language and is_without_spaces(language):
+        return [len("".join(line.split())) for line in lines]
+    return [len(line.split()) for line in lines]
+
+
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """How often the words of a bucket occur in references and translations, and in how many places both agree."""
+
+    label: str
+    expected: int
+    """Occurrences in the references."""
+    produced: int
+    """Occurrences in the translations."""
+    matched: int
+    """Occurrences in both: in each sentence the smaller of the two numbers."""
+
+    @property
+    def f_measure(self) -> float | None:
+        """Harmonic mean of precision and recall, 0 to 100, as in compare-mt; None if no word of the bucket occurs."""
+        total = self.expected + self.produced
+        return 200 * self.matched / total if total else None
+
+
+def words_by_frequency(
+    hypotheses: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    frequencies: Mapping[str, int],
+    edges: Sequence[int] = FREQUENCIES,
+) -> tuple[WordCounts, ...]:
+    """The words of the hypotheses and their references, by how often each occurs in the training text."""
+    expected, produced, matched = ([0] * (len(edges) + 1) for _ in range(3))
+
+    def add(to: list[int], words: Mapping[str, int]) -> None:
+        for word, count in words.items():
+            to[bisect_right(edges, frequencies.get(word, 0))] += count
+
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        ours, theirs = Counter(hypothesis), Counter(reference)
+        add(produced, ours)
+        add(expected, theirs)
+        add(matched, ours & theirs)
+    names = ["0" if edges[0] == 1 else f"below {edges[0]}", *labels(edges)[1:]]
+    return tuple(WordCounts(*row) for row in zip(names, expected, produced, matched, strict=True))
+
+
+def count_words(lines: Iterable[str], tokenize: Callable[[str], str], wanted: frozenset[str]) -> dict[str, int]:
+    """How often each wanted word occurs in a text; only these are held in memory."""
+    counts = dict.fromkeys(wanted, 0)
+    for line in lines:
+        for word in tokenize(line.rstrip()).split():
+            if word in counts:
+                counts[word] += 1
+    return counts

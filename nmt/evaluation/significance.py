@@ -1,0 +1,104 @@
+"""How far scores depend on the sentences of the test set: sacreBLEU's bootstrap and its paired tests.
+
+All of it resamples the sentences of one test set. It says nothing about how far another training, with another seed,
+would score from this one.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from sacrebleu.metrics.base import Metric as SacreMetric
+from sacrebleu.significance import PairedTest, Result
+
+from nmt.config.training import Metric
+from nmt.evaluation.metrics import Score
+
+Test = Literal["bs", "ar"]
+"""Paired bootstrap resampling (Koehn 2004), or approximate randomization (Riezler and Maxwell 2005)."""
+DEFAULT_SAMPLES: dict[Test, int] = {"bs": 1000, "ar": 10_000}  # sacreBLEU's
+CONFIDENCE_SAMPLES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
+
+    mean: float
+    """Mean score of the resampled test sets."""
+    half_width: float
+    level: float = 0.95
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.mean + self.half_width
+
+
+@dataclasses.dataclass(frozen=True)
+class TestedScore:
+    """A system's score on a test set, and how it differs from the baseline's."""
+
+    __test__ = False  # pytest: not a test
+
+    score: Score
+    interval: Interval
+    difference: float
+    """The score minus the baseline's; 0 for the baseline itself."""
+    p: float | None
+    """Probability of a difference this large between equally good systems; None where there is no difference to test:
+    for the baseline, and for a system with the baseline's score."""
+
+
+def confidence_intervals(
+    metrics: Mapping[Metric, SacreMetric],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    samples: int = CONFIDENCE_SAMPLES,
+) -> dict[Metric, Interval]:
+    """95% intervals of a system's scores, as `sacrebleu --confidence` prints them.
+
+    The seed is sacreBLEU's: 12345, or SACREBLEU_SEED in the environment.
+    """
+    intervals = {}
+    for name, metric in metrics.items():
+        # A copy: the bootstrap's settings would become part of the metric's signature.
+        result = copy.copy(metric).corpus_score(hypotheses, references, n_bootstrap=samples)
+        intervals[name] = Interval(result._mean, result._ci)
+    return intervals
+
+
+def paired_test(
+    metrics: Mapping[Metric, SacreMetric],
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    test: Test = "bs",
+    samples: int | None = None,
+) -> list[dict[Metric, TestedScore]]:
+    """Scores of each system's hypotheses, tested against those of the first, the baseline.
+
+    `samples` are resampled test sets (`bs`) or random exchanges of outputs (`ar`); by default as many as sacreBLEU
+    uses. sacreBLEU gives a system with the baseline's score the smallest possible p (0.001 with 1,000 samples), since
+    it counts the samples that differ by more than 0; such a p is left out.
+    """
+    named = [(str(number), hypotheses) for number, hypotheses in enumerate(systems)]
+    count = samples or DEFAULT_SAMPLES[test]
+    tested: list[dict[Metric, TestedScore]] = [{} for _ in systems]
+    for name, metric in metrics.items():
+        _, scores = PairedTest(named, {name: metric}, references, test, count, CONFIDENCE_SAMPLES)()
+        (title,) = (key for key in scores if key != "System")  # sacreBLEU's name: chrF2
+        results = [result for result in scores[title] if isinstance(result, Result)]
+        signature = str(metric.get_signature())
+        for one, result in zip(tested, results, strict=True):
+            assert result.mean is not None and result.ci is not None
+            difference = result.score - results[0].score
+            interval = Interval(float(result.mean), float(result.ci))
+            p = result.p_value if difference else None
+            one[name] = TestedScore(Score(title, result.score, signature), interval, difference, p)
+    return tested

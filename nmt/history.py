@@ -1,0 +1,199 @@
+"""The history of a training, from its metrics.jsonl: intervals, validations, skipped updates."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from nmt.config.training import Metric
+from nmt.runs import RunFolder
+
+ValidationMetric = Literal["loss"] | Metric
+VALIDATION_METRICS: tuple[ValidationMetric, ...] = ("loss", *get_args(Metric))
+HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "ter": False, "loss": False}
+
+
+def is_better(metric: str, value: float, best: float | None) -> bool:
+    """Whether `value` is the best so far; a number is better than NaN, which a diverging loss can be."""
+    if best is None or math.isnan(best):
+        return True
+    return value > best if HIGHER_IS_BETTER[metric] else value < best
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainInterval:
+    """Means over the updates of a logging interval; None where a figure is not finite or was not recorded."""
+
+    step: int
+    """The last update of the interval."""
+    epoch: int | None
+    """Counted from 1."""
+    loss: float | None
+    """Cross-entropy a token, without smoothing, in nats; None also if all updates were skipped, as the next two."""
+    smoothed_loss: float | None
+    """The training objective."""
+    grad_norm: float | None
+    """Before clipping."""
+    learning_rate: float | None
+    skipped_updates: int
+    tgt_tokens_per_second: float | None
+    seconds: float | None
+    """Of training since its start, over all resumes, validations included."""
+    total_steps: int | None
+    """Updates until `max_steps` or `max_epochs`."""
+    seconds_left: float | None
+    """Until the nearest limit, not counting validations and early stopping."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Validation:
+    """The scores of a validation."""
+
+    step: int
+    epoch: int | None
+    values: Mapping[ValidationMetric, float]
+    """By metric: `loss` (as an interval's), `bleu`, `chrf`, and `ter` if it is the `best_metric`; only finite ones."""
+    seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SkippedUpdate:
+    """An update that was skipped because its gradient was not finite."""
+
+    step: int
+    lines: Mapping[str, tuple[int, ...]]
+    """For each source file, the lines of the update's pairs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """All records of a training, each kind in the order of steps."""
+
+    intervals: tuple[TrainInterval, ...] = ()
+    validations: tuple[Validation, ...] = ()
+    skipped: tuple[SkippedUpdate, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The last step that has a record; 0 without any."""
+        records: tuple[TrainInterval | Validation | SkippedUpdate, ...]
+        records = (*self.intervals, *self.validations, *self.skipped)
+        return max((record.step for record in records), default=0)
+
+    @property
+    def epoch(self) -> int | None:
+        """The last epoch that has a record, counted from 1."""
+        return max((record.epoch for record in self._timed if record.epoch), default=None)
+
+    @property
+    def seconds(self) -> float | None:
+        """The training time at the last record that has one."""
+        return max((record.seconds for record in self._timed if record.seconds is not None), default=None)
+
+    @property
+    def _timed(self) -> tuple[TrainInterval | Validation, ...]:
+        return (*self.intervals, *self.validations)
+
+    def best(self, metric: ValidationMetric) -> Validation | None:
+        """The validation with the best `metric`, the first of equal ones, or None; as a training chooses its model."""
+        best = None
+        for validation in self.validations:
+            value = validation.values.get(metric)
+            if value is not None and is_better(metric, value, best.values[metric] if best else None):
+                best = validation
+        return best
+
+
+def read_history(run: RunFolder) -> History:
+    """The records in a run's metrics.jsonl; without that file, none.
+
+    A line that is no record is ignored: after a kill, the last one can be incomplete. Of several records of a step and
+    a kind, the last one counts.
+    """
+    try:
+        lines = run.metrics_file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return History()
+    intervals: dict[int, TrainInterval] = {}
+    validations: dict[int, Validation] = {}
+    skipped: dict[int, SkippedUpdate] = {}
+    for record in map(_record, lines):
+        step = _count(record, "step")
+        if step is None:
+            continue
+        match record.get("kind"):
+            case "train":
+                intervals[step] = _interval(step, record)
+            case "validation":
+                values = {name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None}
+                validations[step] = Validation(step, _count(record, "epoch"), values, _number(record, "seconds"))
+            case "skipped":
+                skipped[step] = SkippedUpdate(step, _line_numbers(record.get("lines")))
+    return History(
+        tuple(intervals[step] for step in sorted(intervals)),
+        tuple(validations[step] for step in sorted(validations)),
+        tuple(skipped[step] for step in sorted(skipped)),
+    )
+
+
+def _interval(step: int, record: Mapping[str, Any]) -> TrainInterval:
+    return TrainInterval(
+        step=step,
+        epoch=_count(record, "epoch"),
+        loss=_number(record, "loss"),
+        smoothed_loss=_number(record, "smoothed_loss"),
+        grad_norm=_number(record, "grad_norm"),
+        learning_rate=_number(record, "learning_rate"),
+        skipped_updates=_count(record, "skipped_updates") or 0,
+        tgt_tokens_per_second=_number(record, "tgt_tokens_per_second"),
+        seconds=_number(record, "seconds"),
+        total_steps=_count(record, "total_steps"),
+        seconds_left=_number(record, "seconds_left"),
+    )
+
+
+def _record(line: bytes) -> Mapping[str, Any]:
+    """The record in a line, empty if there is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    """A finite number, else None."""
+    value = record.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a huge integer
+        return None
+
+
+def _count(record: Mapping[str, Any], key: str) -> int | None:
+    value = _number(record, key)
+    return None if value is None else int(value)
+
+
+def _line_numbers(lines: object) -> dict[str, tuple[int, ...]]:
+    if not isinstance(lines, dict):
+        return {}
+    return {
+        path: tuple(number for number in numbers if isinstance(number, int))
+        for path, numbers in lines.items()
+        if isinstance(numbers, list)
+    }
+
+
+def duration(seconds: float) -> str:
+    """The time as h:mm:ss, or m:ss below an hour.
+
+    >>> duration(123), duration(3723)
+    ('2:03', '1:02:03')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,314 @@
+"""Systems side by side: scores and what they are worth, and where the translations differ."""
+
+import dataclasses
+import itertools
+import logging
+import statistics
+from collections.abc import Sequence
+
+from sacrebleu.metrics.base import Metric as SacreMetric
+from sacrebleu.metrics.bleu import BLEU
+
+from nmt.config.training import Metric
+from nmt.data.corpus import read_lines
+from nmt.evaluation.buckets import (
+    LENGTH_DIFFERENCES,
+    SENTENCE_SCORES,
+    SOURCE_LENGTHS,
+    SentenceStatistics,
+    count_words,
+    scores_by,
+    source_lengths,
+    words_by_frequency,
+)
+from nmt.evaluation.metrics import make_metrics
+from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
+from nmt.insight.differences import (
+    NgramDifference,
+    WordDifference,
+    Words,
+    changed_ngrams,
+    changed_sentences,
+    changed_words,
+)
+from nmt.insight.systems import Material, System, TranslatedSet
+from nmt.languages import is_without_spaces
+
+log = logging.getLogger("nmt")
+
+METRICS: tuple[Metric, ...] = ("bleu", "chrf", "ter")
+LISTED = 10
+"""Maximum number of sentences, words and n-grams in each list."""
+_LARGE = 1 << 28  # bytes of training text whose words take more than some seconds to count
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputScores:
+    """The scores of one output."""
+
+    name: str
+    scores: dict[Metric, TestedScore]
+    """`p` and `difference` compare with the first output of all."""
+    length_ratio: float
+    """Length of the translations over that of the references, in BLEU's words."""
+    is_baselines: bool
+    """Whether the translations are those of the first output, line by line; of the first itself too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """The scores of a system's seeds in one metric, and how far their mean is from the baseline's."""
+
+    count: int
+    mean: float
+    deviation: float | None
+    """Standard deviation of a sample; None for one seed."""
+    low: float
+    high: float
+    gap: float
+    """This mean minus the baseline's."""
+    gap_exceeds_spread: bool | None
+    """`gap_exceeds_spread`; None for the baseline, and if this system or the baseline has one seed only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SystemScores:
+    """A system's outputs, and what their seeds have in common."""
+
+    name: str
+    outputs: tuple[OutputScores, ...]
+    spread: dict[Metric, Spread]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """The sentences, or words, of one system in a bucket."""
+
+    count: int
+    score: float | None
+    """None for an empty bucket."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketRow:
+    """A bucket, with a cell for each system."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketTable:
+    """A partition of the test set; rows that are empty for all systems are left out at both ends."""
+
+    by: str
+    unit: str
+    """What the cells count: sentences or words."""
+    metric: str
+    """What the cells' scores are."""
+    rows: tuple[BucketRow, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceDifference:
+    """A sentence that changed."""
+
+    line: int
+    """From 1."""
+    src: str | None
+    reference: str
+    hypotheses: tuple[str, str]
+    """The baseline's and the other system's."""
+    scores: tuple[float, float]
+    """chrF of the two."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """Where the first output of a system differs from the baseline's, at most `LISTED` of each, largest first."""
+
+    system: str
+    num_changed: int
+    """Number of lines that are not the same."""
+    better: tuple[SentenceDifference, ...]
+    worse: tuple[SentenceDifference, ...]
+    words_right_more_often: tuple[WordDifference, ...]
+    words_right_less_often: tuple[WordDifference, ...]
+    ngrams_too_many: tuple[NgramDifference, ...]
+    ngrams_too_few: tuple[NgramDifference, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedSet:
+    """One test set."""
+
+    name: str
+    num_lines: int
+    systems: tuple[SystemScores, ...]
+    """The first is the baseline. `buckets` and `differences` are about the first output of each."""
+    buckets: tuple[BucketTable, ...]
+    differences: tuple[Differences, ...]
+    """One for each system but the baseline."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Systems compared on test sets."""
+
+    test: Test
+    samples: int
+    tgt_lang: str
+    test_sets: tuple[ComparedSet, ...]
+
+
+def compare(material: Material, test: Test = "bs", samples: int | None = None) -> Comparison:
+    """Score, test and compare all outputs of the material; `test` and `samples` as in `paired_test`."""
+    metrics = make_metrics(METRICS, material.tgt_lang, material.bleu_tokenizer)
+    bleu = metrics["bleu"]
+    assert isinstance(bleu, BLEU)
+    views = [[_View(system, one.references, metrics, bleu) for system in one.systems] for one in material.test_sets]
+    references = [_words(bleu, one.references[0]) for one in material.test_sets]
+    frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
+    test_sets = []
+    for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
+        buckets = _buckets(one, material.src_lang, of_systems, ref_words)
+        if frequencies is not None:
+            buckets.append(_frequency_buckets(of_systems, ref_words, frequencies))
+        scores = _scores(one, metrics, test, samples, [view.length_ratios for view in of_systems])
+        differences = [_differences(one, of_systems[0], view, ref_words) for view in of_systems[1:]]
+        test_sets.append(ComparedSet(one.name, len(one.references[0]), scores, tuple(buckets), tuple(differences)))
+    return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets))
+
+
+class _View:
+    """What is needed of a system's first output, and the length ratio of each."""
+
+    def __init__(
+        self, system: System, references: list[list[str]], metrics: dict[Metric, SacreMetric], bleu: BLEU
+    ) -> None:
+        self.name = system.outputs[0].name
+        self.hypotheses = system.outputs[0].hypotheses
+        self.words = _words(bleu, self.hypotheses)
+        counted = [SentenceStatistics(bleu, output.hypotheses, references) for output in system.outputs]
+        self.bleu = counted[0]
+        self.sentence_scores = SentenceStatistics(metrics["chrf"], self.hypotheses, references).sentence_scores()
+        # BLEU's statistics begin with the two lengths.
+        lengths = [statistics_of.sums(range(len(self.hypotheses))) for statistics_of in counted]
+        self.length_ratios = [ours / theirs if theirs else 0.0 for ours, theirs, *_ in lengths]
+
+
+def _words(bleu: BLEU, lines: Sequence[str]) -> list[list[str]]:
+    """The words that BLEU counts."""
+    return [bleu.tokenizer(line.rstrip()).split() for line in lines]
+
+
+def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict[str, int] | None:
+    """How often the words of the texts occur in the training text; None without one."""
+    if not material.train:
+        return None
+    size = sum(path.stat().st_size for path in material.train if path.is_file())
+    if size > _LARGE:
+        log.info("counting words in %.1f GB of training text", size / 1e9)
+    wanted = frozenset(word for words in texts for sentence in words for word in sentence)
+    lines = itertools.chain.from_iterable(read_lines(path) for path in material.train)
+    return count_words(lines, bleu.tokenizer, wanted)
+
+
+def _scores(
+    test_set: TranslatedSet,
+    metrics: dict[Metric, SacreMetric],
+    test: Test,
+    samples: int | None,
+    length_ratios: Sequence[Sequence[float]],
+) -> tuple[SystemScores, ...]:
+    outputs = [output for system in test_set.systems for output in system.outputs]
+    first = outputs[0].hypotheses
+    tested = iter(paired_test(metrics, [output.hypotheses for output in outputs], test_set.references, test, samples))
+    scored = [
+        tuple(
+            OutputScores(output.name, next(tested), ratio, output.hypotheses == first)
+            for output, ratio in zip(system.outputs, ratios, strict=True)
+        )
+        for system, ratios in zip(test_set.systems, length_ratios, strict=True)
+    ]
+    return tuple(
+        SystemScores(system.name, of_system, {metric: _spread(scored[0], of_system, metric) for metric in metrics})
+        for system, of_system in zip(test_set.systems, scored, strict=True)
+    )
+
+
+def gap_exceeds_spread(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether the means of two systems are farther apart than the lowest and the highest score of either."""
+    gap = abs(statistics.fmean(after) - statistics.fmean(before))
+    return gap > max(max(scores) - min(scores) for scores in (before, after))
+
+
+def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], metric: Metric) -> Spread:
+    before, after = ([output.scores[metric].score.value for output in outputs] for outputs in (baseline, system))
+    mean = statistics.fmean(after)
+    gap = mean - statistics.fmean(before)
+    is_judged = system is not baseline and min(len(before), len(after)) > 1
+    exceeds = gap_exceeds_spread(before, after) if is_judged else None
+    deviation = statistics.stdev(after) if len(after) > 1 else None
+    return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)
+
+
+def _buckets(test_set: TranslatedSet, src_lang: str, systems: Sequence[_View], references: Words) -> list[BucketTable]:
+    """The sentences by length of the source, by length of the translation, and by score."""
+    tables = []
+    if test_set.src is not None:
+        lengths = source_lengths(test_set.src, src_lang)
+        unit = "characters" if is_without_spaces(src_lang) else "words"
+        tables.append(_table(f"source length in {unit}", [lengths] * len(systems), SOURCE_LENGTHS, systems))
+    longer = [
+        [len(ours) - len(theirs) for ours, theirs in zip(system.words, references, strict=True)] for system in systems
+    ]
+    tables.append(_table("translation's length minus reference's, in words", longer, LENGTH_DIFFERENCES, systems))
+    scores = [system.sentence_scores for system in systems]
+    tables.append(_table("chrF of the sentence", scores, SENTENCE_SCORES, systems, whole=False))
+    return tables
+
+
+def _table(
+    by: str, values: Sequence[Sequence[float]], edges: Sequence[int], systems: Sequence[_View], whole: bool = True
+) -> BucketTable:
+    columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
+    rows = [
+        BucketRow(cells[0].label, tuple(Cell(cell.lines, cell.score) for cell in cells))
+        for cells in zip(*columns, strict=True)
+    ]
+    return BucketTable(by, "sentences", "BLEU", _without_empty_ends(rows))
+
+
+def _frequency_buckets(systems: Sequence[_View], references: Words, frequencies: dict[str, int]) -> BucketTable:
+    columns = [words_by_frequency(system.words, references, frequencies) for system in systems]
+    rows = [
+        BucketRow(cells[0].label, tuple(Cell(cell.expected, cell.f_measure) for cell in cells))
+        for cells in zip(*columns, strict=True)
+    ]
+    return BucketTable("occurrences of the word in the training text", "words", "F-measure", _without_empty_ends(rows))
+
+
+def _without_empty_ends(rows: Sequence[BucketRow]) -> tuple[BucketRow, ...]:
+    filled = [number for number, row in enumerate(rows) if any(cell.score is not None for cell in row.cells)]
+    return tuple(rows[filled[0] : filled[-1] + 1]) if filled else ()
+
+
+def _differences(test_set: TranslatedSet, baseline: _View, system: _View, references: Words) -> Differences:
+    def sentences(lines: Sequence[int]) -> tuple[SentenceDifference, ...]:
+        return tuple(
+            SentenceDifference(
+                line + 1,
+                test_set.src[line] if test_set.src is not None else None,
+                test_set.references[0][line],
+                (baseline.hypotheses[line], system.hypotheses[line]),
+                (baseline.sentence_scores[line], system.sentence_scores[line]),
+            )
+            for line in lines
+        )
+
+    better, worse = changed_sentences(baseline.sentence_scores, system.sentence_scores, LISTED)
+    more, fewer = changed_words(baseline.words, system.words, references, LISTED)
+    too_many, too_few = changed_ngrams(baseline.words, system.words, references, LISTED)
+    num_changed = sum(one != other for one, other in zip(baseline.hypotheses, system.hypotheses, strict=True))
+    return Differences(system.name, num_changed, sentences(better), sentences(worse), more, fewer, too_many, too_few)

@@ -1,0 +1,73 @@
+"""A comparison as one page that opens anywhere."""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from nmt.atomic import write_text
+from nmt.config.training import Metric
+from nmt.insight.comparison import Comparison, OutputScores, SystemScores
+from nmt.insight.comparison_text import SEEDS_NOTE, notes, p_text
+from nmt.insight.pages import render
+from nmt.languages import is_without_spaces
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a translation."""
+
+    text: str
+    is_changed: bool
+    """Whether the other translation does not have it there."""
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    """Write the comparison as HTML, with no request to anywhere."""
+    names = [system.name for system in comparison.test_sets[0].systems]
+    page = render(
+        "comparison.html",
+        f"{' and '.join(names[1:])} compared with {names[0]}",
+        comparison=comparison,
+        notes=notes,
+        seeds_note=SEEDS_NOTE,
+        p_text=p_text,
+        strip=_strip,
+        seeds_strip=_seeds_strip,
+        marked=partial(marked, by_character=is_without_spaces(comparison.tgt_lang)),
+    )
+    write_text(path, page)
+
+
+def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Part], list[Part]]:
+    """Both texts in parts, with the words, or characters, marked in which they differ; the parts of each make its text.
+
+    >>> marked(("a dog runs", "a cat runs"), by_character=False)[1]
+    [Part(text='a ', is_changed=False), Part(text='cat', is_changed=True), Part(text=' runs', is_changed=False)]
+    """
+    units = [list(text) if by_character else re.findall(r"\s+|[^\s\w]|\w+", text) for text in texts]
+    matcher = difflib.SequenceMatcher(a=units[0], b=units[1], autojunk=False)
+    parts: tuple[list[Part], list[Part]] = ([], [])
+    for kind, first, first_end, second, second_end in matcher.get_opcodes():
+        for side, start, end in ((0, first, first_end), (1, second, second_end)):
+            if text := "".join(units[side][start:end]):
+                parts[side].append(Part(text, kind != "equal"))
+    return parts
+
+
+def _strip(outputs: Sequence[OutputScores], metric: Metric) -> Callable[[float], float]:
+    """Where a score lies on a scale that holds the intervals of all outputs: 4 to 96, in percent."""
+    intervals = [output.scores[metric].interval for output in outputs]
+    return partial(_place, min(one.low for one in intervals), max(one.high for one in intervals))
+
+
+def _seeds_strip(systems: Sequence[SystemScores], metric: Metric) -> Callable[[float], float]:
+    """The same for the scores of all seeds."""
+    spreads = [system.spread[metric] for system in systems]
+    return partial(_place, min(one.low for one in spreads), max(one.high for one in spreads))
+
+
+def _place(low: float, high: float, value: float) -> float:
+    return round(4 + 92 * (value - low) / (high - low), 2) if high > low else 50.0

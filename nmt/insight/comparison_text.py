@@ -1,0 +1,161 @@
+"""A comparison as text, for a terminal of 100 columns."""
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from nmt.config.training import Metric
+from nmt.evaluation.significance import CONFIDENCE_SAMPLES, TestedScore
+from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, SystemScores
+from nmt.insight.differences import NgramDifference, WordDifference
+
+TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
+_SHOWN = 3  # sentences of each list; all are in the JSON and on the page
+_WIDTH = 100
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The comparison's tables, and a few of the sentences."""
+    parts = []
+    for test_set in comparison.test_sets:
+        baseline = test_set.systems[0].outputs[0].name
+        parts += [f"{test_set.name}: {test_set.num_lines:,} lines, baseline {baseline}", *_scores(test_set)]
+        parts += ["\n".join(f"  {note}" for note in _wrapped(notes(comparison, baseline)))]
+        if any(len(system.outputs) > 1 for system in test_set.systems):
+            parts += [_seeds(test_set.systems), "\n".join(f"  {line}" for line in _wrapped([SEEDS_NOTE]))]
+        names = [system.outputs[0].name for system in test_set.systems]
+        parts += [_buckets(table, names) for table in test_set.buckets]
+        parts += [line for one in test_set.differences for line in _differences(one, baseline)]
+    return "\n\n".join(parts)
+
+
+SEEDS_NOTE = (
+    "The gap is the mean minus the baseline's. It exceeds the spread if it is larger than the distance from the lowest "
+    "to the highest seed, in the baseline and in the other system."
+)
+
+
+def notes(comparison: Comparison, baseline: str) -> list[str]:
+    """What the intervals and p say, and what they do not."""
+    resampled = CONFIDENCE_SAMPLES if comparison.test == "ar" else comparison.samples
+    return [
+        f"±: 95% interval from {resampled:,} resampled test sets. p: the probability of such a difference from "
+        f"{baseline} if both were equally good ({TEST_NAMES[comparison.test]}, {comparison.samples:,} samples).",
+        "Both say how far the result depends on these sentences. They say nothing about seeds: the same training with "
+        "another seed can differ by more. Train each system with several, and join them: RUN,RUN.",
+    ]
+
+
+def p_text(tested: TestedScore, is_baseline: bool) -> str:
+    """`p 0.012`; nothing for the baseline, `same` where there is no difference to test."""
+    if is_baseline:
+        return ""
+    return "same" if tested.p is None else f"p {tested.p:.{3 if tested.p >= 0.0005 else 4}f}"
+
+
+def _scores(test_set: ComparedSet) -> Iterator[str]:
+    outputs = [output for system in test_set.systems for output in system.outputs]
+    scores = outputs[0].scores
+    rows = [["", *(column for tested in scores.values() for column in (tested.score.name, "", "")), "length"]]
+    for output in outputs:
+        row = [output.name]
+        for tested in output.scores.values():
+            p = p_text(tested, output is outputs[0])
+            row += [f"{tested.score.value:.2f}", f"± {tested.interval.half_width:.2f}", f"{p:7}"]
+        rows.append([*row, f"{output.length_ratio:.3f}"])
+    yield _aligned(rows)
+    if same := [output.name for output in outputs[1:] if output.is_baselines]:
+        yield f"{', '.join(same)}: the same translations as {outputs[0].name}, line by line"
+    yield "\n".join(f"  {tested.score.name:6}{tested.score.signature}" for tested in scores.values())
+
+
+def _seeds(systems: Sequence[SystemScores]) -> str:
+    rows = [["seeds", "", "n", "mean", "deviation", "lowest", "highest", "gap", ""]]
+    metrics: list[Metric] = list(systems[0].spread)
+    for metric in metrics:
+        for number, system in enumerate(systems):
+            spread = system.spread[metric]
+            title = system.outputs[0].scores[metric].score.name if number == 0 else ""
+            deviation = "" if spread.deviation is None else f"{spread.deviation:.2f}"
+            verdict = {None: "", True: "exceeds the spread", False: "within the spread"}[spread.gap_exceeds_spread]
+            gap = f"{spread.gap:+.2f}" if number else ""
+            numbers = [f"{spread.mean:.2f}", deviation, f"{spread.low:.2f}", f"{spread.high:.2f}"]
+            rows.append([title, system.name, str(spread.count), *numbers, gap, verdict])
+    return _aligned(rows, left=(0, 1, 8))
+
+
+def _buckets(table: BucketTable, names: Sequence[str]) -> str:
+    rows = [["", *names]]
+    for row in table.rows:
+        cells = [
+            f"{'-' if cell.score is None else f'{cell.score:.1f}'} {f'({cell.count:,})':>{_width_of(table)}}"
+            for cell in row.cells
+        ]
+        rows.append([f"  {row.label}", *cells])
+    return f"{table.metric} by {table.by} (number of {table.unit})\n{_aligned(rows)}"
+
+
+def _width_of(table: BucketTable) -> int:
+    """The width of a count with its brackets."""
+    return max(len(f"({cell.count:,})") for row in table.rows for cell in row.cells)
+
+
+def _differences(one: Differences, baseline: str) -> Iterator[str]:
+    yield f"{one.system} against {baseline}: {one.num_changed:,} lines differ"
+    lists = [
+        ("right more often", _words(one.words_right_more_often)),
+        ("right less often", _words(one.words_right_less_often)),
+        ("n-grams too many", _ngrams(one.ngrams_too_many)),
+        ("n-grams too few", _ngrams(one.ngrams_too_few)),
+    ]
+    if any(listed for _, listed in lists):
+        yield "\n".join(
+            textwrap.fill(f"{title:18}{'; '.join(listed)}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 20)
+            for title, listed in lists
+            if listed
+        )
+    for title, sentences in (("better", one.better), ("worse", one.worse)):
+        for sentence in sentences[:_SHOWN]:
+            yield _sentence(title, sentence, (baseline, one.system))
+
+
+def _words(words: Sequence[WordDifference]) -> list[str]:
+    return [f"{one.word} {one.matched[0]} → {one.matched[1]} of {one.expected}" for one in words]
+
+
+def _ngrams(ngrams: Sequence[NgramDifference]) -> list[str]:
+    return [f"{one.ngram} {one.counts[0]} → {one.counts[1]}" for one in ngrams]
+
+
+def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) -> str:
+    lines = [] if sentence.src is None else [("source", sentence.src)]
+    lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
+    before, after = sentence.scores
+    width = max(_columns(name) for name, _ in lines)
+    shown = [f"    {name}{' ' * (width - _columns(name))}  {text}" for name, text in lines]
+    return "\n".join([f"  {title}: line {sentence.line}, chrF {before:.0f} → {after:.0f}", *shown])
+
+
+def _wrapped(paragraphs: Sequence[str]) -> list[str]:
+    return [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _WIDTH - 2)]
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table; the columns `left` are aligned on the left, the others on the right."""
+    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - _columns(cell))
+            cells.append(cell + gap if number in left else gap + cell)
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _columns(text: str) -> int:
+    """The width of a text in a terminal: Chinese characters take two columns, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )

@@ -1,0 +1,143 @@
+"""A Hugging Face model card: a README.md with metadata that programs read, and a page that people read.
+
+The metadata follow https://huggingface.co/docs/hub/model-cards; `huggingface_hub`'s `ModelCard.load` reads them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from nmt.config.training import Metric
+from nmt.errors import ConfigError
+from nmt.evaluation.metrics import Score
+from nmt.languages import base_language
+
+UNKNOWN_LICENSE = "unknown"
+"""Hugging Face's word where no licence is stated; nobody may use such a model without asking."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CardScores:
+    """A model's scores on one set."""
+
+    name: str
+    """The set's name."""
+    split: str
+    """`test`, or `validation` for the set that chose the model."""
+    scores: dict[Metric, Score]
+
+
+@dataclasses.dataclass(frozen=True)
+class CardFacts:
+    """What a card says about a model."""
+
+    name: str
+    src_lang: str
+    """A language code, as in the configuration."""
+    tgt_lang: str
+    scores: Sequence[CardScores]
+    description: str
+    """One or two sentences: what kind of model, of what size."""
+    usage: str
+    """Markdown: how to translate with it."""
+    training: str
+    """Markdown: on what it was trained, and how."""
+    limits: str
+    """Markdown."""
+    license: str = UNKNOWN_LICENSE
+    """Hugging Face's identifier, such as `cc-by-4.0`."""
+    datasets: Sequence[str] = ()
+    """Hugging Face's identifiers of the training data, such as `bentrevett/multi30k`."""
+
+
+def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
+    """Raise `ConfigError` if one of them cannot be an identifier on Hugging Face."""
+    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license):
+        raise ConfigError(f"--license {license!r}: give Hugging Face's identifier, for example mit or cc-by-4.0")
+    for dataset in datasets:
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset):
+            raise ConfigError(f"--dataset {dataset!r}: give its name on Hugging Face, for example bentrevett/multi30k")
+
+
+def model_card(facts: CardFacts) -> str:
+    """The text of the card's README.md."""
+    header = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
+    direction = f"{facts.src_lang} to {facts.tgt_lang}"
+    return f"""---
+{header}---
+# {facts.name}
+{facts.description}
+
+## Intended use
+Translating text from {direction}, sentence by sentence, of the kind that it was trained on. Translations can be wrong
+and read well; where a mistake does harm, a person who knows both languages must check them.
+
+## How to use it
+{facts.usage}
+
+## Training
+{facts.training}
+
+## Scores
+{_score_table(facts.scores)}
+
+## Limits
+{facts.limits}
+"""
+
+
+def _metadata(facts: CardFacts) -> dict[str, Any]:
+    codes = [facts.src_lang, facts.tgt_lang]
+    bases = list(dict.fromkeys(map(base_language, codes)))
+    metadata: dict[str, Any] = {"language": bases}
+    if bases != list(dict.fromkeys(codes)):  # with scripts and regions, which `language` does not allow
+        metadata["language_bcp47"] = codes
+    metadata |= {"license": facts.license, "library_name": "nmt", "pipeline_tag": "translation"}
+    metadata["tags"] = ["translation", "nmt", f"{facts.src_lang}-{facts.tgt_lang}"]
+    if facts.datasets:
+        metadata["datasets"] = list(facts.datasets)
+    metrics = list(dict.fromkeys(metric for one in facts.scores for metric in one.scores))
+    if metrics:
+        metadata["metrics"] = metrics
+        metadata["model-index"] = [{"name": facts.name, "results": [_result(one, facts) for one in facts.scores]}]
+    return metadata
+
+
+def _result(one: CardScores, facts: CardFacts) -> dict[str, Any]:
+    pair = f"{facts.src_lang}-{facts.tgt_lang}"
+    return {
+        "task": {"type": "translation", "name": f"Translation {pair}"},
+        "dataset": {"type": _identifier(one.name), "name": one.name, "config": pair, "split": one.split},
+        "metrics": [
+            {"type": metric, "name": score.name, "value": round(score.value, 2), "args": {"signature": score.signature}}
+            for metric, score in one.scores.items()
+        ],
+    }
+
+
+def _identifier(name: str) -> str:
+    """The name with only the characters of an identifier."""
+    return re.sub(r"[^\w.-]+", "-", name) or "unnamed"
+
+
+def _score_table(scores: Sequence[CardScores]) -> str:
+    if not scores:
+        return "None recorded."
+    rows = [
+        f"| {one.name} ({one.split}) | {score.name} | {score.value:.2f} | `{_in_table(score.signature)}` |"
+        for one in scores
+        for score in one.scores.values()
+    ]
+    head = ["| set | metric | score | sacreBLEU signature |", "| --- | --- | ---: | --- |"]
+    if not any(one.split == "test" for one in scores):
+        rows.append(
+            "\nThe validation set chose the model, so its scores are a little too good; `nmt eval` adds a test set's."
+        )
+    return "\n".join([*head, *rows])
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|")

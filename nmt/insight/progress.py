@@ -1,0 +1,300 @@
+"""Where runs stand: read from their folders, without a lock and without torch, while they are trained or later."""
+
+import dataclasses
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from nmt.atomic import read_json
+from nmt.config.training import TrainingConfig
+from nmt.errors import NmtError, RunError
+from nmt.history import VALIDATION_METRICS, History, TrainInterval, Validation, ValidationMetric, read_history
+from nmt.runs import RUNS, RunFolder, find_run
+from nmt.training.stopping import reached
+
+State = Literal["preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"]
+SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
+MEANING: Mapping[State, str] = {
+    "preparing": "its training is starting",
+    "training": "is being trained",
+    "interrupted": "its training was interrupted",
+    "finished": "its training is finished",
+    "diverged": "its training diverged",
+    "average": "a mean of checkpoints; it was not trained itself",
+    "model": "a model without a training: a copy, or imported",
+    "export": "an exported model",
+    "broken": "cannot be read",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStatus:
+    """Where a run stands; None is what is not known or does not exist."""
+
+    name: str
+    path: str
+    state: State
+    reason: str = ""
+    """Why it is finished, diverged or broken."""
+    trainer: str = ""
+    """The process that trains, or that was killed while it did."""
+    is_latest: bool = False
+    step: int = 0
+    total_steps: int | None = None
+    epoch: int | None = None
+    seconds: float | None = None
+    """Of training."""
+    seconds_left: float | None = None
+    """Not counting validations and early stopping; of a run that is being trained."""
+    interval: TrainInterval | None = None
+    """The last one."""
+    best_metric: ValidationMetric | None = None
+    best_validation: Validation | None = None
+    """Its weights are the run's model."""
+    last_validation: Validation | None = None
+    num_validations: int = 0
+    validations_since_best: int = 0
+    skipped_updates: int = 0
+    checkpoint: int | None = None
+    """Step of the last checkpoint."""
+    has_model: bool = False
+    parameters: int | None = None
+    """Number of parameters of the model; a shared one counts once."""
+    test_scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    """By test set and metric, as `nmt eval` wrote them."""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Of an average, on the validation set."""
+    changed: float | None = None
+    """When the training last wrote, or else the model was written: seconds since 1970."""
+
+    @property
+    def is_being_trained(self) -> bool:
+        """Whether a process trains it now."""
+        return self.state in ("preparing", "training")
+
+    @property
+    def validation_scores(self) -> Mapping[str, float]:
+        """The scores of the run's model on the validation set, by metric."""
+        if self.best_validation is None:
+            return self.scores
+        return {name: value for name, value in self.best_validation.values.items() if name != "loss"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Position:
+    """How far a training is, as its records show it."""
+
+    step: int
+    epoch: int
+    seconds: float
+    validations_since_best: int
+
+
+def read_status(run: RunFolder) -> RunStatus:
+    """Where a run stands.
+
+    Raises `RunError` if the folder or its configuration cannot be read.
+    """
+    trainer, is_alive = _trainer(run)
+    basic = RunStatus(
+        name=run.name,
+        path=str(run.path),
+        state="model",
+        trainer=trainer,
+        is_latest=_latest(run) == run.name,
+        has_model=run.model_file.is_file(),
+        parameters=_num_parameters(run.model_file),
+        test_scores=dict(_test_scores(run)),
+        changed=_modified(run.metrics_file) or _modified(run.model_file) or _modified(run.config_file),
+    )
+    if not run.exists() and is_alive:
+        return dataclasses.replace(basic, state="preparing")
+    if run.is_export():
+        return dataclasses.replace(basic, state="export")
+    average = run.path / "average.json"
+    if average.is_file():
+        return dataclasses.replace(basic, state="average", scores=_values(read_json(average), "average_scores"))
+    if not run.has_training_config() or not run.metrics_file.is_file():
+        state: State = "preparing" if is_alive else "model" if basic.has_model else "interrupted"
+        return dataclasses.replace(basic, state=state)
+    return _of_training(run, basic, run.config().training, read_history(run), is_alive)
+
+
+def _of_training(
+    run: RunFolder, basic: RunStatus, settings: TrainingConfig, history: History, is_alive: bool
+) -> RunStatus:
+    metric: ValidationMetric = settings.best_metric
+    interval = history.intervals[-1] if history.intervals else None
+    last = history.validations[-1] if history.validations else None
+    best = history.best(metric)
+    since_best = history.validations.index(best) if best else -1
+    status = dataclasses.replace(
+        basic,
+        step=history.step,
+        total_steps=interval.total_steps if interval and interval.total_steps else settings.max_steps,
+        epoch=history.epoch,
+        seconds=history.seconds,
+        interval=interval,
+        best_metric=metric,
+        best_validation=best,
+        last_validation=last,
+        num_validations=len(history.validations),
+        validations_since_best=len(history.validations) - 1 - since_best if history.validations else 0,
+        skipped_updates=sum(each.skipped_updates for each in history.intervals),
+        checkpoint=max(_checkpoints(run), default=None),
+    )
+    if is_alive:
+        state: State = "training" if history.step else "preparing"
+        return dataclasses.replace(status, state=state, seconds_left=_seconds_left(interval, basic.changed))
+    if problem := _divergence(run, interval):
+        return dataclasses.replace(status, state="diverged", reason=problem)
+    if last and last.step == history.step:
+        place = _Position(last.step, (last.epoch or 1) - 1, last.seconds or 0.0, status.validations_since_best)
+        if limit := reached(place, settings):
+            return dataclasses.replace(status, state="finished", reason=limit.reason)
+    return dataclasses.replace(status, state="interrupted")
+
+
+def all_statuses() -> list[RunStatus]:
+    """The state of every folder under runs/ that is a run or was meant to be one, by name; those unreadable too."""
+    folders = (path for path in RUNS.glob("*") if path.is_dir() and not path.name.startswith("."))
+    return [_status_or_problem(path) for path in sorted(folders) if path.name != "cache"]
+
+
+def sorted_by(found: Iterable[RunStatus], key: SortKey) -> list[RunStatus]:
+    """The runs by name and state from A to Z, by figures and times with the largest first; those without one last."""
+    if key in ("name", "state"):
+        return sorted(found, key=lambda status: (status.state if key == "state" else "", status.name))
+
+    def place(status: RunStatus) -> tuple[float, str]:
+        value = _sort_value(status, key)
+        return math.inf if value is None else -value, status.name
+
+    return sorted(found, key=place)
+
+
+def main_score(scores: Mapping[str, float]) -> float | None:
+    """The score to compare runs by: BLEU if there is one, else the first of the others."""
+    return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor: names and reasons come from folders of anybody.
+
+    >>> printable("a\x1b[2Jb")
+    'a\ufffd[2Jb'
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _sort_value(status: RunStatus, key: SortKey) -> float | None:
+    if key == "validation":
+        return main_score(status.validation_scores)
+    if key == "test":
+        tests = [score for scores in status.test_scores.values() if (score := main_score(scores)) is not None]
+        return sum(tests) / len(tests) if tests else None
+    return {"step": status.step, "parameters": status.parameters, "changed": status.changed}[key]
+
+
+def _status_or_problem(path: Path) -> RunStatus:
+    try:
+        return read_status(find_run(str(path)))
+    except NmtError as error:
+        problem = " ".join(str(error).split())
+    except OSError as error:
+        problem = f"{error.filename}: {error.strerror}"
+    return RunStatus(path.name, str(path), "broken", problem)
+
+
+def _trainer(run: RunFolder) -> tuple[str, bool]:
+    """The process that trains or trained here, by its own record, and whether it still runs.
+
+    Of a process on another machine, that cannot be seen: it counts as running.
+    """
+    trainer = run.marked_trainer()
+    match = re.match(r"process (\d+) on (.*), started ", trainer)
+    if match is None:
+        return trainer, False
+    if match[2] != socket.gethostname() or os.name == "nt":  # there, signal 0 is not a question
+        return trainer, True
+    try:
+        os.kill(int(match[1]), 0)
+    except PermissionError:  # another user's
+        return trainer, True
+    except (OSError, OverflowError):
+        return trainer, False
+    return trainer, True
+
+
+def _seconds_left(interval: TrainInterval | None, changed: float | None) -> float | None:
+    """The time left now: less than at the last record, by its age."""
+    if interval is None or interval.seconds_left is None or changed is None:
+        return None
+    return max(0.0, interval.seconds_left - max(0.0, time.time() - changed))
+
+
+def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
+    """Why the training diverged where its records end, or ''; a diagnosis of an earlier point is not of now."""
+    if not run.diagnosis_file.is_file():
+        return ""
+    diagnosis = read_json(run.diagnosis_file)
+    try:
+        intervals = diagnosis["intervals"]
+        is_now = not intervals or (interval is not None and intervals[-1]["step"] == interval.step)
+        return str(diagnosis["reason"]) if is_now else ""
+    except (KeyError, TypeError, IndexError):
+        raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
+
+
+def _checkpoints(run: RunFolder) -> Iterator[int]:
+    names = (path.name for path in run.checkpoints.glob("*"))
+    return (int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def _test_scores(run: RunFolder) -> Iterator[tuple[str, dict[str, float]]]:
+    """Test sets and their scores by this model alone, not by an ensemble with others."""
+    for path in sorted(run.evaluation.glob("*.json")):
+        if ".ensemble-" not in path.name:
+            yield path.stem, _values(read_json(path), "scores")
+
+
+def _values(description: object, key: str) -> dict[str, float]:
+    """The values of scores that were written as JSON, by metric."""
+    scores = description.get(key) if isinstance(description, dict) else None
+    if not isinstance(scores, dict):
+        return {}
+    values = {name: score.get("value") for name, score in scores.items() if isinstance(score, dict)}
+    return {
+        name: float(value) for name, value in values.items() if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _num_parameters(file: Path) -> int | None:
+    """The number of parameters, from a model's header; None if there is no model, or none that can be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as weights:
+            shapes: list[list[int]] = [weights.get_slice(name).get_shape() for name in sorted(weights.keys())]
+    except (OSError, SafetensorError):
+        return None
+    return sum(map(math.prod, shapes))
+
+
+def _latest(run: RunFolder) -> str:
+    try:
+        return (run.path.parent / "latest").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

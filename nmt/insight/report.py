@@ -1,0 +1,186 @@
+"""What a run was worth: everything that its report and its model card show."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nmt.atomic import read_json
+from nmt.config.inference import DecodingConfig
+from nmt.config.training import Config, CorpusFiles, Metric
+from nmt.ctranslate2.exports import ModelFile
+from nmt.data.corpus import read_lines
+from nmt.data.hashes import corpus_hashes
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.device import choose_device
+from nmt.errors import DataError, RunError
+from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.evaluation.significance import confidence_intervals
+from nmt.history import History, Validation, read_history
+from nmt.insight.progress import MEANING, read_status
+from nmt.insight.reproduction import Reproduction, Setting, changed_settings, reproduction
+from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
+from nmt.runs import RunFolder
+from nmt.training.record import TrainingRecord, read_record
+
+MAX_RESAMPLED_LINES = 5000
+"""sacreBLEU's bootstrap holds the statistics of 1,000 resampled sets: 70 MB for 1,000 lines."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TestScores:
+    """What `nmt eval` wrote about a test set."""
+
+    __test__ = False  # pytest: not a test
+
+    name: str
+    lines: int
+    scores: dict[Metric, ReportedScore]
+    engine: str
+    decoding: DecodingConfig
+    doubt: str
+    """Why these may not be scores of the run's present model; empty if they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A run, in figures and examples."""
+
+    name: str
+    config: Config
+    history: History
+    record: TrainingRecord | None
+    """What the training recorded about itself; None for a run of an earlier nmt."""
+    chosen: Validation | None
+    """The validation that chose the model."""
+    parameters: dict[str, int]
+    """Of each part of the model; shared ones are counted once."""
+    model_bytes: int
+    validation: ValidationResult | None
+    tests: tuple[TestScores, ...]
+    settings: tuple[Setting, ...]
+    reproduction: Reproduction
+    averaged: tuple[int, ...]
+    """The steps whose weights `nmt average` averaged; empty for a trained run."""
+    notes: tuple[str, ...]
+    """What is missing or doubtful, and why."""
+
+
+def gather(run: RunFolder, device: str = "auto") -> Report:
+    """Read the run folder, and translate the validation set on the device.
+
+    Raises `RunError` for an export, and for a run that is damaged.
+    """
+    config = run.config("make the report of the run that it was made from")
+    if config.source.type != "text":
+        raise RunError(f"{run.path}: reads {config.source.type}, and reports are about translations of text")
+    record, history = read_record(run), read_history(run)
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers)
+    engine = TorchEngine(model.to(choose_device(device)).eval(), tokenizers)
+    notes: list[str] = []
+    validation = None
+    try:
+        validation = translate_validation_set(config, tokenizers, engine)
+        notes += _changed(config.data.validation, record)
+    except DataError as error:
+        notes.append(f"The validation set was not translated: {error}.")
+    model_file = ModelFile.of(run.model_file)
+    averaged = _averaged(run)
+    state = read_status(run).state
+    is_finished = state not in ("preparing", "training", "interrupted", "diverged")
+    if not is_finished:
+        notes.insert(0, f"This training is not finished. It {MEANING[state].removeprefix('its training ')}.")
+    return Report(
+        name=run.name,
+        config=config,
+        history=history,
+        record=record,
+        chosen=None if averaged else history.best(config.training.best_metric),
+        parameters=model.parameter_counts(),
+        model_bytes=model_file.size,
+        validation=validation,
+        tests=tuple(_test_scores(run, config)),
+        settings=changed_settings(config),
+        reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
+        averaged=averaged,
+        notes=tuple(notes),
+    )
+
+
+def _changed(files: CorpusFiles, record: TrainingRecord | None) -> Iterator[str]:
+    """A note if the validation set is not the one that the training had."""
+    if record is None:
+        return
+    then = (record.validation.src.sha256, record.validation.tgt.sha256)
+    if then != tuple(digest.hex() for digest in corpus_hashes([files])):
+        yield f"The validation set has changed since the training: {files.src}, {files.tgt}."
+
+
+class _Evaluated(BaseModel):
+    """What this module reads of a file that `nmt eval` wrote."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    engine: str
+    decoding: DecodingConfig
+    scores: dict[Metric, Score]
+    weights: list[ModelFile] = []
+
+
+def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
+    """The run's evaluations, without those of ensembles; the configuration's test sets with confidence intervals."""
+    sets = config.data.test
+    names = {path.stem for path in run.evaluation.glob("*.json") if ".ensemble-" not in path.stem}
+    for name in sorted(names, key=lambda name: (list(sets).index(name) if name in sets else len(sets), name)):
+        path = run.evaluation / f"{name}.json"
+        try:
+            evaluated = _Evaluated.model_validate(read_json(path))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise RunError(f"{path}: {place}: {problem['msg']}; run nmt eval again, or remove the file") from None
+        hypotheses = list(read_lines(path.with_suffix(".hyp")))
+        scores = {metric: ReportedScore(score, None) for metric, score in evaluated.scores.items()}
+        if name in sets:
+            scores = _with_intervals(scores, hypotheses, sets[name].tgt, config)
+        yield TestScores(name, len(hypotheses), scores, evaluated.engine, evaluated.decoding, _doubt(evaluated, run))
+
+
+def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
+    if not evaluated.weights:
+        return "an earlier nmt wrote these scores, without saying for which model"
+    return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"
+
+
+def _with_intervals(
+    scores: dict[Metric, ReportedScore], hypotheses: list[str], reference: Path, config: Config
+) -> dict[Metric, ReportedScore]:
+    """The scores with intervals, where the references still give these scores."""
+    try:
+        references = list(read_lines(reference))
+    except DataError:
+        return scores
+    if len(references) != len(hypotheses) or len(references) > MAX_RESAMPLED_LINES:
+        return scores
+    metrics = make_metrics(list(scores), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+    now = score(metrics, hypotheses, [references])
+    intervals = confidence_intervals(metrics, hypotheses, [references])
+    return {
+        name: dataclasses.replace(one, interval=intervals[name]) if now[name] == one.score else one
+        for name, one in scores.items()
+    }
+
+
+def _averaged(run: RunFolder) -> tuple[int, ...]:
+    """The steps in average.json; none without one."""
+    file = run.path / "average.json"
+    if not file.is_file():
+        return ()
+    value = read_json(file)
+    steps = value.get("steps") if isinstance(value, dict) else None
+    if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
+        raise RunError(f"{file}: does not say which checkpoints were averaged; average them again")
+    return tuple(steps)

@@ -1,0 +1,192 @@
+"""A report as files: a page, its pictures, and the model card."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from nmt.atomic import replacing, write_bytes
+from nmt.config.training import Metric
+from nmt.errors import MissingExtraError
+from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.history import ValidationMetric, duration
+from nmt.insight.charts import Chart, Curve, bars, curves
+from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
+from nmt.insight.pages import render
+from nmt.insight.report import Report, gather
+from nmt.insight.validation_set import ReportedScore
+from nmt.runs import RunFolder
+
+_PAGE, _CARD = "index.html", "README.md"
+_METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
+_CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length")
+
+
+def write_report(
+    run: RunFolder,
+    device: str = "auto",
+    license: str | None = None,
+    datasets: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write the run's report/ and return the path of its page; other files there are kept.
+
+    Without matplotlib there are no pictures, and a line says what to install. Raises `RunError` as `gather` does, and
+    `ConfigError` for an impossible licence or data set.
+    """
+    check_card_options(license, datasets)
+    report = gather(run, device)
+    charts: list[Chart] = []
+    no_charts = ""
+    try:
+        charts = list(_charts(report))
+    except MissingExtraError as error:
+        no_charts = str(error)
+        say(f"the report has no pictures: {error}")
+    with replacing(run.report) as folder:
+        folder.mkdir()
+        if run.report.is_dir():
+            _keep_others(run.report, folder)
+        write_bytes(folder / _PAGE, _page(report, charts, no_charts).encode())
+        write_bytes(folder / _CARD, model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)).encode())
+        for chart in charts:
+            write_bytes(folder / f"{chart.name}.png", chart.png)
+    return run.report / _PAGE
+
+
+def _keep_others(old: Path, new: Path) -> None:
+    """Copy what no report wrote; the folder is replaced as a whole."""
+    ours = {_PAGE, _CARD, *(f"{name}.png" for name in _CHARTS)}
+    for path in old.iterdir():
+        if path.name in ours:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
+
+
+def _charts(report: Report) -> Iterator[Chart]:
+    """The pictures for which there are figures."""
+    history, chosen = report.history, report.chosen
+    step, mark = (chosen.step, "chosen checkpoint") if chosen else (None, "")
+
+    def of_intervals(name: str, title: str, unit: str, points: Sequence[tuple[float, float | None]]) -> Iterator[Chart]:
+        known = [(x, y) for x, y in points if y is not None]
+        if known:
+            yield curves(name, title, unit, [Curve(title, known)])
+
+    training = [(one.step, one.loss) for one in history.intervals if one.loss is not None]
+    validation = [(one.step, one.values["loss"]) for one in history.validations if "loss" in one.values]
+    losses = [Curve("training", training), Curve("validation", validation)]
+    if known := [curve for curve in losses if curve.points]:
+        yield curves("loss", "Loss", "nats a token", known, step, mark)
+    scored: list[Metric] = ["bleu", "chrf"]
+    scores = [
+        Curve(_METRICS[metric], points)
+        for metric in scored
+        if (points := [(one.step, one.values[metric]) for one in history.validations if metric in one.values])
+    ]
+    if scores:
+        yield curves("validation", "Scores of the validation set", "score", scores, step, mark)
+    intervals = history.intervals
+    yield from of_intervals("learning_rate", "Learning rate", "", [(one.step, one.learning_rate) for one in intervals])
+    norms = [(one.step, one.grad_norm) for one in intervals]
+    yield from of_intervals("gradient_norm", "Gradient norm, before clipping", "", norms)
+    speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
+    yield from of_intervals("speed", "Target tokens a second", "", speeds)
+    if report.validation is not None:
+        values = [(one.label, one.score or 0.0, f"{one.lines:,} lines") for one in report.validation.lengths]
+        yield bars("length", "BLEU by source length", "BLEU", values)
+
+
+def _page(report: Report, charts: Sequence[Chart], no_charts: str) -> str:
+    history, record, data = report.history, report.record, report.config.data
+    return render(
+        "report.html",
+        f"{report.name}: report",
+        report=report,
+        charts={chart.name: chart for chart in charts},
+        no_charts=no_charts,
+        parameters=sum(report.parameters.values()),
+        duration=None if history.seconds is None else duration(history.seconds),
+        headline=_headline(report),
+        tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
+        corpora=() if record is None else tuple(zip(record.train, record.corpus_sizes, strict=False)),
+    )
+
+
+def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
+    """The most important score of each set, by the set's name: test sets first."""
+    preferred: list[Metric] = ["bleu", "chrf", "ter"]
+    for one in report.tests:
+        if not one.doubt:
+            yield one.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
+    if report.validation is not None:
+        scores = report.validation.scores
+        yield "validation", next(scores[metric] for metric in preferred if metric in scores)
+
+
+def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Sequence[str]) -> CardFacts:
+    config = report.config
+    data = config.data
+    scores = [CardScores(one.name, "test", _plain(one.scores)) for one in report.tests if not one.doubt]
+    if report.validation is not None:
+        scores.append(CardScores("validation", "validation", _plain(report.validation.scores)))
+    total = sum(report.parameters.values())
+    return CardFacts(
+        name=report.name,
+        src_lang=data.src_lang,
+        tgt_lang=data.tgt_lang,
+        scores=scores,
+        description=(
+            f"A {config.model.architecture} of {total:,} parameters that translates {data.src_lang} to "
+            f"{data.tgt_lang}, trained with nmt."
+        ),
+        usage=_usage(report),
+        training="\n".join(_training(report, charts)),
+        limits=(
+            f"- It translates in one direction, and sentences on their own: nothing outside a line is known to it.\n"
+            f"- A source longer than {data.max_length} pieces of its vocabulary is cut, with a warning.\n"
+            f"- Text unlike its training data is translated worse than the scores say.\n"
+            f"- Names, numbers and rare words can be wrong. What its training data says about people, it may repeat."
+        ),
+        license=license,
+        datasets=datasets,
+    )
+
+
+def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:
+    return {metric: one.score for metric, one in scores.items()}
+
+
+def _usage(report: Report) -> str:
+    return (
+        f"With nmt installed, and `config.yaml`, `tokenizer/` and `model.safetensors` in a folder `{report.name}`:\n\n"
+        f'```\nnmt translate --model ./{report.name} "..."\n'
+        f"nmt translate --model ./{report.name} --input FILE --output FILE\n```\n\n"
+        f'```python\nimport nmt\nnmt.load("./{report.name}").translate(["..."])\n```'
+    )
+
+
+def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
+    history, record, config = report.history, report.record, report.config
+    if report.averaged:
+        yield f"Its weights are the mean of {len(report.averaged)} checkpoints of another run.\n"
+    if record is not None:
+        files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in (corpus.src, corpus.tgt))
+        yield f"Trained on {record.counts}, from {files}."
+        last = record.starts[-1]
+        versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
+        yield f"\nWith {versions}; on {last.machine}, {last.precision}, seed {config.training.seed}."
+    if history.step:
+        epochs = f" ({history.epoch:,} epochs)" if history.epoch else ""
+        time = "" if history.seconds is None else f" in {duration(history.seconds)}"
+        yield f"\n{history.step:,} updates{epochs}{time}."
+    if report.chosen is not None:
+        metric = _METRICS[config.training.best_metric]
+        is_average = config.training.ema_decay is not None or config.training.average_last is not None
+        what = "an average of the weights, taken at update" if is_average else "that of update"
+        yield f"The model is {what} {report.chosen.step:,}, with the best {metric} on the validation set."
+    for chart in charts:
+        if chart.name in ("loss", "validation"):
+            yield f"\n![{chart.description}]({chart.name}.png)"

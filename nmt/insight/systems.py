@@ -1,0 +1,243 @@
+"""The systems that are compared: runs, and files of translations that any program made."""
+
+import dataclasses
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.config.training import BleuTokenizer, EvaluationConfig
+from nmt.data.corpus import read_lines
+from nmt.data.hashes import file_hashes
+from nmt.errors import ConfigError, DataError
+from nmt.evaluation.evaluate import (
+    choose_metrics,
+    choose_test_sets,
+    evaluate_runs,
+    read_test_set,
+    reference_language,
+    stored_hypotheses,
+)
+from nmt.languages import language_suffix
+from nmt.runs import RUNS, RunFolder, open_run
+
+log = logging.getLogger("nmt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files that the command line names; where it names none, the runs' configurations do."""
+
+    references: Sequence[Path] = ()
+    src: Path | None = None
+    train: Sequence[Path] = ()
+    """The target side of the training text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The translations of a test set by one run, or from one file."""
+
+    name: str
+    hypotheses: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One output, or those of several runs that differ in their seeds only."""
+
+    name: str
+    outputs: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatedSet:
+    """A test set with the outputs of all systems; the first system is the baseline."""
+
+    name: str
+    src: list[str] | None
+    references: list[list[str]]
+    systems: tuple[System, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """All that is compared."""
+
+    test_sets: tuple[TranslatedSet, ...]
+    src_lang: str
+    """Empty if it is not known."""
+    tgt_lang: str
+    bleu_tokenizer: BleuTokenizer
+    train: tuple[Path, ...]
+    """The target side of the training text; empty if it is not at hand."""
+
+
+def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None) -> Material:
+    """The outputs of runs and files; what a run has not translated with its current weights is translated now.
+
+    Each text names one run or file, or with commas several seeds of one system. Raises `ConfigError` if there are fewer
+    than two systems or they have different languages, `DataError` if a file's lines are not those of the test set.
+    """
+    if len(runs) + len(hypotheses) < 2:
+        raise ConfigError("name two systems or more: nmt compare RUN RUN, or --hyp FILE --hyp FILE --ref FILE")
+    if (hypotheses or files.src) and not files.references:
+        raise ConfigError(f"--{'hyp' if hypotheses else 'src'} FILE needs the references: add --ref FILE")
+    if runs and files.references and not files.src:
+        raise ConfigError("--ref FILE needs what the runs are to translate: add --src FILE")
+    opened = [[open_run(part) for part in _parts(text, _names_a_run)] for text in runs]
+    paths = [[Path(part) for part in _parts(text, os.path.exists)] for text in hypotheses]
+    src_lang, known_tgt_lang = _languages(list(itertools.chain(*opened)), files)
+    language = reference_language(tgt_lang, known_tgt_lang)
+    settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
+    _check_seeds(opened)
+    train = _training_text(opened, files)
+    test_sets = tuple(_translated_sets(opened, paths, files, language))
+    return Material(test_sets, src_lang, language, settings.bleu_tokenizer, train)
+
+
+def _parts(text: str, exists: Callable[[str], bool]) -> list[str]:
+    """The names between commas, unless something is named like the whole text."""
+    return [text] if exists(text) else text.split(",")
+
+
+def _names_a_run(name: str) -> bool:
+    return Path(name).is_dir() or (RUNS / name).is_dir()
+
+
+def _languages(runs: Sequence[RunFolder], files: Files) -> tuple[str, str]:
+    """Source and target language of all systems, '' where not known."""
+    if not runs:
+        return language_suffix(files.src) if files.src else "", language_suffix(files.references[0])
+    (first, text), *others = [(run.path, run.inference_config().data) for run in runs]
+    for path, other in others:
+        if (other.src_lang, other.tgt_lang) != (text.src_lang, text.tgt_lang):
+            raise ConfigError(
+                f"{first} translates from {text.src_lang} to {text.tgt_lang}, {path} from {other.src_lang} to "
+                f"{other.tgt_lang}; only translations of the same test set can be compared"
+            )
+    return text.src_lang, text.tgt_lang
+
+
+def _check_seeds(groups: Sequence[Sequence[RunFolder]]) -> None:
+    """Say where runs that are joined differ in more than the seed, and where others could be joined."""
+    for group in groups:
+        for run in group[1:]:
+            if (found := _differences(group[0], run)) and found != ["training.seed"]:
+                names = group[0].name, run.name, ", ".join(key for key in found if key != "training.seed")
+                log.warning("%s and %s are joined as seeds of one system, but differ in %s", *names)
+    for one, other in itertools.combinations([group[0] for group in groups if len(group) == 1], 2):
+        if _differences(one, other) == ["training.seed"]:
+            message = "%s and %s differ in training.seed only; %s,%s compares them as one system"
+            log.info(message, one.name, other.name, one.name, other.name)
+
+
+def _differences(one: RunFolder, other: RunFolder) -> list[str]:
+    """The keys in which two configurations differ, such as `training.seed`; none for an export."""
+    if not (one.has_training_config() and other.has_training_config()):
+        return []
+    first, second = (_flat(run.config().model_dump(mode="json")) for run in (one, other))
+    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
+
+
+def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Path, ...]:
+    """The target side of the text that the first run was trained on, unless other files are named."""
+    for path in files.train:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+    if files.train or not (groups and groups[0][0].has_training_config()):
+        return tuple(files.train)
+    found = tuple(corpus.tgt for corpus in groups[0][0].config().data.train)
+    if missing := [path for path in found if not path.is_file()]:
+        log.warning("%s: no such file, so words are not compared by frequency; name the text: --train FILE", missing[0])
+        return ()
+    return found
+
+
+def _translated_sets(
+    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], files: Files, tgt_lang: str
+) -> Iterator[TranslatedSet]:
+    """The test sets of the first run, or the one of `files`, with the outputs of all systems."""
+    runs = list(itertools.chain(*groups))
+    for run in runs:
+        if (kind := run.inference_config().source.type) != "text":
+            raise ConfigError(f"{run.path}: reads {kind}, and nmt compare compares translations of text; use nmt eval")
+    if runs:
+        named = choose_test_sets(runs[0], files.src, files.references)
+    else:
+        named = {files.references[0].name: (files.src or files.references[0], files.references)}
+    if not files.references:
+        for run in runs[1:]:
+            _check_test_sets(run, runs[0], named)
+    read = {name: read_test_set(src, references) for name, (src, references) in named.items()}
+    written = {
+        path: _read_hypotheses(path, files.references[0], len(test_set.src))
+        for path in itertools.chain(*paths)
+        for test_set in read.values()  # one: files of translations need --ref
+    }
+    translated = {run.path: _run_hypotheses(run, named, tgt_lang) for run in runs}
+    names = _unambiguous([*translated, *written])
+    for name, test_set in read.items():
+        of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
+        of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
+        systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
+        yield TranslatedSet(name, test_set.src_lines() if runs or files.src else None, test_set.references, systems)
+
+
+def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:
+    """`ConfigError` if the run gives the name of a test set to another text; its evaluation/ has files of that name."""
+    own = run.config().data.test if run.has_training_config() else {}
+    for name in own.keys() & named.keys():
+        src, references = named[name]
+        paths = [src, references[0], own[name].src, own[name].tgt]
+        if paths[:2] != paths[2:]:
+            hashes = file_hashes(paths)
+            if hashes[:2] != hashes[2:]:
+                raise ConfigError(
+                    f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
+                    f"files to translate: --src FILE --ref FILE"
+                )
+
+
+def _run_hypotheses(
+    run: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]], tgt_lang: str
+) -> dict[str, list[str]]:
+    """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
+    found, missing = {}, {}
+    for name, (src, references) in named.items():
+        stored = stored_hypotheses(run, name, src)
+        if stored is None:
+            missing[name] = (src, references)
+        else:
+            found[name] = stored
+    if missing:
+        log.info("%s: translating %s", run.path, ", ".join(missing))
+        config = run.inference_config()
+        metrics = choose_metrics(run.evaluation_config(), config.data.tgt_lang, tgt_lang, None)
+        for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, "auto"):
+            found[name] = evaluation.hypotheses
+    return found
+
+
+def _read_hypotheses(path: Path, reference: Path, count: int) -> list[str]:
+    lines = list(read_lines(path))
+    if len(lines) != count:
+        raise DataError(f"{path} has {len(lines):,} lines, {reference} has {count:,}; every line needs its reference")
+    return lines
+
+
+def _unambiguous(paths: Sequence[Path]) -> dict[Path, str]:
+    """The last part of each path, or the whole path where two end alike."""
+    last = [path.resolve().name for path in paths]
+    return {path: str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)}
+
+
+def _system(outputs: Sequence[Output]) -> System:
+    first, *others = outputs
+    return System(f"{first.name} and {len(others)} more" if others else first.name, tuple(outputs))

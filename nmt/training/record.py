@@ -1,0 +1,211 @@
+"""What a training records about itself: its data, its model, and the machine and versions of each of its starts.
+
+Only the training knows it, and a report needs it later. It is training.json in the run folder, which a start writes
+before its first update.
+"""
+
+import contextlib
+import datetime
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nmt.atomic import read_json, write_json
+from nmt.config.inference import SourceConfig
+from nmt.config.training import Config, CorpusFiles
+from nmt.data.cleaning import CleaningCounts
+from nmt.data.hashes import corpus_hashes
+from nmt.errors import RunError
+from nmt.processes import available_cores
+from nmt.runs import RunFolder
+from nmt.training.preparation import Prepared
+from nmt.training.resuming import check_same
+from nmt.version import __version__
+
+Precision = Literal["float32", "bfloat16", "float16"]
+_PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
+# Those that decide the weights, and those that decide the scores.
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
+
+
+class _Recorded(BaseModel):
+    """Base of all parts of the record; a damaged file is an error, a later version's addition is not."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
+
+
+class RecordedFile(_Recorded):
+    """A text file, identified by its content."""
+
+    path: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class RecordedCorpus(_Recorded):
+    """Both sides of a corpus."""
+
+    src: RecordedFile
+    tgt: RecordedFile
+
+
+class Start(_Recorded):
+    """One start of a training: the first, or a resume."""
+
+    step: int
+    """Number of updates made before it."""
+    time: str
+    """ISO 8601, with the offset from UTC."""
+    versions: dict[str, str]
+    """nmt, Python, and the packages that decide the weights and scores."""
+    machine: str
+    """The processor or the GPU, in words."""
+    system: str
+    device: str
+    precision: Precision
+    processes: int
+    threads: int
+    """Of each process."""
+    changed: tuple[str, ...] = ()
+    """The settings that this resume changed: `key: old -> new`."""
+
+    def computes_like(self, other: "Start") -> bool:
+        """Whether versions, machine and threads are the same, so that sums are rounded in the same way."""
+        keys = {"versions", "machine", "system", "device", "precision", "processes", "threads"}
+        return self.model_dump(include=keys) == other.model_dump(include=keys)
+
+
+class TrainingRecord(_Recorded):
+    """The content of training.json."""
+
+    folder: str
+    """The directory that the training was started in."""
+    train: tuple[RecordedCorpus, ...]
+    validation: RecordedCorpus
+    test: dict[str, RecordedCorpus]
+    pairs: dict[str, int]
+    """Training pairs that were read and, by reason, left out: the fields of `CleaningCounts`."""
+    corpus_sizes: tuple[int, ...]
+    """Training pairs kept of each corpus."""
+    validation_pairs: int
+    vocabulary: dict[str, int]
+    """Number of pieces: `joint`, or `src` and `tgt`."""
+    parameters: dict[str, int]
+    """Of each part of the model; shared ones are counted once."""
+    starts: Annotated[tuple[Start, ...], Field(min_length=1)]
+    """In order; what an earlier start computed after the step of a later one was lost."""
+
+    @property
+    def counts(self) -> CleaningCounts:
+        """The training pairs read and left out."""
+        fields = CleaningCounts.__dataclass_fields__
+        return CleaningCounts(**{name: self.pairs.get(name, 0) for name in fields})
+
+
+def record_start(
+    config: Config, run: RunFolder, prepared: Prepared, parameters: Mapping[str, int], step: int, processes: int
+) -> None:
+    """Write training.json, or add this start to it if the training is resumed at `step`.
+
+    The run's config.yaml must still be that of the start before.
+    """
+    now = datetime.datetime.now(datetime.UTC).astimezone().isoformat(timespec="seconds")
+    start = Start(
+        step=step,
+        time=now,
+        versions=_versions(),
+        machine=_machine(prepared.device),
+        system=f"{platform.system()} {platform.machine()}",
+        device=str(prepared.device),
+        precision=_PRECISIONS[prepared.dtype],
+        processes=processes,
+        threads=torch.get_num_threads(),
+        changed=_changed(config, run) if step else (),
+    )
+    old = None
+    with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
+        old = read_record(run) if step else None
+    before = () if old is None else tuple(one for one in old.starts if one.step < step)
+    starts = (*before, start)
+    record = old.model_copy(update={"starts": starts}) if old else _described(config, prepared, parameters, starts)
+    write_json(run.record_file, record.model_dump(mode="json"))
+
+
+def read_record(run: RunFolder) -> TrainingRecord | None:
+    """The run's record; None if there is none, as in a run of an earlier nmt. `RunError` if it is damaged."""
+    if not run.record_file.is_file():
+        return None
+    try:
+        return TrainingRecord.model_validate(read_json(run.record_file))
+    except ValidationError as error:
+        place, problem = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+        raise RunError(f"{run.record_file}: {place or 'its content'}: {problem}; restore or remove the file") from None
+
+
+def _described(
+    config: Config, prepared: Prepared, parameters: Mapping[str, int], starts: tuple[Start, ...]
+) -> TrainingRecord:
+    data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
+    sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
+    counts = corpus.counts
+    return TrainingRecord(
+        folder=str(Path.cwd()),
+        train=tuple(_recorded(files, config.source) for files in data.train),
+        validation=_recorded(data.validation, config.source),
+        test={name: _recorded(files, config.source) for name, files in data.test.items()},
+        pairs={"read": counts.read, "empty": counts.empty, "too_long": counts.too_long, "duplicate": counts.duplicate},
+        corpus_sizes=corpus.sizes,
+        validation_pairs=len(prepared.validation.src),
+        vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,
+        parameters=dict(parameters),
+        starts=starts,
+    )
+
+
+def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
+    """What a resume changes, a line each: settings, and where the learning-rate schedule was restarted."""
+    old, new = run.config(), config.training
+    lines = []
+    if new.schedule_start != old.training.schedule_start:
+        lines = [f"training.schedule_start: {old.training.schedule_start} -> {new.schedule_start}"]
+        new = new.model_copy(update={"schedule_start": old.training.schedule_start})
+    return (*check_same(old, config.model_copy(update={"training": new}), run), *lines)
+
+
+def _recorded(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
+    src, tgt = (digest.hex() for digest in corpus_hashes([files], source))
+    return RecordedCorpus(
+        src=RecordedFile(path=str(files.src), sha256=src), tgt=RecordedFile(path=str(files.tgt), sha256=tgt)
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"nmt": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version_of(package)
+        except PackageNotFoundError:  # a build of torch under another name
+            continue
+    return versions
+
+
+def _machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    cores = available_cores()
+    return f"{name}, {cores} {'core' if cores == 1 else 'cores'}"

@@ -1,0 +1,411 @@
+"""`nmt compare`: systems from runs and files, what differs between them, and the page."""
+
+import doctest
+import json
+import logging
+import math
+import re
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Browser
+from conftest import Cli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from test_evaluation import SENTENCES, corrupted, sacrebleu_command
+
+from nmt.evaluation.evaluate import stored_hypotheses
+from nmt.insight import comparison_page, differences
+from nmt.insight.comparison import compare, gap_exceeds_spread
+from nmt.insight.comparison_page import marked, write_page
+from nmt.insight.differences import changed_ngrams, changed_words
+from nmt.insight.systems import Files, Material, Output, System, TranslatedSet, read_material
+from nmt.runs import RunFolder
+
+WriteLines = Callable[[str, list[str]], Path]
+TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]
+NEAR, FAR = corrupted(TRUTH, seed=1), corrupted(corrupted(TRUTH, seed=2), seed=3)
+WORDS = st.lists(st.sampled_from("abc"), max_size=6)
+SENTENCE_PAIRS = st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4)
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path, solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The solved run, not evaluated, and one with noise in its weights, in a folder of their own."""
+    folder = tmp_path / "runs"
+    for name in ("copy", "worse"):
+        shutil.copytree(solved / "runs" / "copy", folder / name, ignore=shutil.ignore_patterns("evaluation", "export"))
+        config = folder / name / "config.yaml"
+        config.write_text(config.read_text().replace(str(solved), str(tmp_path)))
+    for path in solved.glob("*.??"):
+        shutil.copy(path, tmp_path)
+    weights = folder / "worse" / "model.safetensors"
+    save_file(
+        {name: value.roll(1, 0) * 0.8 if value.dim() == 1 else value for name, value in load_file(weights).items()},
+        weights,
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def say(cli: Cli, caplog: pytest.LogCaptureFixture) -> Cli:
+    """`cli`, with the log's lines, which pytest keeps to itself, in front of standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="nmt"):
+            code, out, err = cli(*arguments)
+        return code, out, "".join(f"nmt: {line}\n" for line in caplog.messages) + err
+
+    return call
+
+
+def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Path, ...] = ()) -> Material:
+    """German systems, each with the outputs of its seeds."""
+    named = [
+        System(f"system {number}", tuple(Output(f"{number}.{seed}", lines) for seed, lines in enumerate(outputs, 1)))
+        for number, outputs in enumerate(systems)
+    ]
+    return Material((TranslatedSet("set", src, [TRUTH], tuple(named)),), "en", "de", "auto", train)
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    assert [doctest.testmod(module) for module in (differences, comparison_page)] == [(0, 2), (0, 1)]
+
+
+def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, say: Cli) -> None:
+    code, out, err = say("compare", "copy", "worse", "--json", "--samples", "50", "--output", "compare.html")
+    assert code == 0
+    assert [line for line in err.splitlines() if "translating" in line] == [
+        "nmt: runs/copy: translating test", "nmt: runs/worse: translating test"
+    ]  # fmt: skip
+    result = json.loads(out)
+    (test_set,) = result["test_sets"]
+    assert (test_set["name"], test_set["num_lines"], result["test"], result["samples"]) == ("test", 50, "bs", 50)
+    for system in test_set["systems"]:
+        (output,) = system["outputs"]
+        shown = sacrebleu_command(
+            two_runs / "runs" / output["name"] / "evaluation" / "test.hyp", [two_runs / "test.de"]
+        )
+        for tested in output["scores"].values():
+            expected = shown[tested["score"]["name"]]
+            assert round(tested["score"]["value"], 6) == expected["score"]
+            assert tested["score"]["signature"] == expected["signature"]
+    scores = [system["outputs"][0]["scores"]["bleu"] for system in test_set["systems"]]
+    assert scores[0]["score"]["value"] > scores[1]["score"]["value"]
+    assert scores[1]["difference"] == scores[1]["score"]["value"] - scores[0]["score"]["value"]
+    assert scores[0]["p"] is None
+    assert 1 / 51 <= scores[1]["p"] < 0.2
+    assert "worse compared with copy" in (two_runs / "compare.html").read_text(encoding="utf-8")
+
+    again = say("compare", "copy", "worse", "--samples", "50")
+    assert "translating" not in again[2]
+    assert re.search(r"^worse +\d+\.\d\d  ± \d+\.\d\d  p 0\.\d\d\d ", again[1], re.MULTILINE)
+    assert "nothing about seeds" in again[1]
+    assert max(map(len, again[1].splitlines())) <= 100
+
+
+@pytest.mark.slow
+def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: Path, say: Cli) -> None:
+    """Other weights, other search settings, other sources, a file that was cut; but not another batch size."""
+    arguments = ("compare", "copy", "worse", "--samples", "2")
+    assert "translating" in say(*arguments)[2]
+    assert say("eval", "--model", "copy", "--beam-size", "1")[0] == 0
+    assert "copy: translating test" in say(*arguments)[2]
+    shutil.copy("runs/worse/model.safetensors", "runs/copy/model.safetensors")
+    _, out, err = say(*arguments)
+    assert "copy: translating test" in err
+    assert "worse: the same translations as copy, line by line" in out
+    hypotheses = two_runs / "runs/copy/evaluation/test.hyp"
+    hypotheses.write_text("".join(hypotheses.read_text().splitlines(keepends=True)[:-1]))
+    assert "copy: translating test" in say(*arguments)[2]
+    config = two_runs / "runs/copy/config.yaml"
+    config.write_text(config.read_text().replace("batch_tokens: 2048", "batch_tokens: 512"))
+    assert "translating" not in say(*arguments)[2]
+    for side in ("en", "de"):
+        path = two_runs / f"test.{side}"
+        path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    assert say(*arguments)[2].count("translating test") == 2
+
+
+def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
+    assert cli("eval", "--model", "copy")[0] == 0
+    run = RunFolder(Path("runs/copy"))
+    stored = stored_hypotheses(run, "test", Path("test.en"))
+    assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
+    shutil.copy("runs/worse/model.safetensors", run.model_file)
+    assert stored_hypotheses(run, "test", Path("test.en")) is None
+
+
+def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
+    names = [str(write_lines(name, lines)) for name, lines in (("a.de", NEAR), ("b.de", NEAR), ("ref.de", TRUTH))]
+    systems = ("--hyp", names[0], "--hyp", names[1], "--ref", names[2])
+    code, out, err = cli("compare", *systems)
+    assert code == 0, err
+    assert re.search(r"^b\.de( +\d+\.\d\d  ± \d+\.\d\d  same){3} ", out, re.MULTILINE)
+    assert "b.de: the same translations as a.de, line by line" in out
+    assert "b.de against a.de: 0 lines differ" in out
+    assert "p 0." not in out
+    (test_set,) = json.loads(cli("compare", *systems, "--json", "--test", "ar", "--samples", "20")[1])["test_sets"]
+    assert [tested["p"] for tested in test_set["systems"][1]["outputs"][0]["scores"].values()] == [None] * 3
+
+
+def test_swapped_systems_mirror_each_other() -> None:
+    forth, back = (
+        compare(material(*order), samples=20).test_sets[0] for order in (((NEAR,), (FAR,)), ((FAR,), (NEAR,)))
+    )
+    one, other = forth.differences[0], back.differences[0]
+    assert one.num_changed == other.num_changed == sum(a != b for a, b in zip(NEAR, FAR, strict=True))
+    assert [sentence.line for sentence in one.better] == [sentence.line for sentence in other.worse]
+    assert [sentence.scores for sentence in one.worse] == [sentence.scores[::-1] for sentence in other.better]
+    assert [word.word for word in one.words_right_more_often] == [word.word for word in other.words_right_less_often]
+    assert [ngram.counts for ngram in one.ngrams_too_many] == [ngram.counts[::-1] for ngram in other.ngrams_too_many]
+    for first, second in zip(forth.buckets, back.buckets, strict=True):
+        assert [row.cells for row in first.rows] == [row.cells[::-1] for row in second.rows]
+    for metric in ("bleu", "chrf", "ter"):
+        assert forth.systems[1].outputs[0].scores[metric].p == back.systems[1].outputs[0].scores[metric].p
+        assert forth.systems[1].spread[metric].gap == -back.systems[1].spread[metric].gap
+
+
+def test_every_table_holds_the_whole_set(write_lines: WriteLines) -> None:
+    train = write_lines("train.de", SENTENCES["de"][:2] * 3 + ["Ball, Ball"])
+    (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(train,)), samples=2).test_sets
+    by_source, by_difference, by_score, by_frequency = test_set.buckets
+    for table in (by_source, by_difference, by_score):
+        assert [sum(row.cells[system].count for row in table.rows) for system in (0, 1)] == [len(TRUTH)] * 2
+    assert [row.label for row in by_source.rows] == ["below 10", "10 to 19"]
+    bleu = {row.label: row.cells[0] for row in by_source.rows}
+    short = [number for number, line in enumerate(TRUTH) if len(line.split()) < 10]
+    alone = sacrebleu_command(
+        write_lines("hyp.de", [NEAR[line] for line in short]), [write_lines("ref.de", [TRUTH[line] for line in short])]
+    )
+    assert bleu["below 10"].count == len(short)
+    assert round(bleu["below 10"].score or 0, 6) == alone["BLEU"]["score"]
+    whole = sacrebleu_command(write_lines("hyp.de", NEAR), [write_lines("ref.de", TRUTH)])["BLEU"]
+    assert f"ref_len = {sum(row.cells[0].count for row in by_frequency.rows)})" in whole["verbose_score"]
+
+
+def test_seeds_by_hand() -> None:
+    better = [corrupted(TRUTH, seed=10 + number) for number in range(3)]
+    worse = [corrupted(corrupted(corrupted(TRUTH, seed=20 + number), seed=5), seed=6) for number in range(2)]
+    (test_set,) = compare(material(tuple(worse), tuple(better), (worse[1],)), samples=2).test_sets
+    for metric in ("bleu", "ter"):
+        values = [[output.scores[metric].score.value for output in system.outputs] for system in test_set.systems]
+        base, several, single = (system.spread[metric] for system in test_set.systems)
+        assert (base.count, several.count, single.count) == (2, 3, 1)
+        assert several.mean == pytest.approx(sum(values[1]) / 3)
+        assert several.deviation == pytest.approx(
+            math.sqrt(sum((value - several.mean) ** 2 for value in values[1]) / 2)
+        )
+        assert (several.low, several.high) == (min(values[1]), max(values[1]))
+        assert several.gap == pytest.approx(statistics.fmean(values[1]) - statistics.fmean(values[0]))
+        assert several.gap_exceeds_spread
+        assert (base.gap, base.gap_exceeds_spread) == (0, None)
+        assert single.deviation is None
+        assert single.gap_exceeds_spread is None
+
+
+@pytest.mark.parametrize(("count", "once_in"), [(2, 5), (3, 20), (5, 400)])
+def test_how_often_chance_exceeds_the_spread(count: int, once_in: int) -> None:
+    """As docs/comparing.md says: for two systems whose scores have the same normal distribution."""
+    draws = np.random.default_rng(0).normal(size=(8000, 2, count)).tolist()
+    share = statistics.fmean(gap_exceeds_spread(before, after) for before, after in draws)
+    assert share == pytest.approx(1 / once_in, rel=0.15 if count < 5 else 0.4)
+
+
+def test_without_several_seeds_no_gap_is_judged() -> None:
+    (test_set,) = compare(material((NEAR,), (FAR,)), samples=2).test_sets
+    assert [system.spread["bleu"].gap_exceeds_spread for system in test_set.systems] == [None, None]
+
+
+@settings(max_examples=40)
+@given(SENTENCE_PAIRS)
+def test_words_and_ngrams_by_brute_force(triples: list[tuple[list[str], list[str], list[str]]]) -> None:
+    """Counted one occurrence at a time, each crossed out of the reference when it has been found."""
+    baseline, other, references = ([triple[side] for triple in triples] for side in range(3))
+    right: list[Counter[str]] = [Counter(), Counter()]
+    too_many: list[Counter[str]] = [Counter(), Counter()]
+    too_few: list[Counter[str]] = [Counter(), Counter()]
+    for number, system in enumerate((baseline, other)):
+        for words, reference in zip(system, references, strict=True):
+            for n in (1, 2, 3, 4):
+                left = [" ".join(reference[i : i + n]) for i in range(len(reference) - n + 1)]
+                for ngram in (" ".join(words[i : i + n]) for i in range(len(words) - n + 1)):
+                    if ngram in left:
+                        left.remove(ngram)
+                        right[number][ngram] += n == 1
+                    else:
+                        too_many[number][ngram] += 1
+                too_few[number].update(left)
+    more, fewer = changed_words(baseline, other, references, limit=99)
+    found = {word.word: word.matched for word in (*more, *fewer)}
+    assert found == {word: (right[0][word], right[1][word]) for word in "abc" if right[0][word] != right[1][word]}
+    for listed, counts in zip(changed_ngrams(baseline, other, references, limit=999), (too_many, too_few), strict=True):
+        changed = {ngram for ngram in counts[0] | counts[1] if counts[0][ngram] != counts[1][ngram]}
+        assert {one.ngram: one.counts for one in listed}.items() <= {
+            ngram: (counts[0][ngram], counts[1][ngram]) for ngram in changed
+        }.items()
+        for ngram in changed - {one.ngram for one in listed}:  # left out as a part of a longer one
+            assert any(ngram in one.ngram and one.counts == (counts[0][ngram], counts[1][ngram]) for one in listed)
+        gaps = [abs(one.counts[0] - one.counts[1]) for one in listed]
+        assert gaps == sorted(gaps, reverse=True)
+
+
+@settings(max_examples=40)
+@given(st.text("ab ,中\t", max_size=12), st.text("ab ,中\t", max_size=12), st.booleans())
+def test_marked_parts_make_the_texts_and_agree_where_unmarked(one: str, other: str, by_character: bool) -> None:
+    parts = marked((one, other), by_character)
+    assert ["".join(part.text for part in side) for side in parts] == [one, other]
+    unmarked = ["".join(part.text for part in side if not part.is_changed) for side in parts]
+    assert unmarked[0] == unmarked[1]
+    assert (one == other) == (not any(part.is_changed for side in parts for part in side))
+
+
+class _Tags(HTMLParser):
+    """Every tag with its attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_page_requests_nothing_and_shows_text_as_text(tmp_path: Path) -> None:
+    attack = ["<script>alert('1')</script> & <b>", *FAR[1:]]
+    write_page(compare(material((NEAR,), (attack,), src=attack), samples=2), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    parser = _Tags()
+    parser.feed(page)
+    assert not [tag for tag, _ in parser.tags if tag in ("script", "b", "iframe", "object")]
+    addresses = [value for _, attributes in parser.tags for key in ("src", "href") if (value := attributes.get(key))]
+    assert addresses == ["data:,"]
+    assert "url(" not in page
+    assert "&lt;b&gt;" in page
+    assert page.count("<mark>") > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    """It requests nothing, fits a phone, and its strips and bars lie where the scores say."""
+    page = tmp_path / "page.html"
+    compared = compare(material((NEAR, NEAR[::-1]), (FAR,), src=TRUTH, train=()), samples=20)
+    write_page(compared, page)
+    browser.open_page(page, width, dark)
+    browser.check_page(page)
+    (test_set,) = compared.test_sets
+    outputs = [output.scores["bleu"] for system in test_set.systems for output in system.outputs]
+    lowest = min(tested.interval.low for tested in outputs)
+    widest = max(tested.interval.high for tested in outputs) - lowest
+    places = browser.run(
+        "return [...document.querySelector('.scores').querySelectorAll('td:nth-of-type(1) .strip')].map((strip) => {"
+        "const dot = strip.querySelector('i').getBoundingClientRect(), area = strip.getBoundingClientRect();"
+        "return ((dot.left + dot.right) / 2 - area.left) / area.width; })"
+    )
+    expected = [0.04 + 0.92 * (tested.score.value - lowest) / widest for tested in outputs]
+    assert places == pytest.approx(expected, abs=0.01)
+    widths = browser.run(
+        "return [...document.querySelector('.buckets').querySelectorAll('.bar span')].map((bar) => "
+        "bar.getBoundingClientRect().width / bar.parentElement.getBoundingClientRect().width)"
+    )
+    cells = [cell for row in test_set.buckets[0].rows for cell in row.cells]
+    assert widths == pytest.approx([(cell.score or 0) / 100 for cell in cells], abs=0.01)
+
+
+@pytest.mark.slow
+def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, say: Cli) -> None:
+    config = two_runs / "runs/worse/config.yaml"
+    config.write_text(config.read_text().replace("  seed: 1\n", "  seed: 2\n"))
+    code, out, err = say("compare", "copy", "worse", "--samples", "2")
+    assert "copy and worse differ in training.seed only; copy,worse compares them as one system" in err
+    shutil.copytree("runs/worse", "runs/third")
+    code, out, err = say("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
+    assert code == 0
+    assert "joined" not in err
+    assert re.search(r"^BLEU +copy and 1 more +2 ", out, re.MULTILINE)
+    assert re.search(r"^ +third +1 .* [+-]\d+\.\d\d$", out, re.MULTILINE)
+    assert re.search(r"^ +worse and 1 more +2 .* \+0\.00  within the spread$", out, re.MULTILINE)
+    config.write_text(config.read_text().replace("label_smoothing: 0.0\n", "label_smoothing: 0.1\n"))
+    err = say("compare", "copy,worse", "third", "--samples", "2")[2]
+    assert "copy and worse are joined as seeds of one system, but differ in training.label_smoothing" in err
+
+
+def test_a_run_beside_another_programs_translations(two_runs: Path, cli: Cli) -> None:
+    lines = (two_runs / "test.de").read_text().splitlines(keepends=True)
+    (two_runs / "other.de").write_text("".join(reversed(lines)))
+    arguments = ("copy", "--hyp", "other.de", "--src", "test.en", "--ref", "test.de")
+    code, out, err = cli("compare", *arguments, "--samples", "2")
+    assert code == 0, err
+    assert "test.de: 50 lines, baseline copy" in out or "test.en: 50 lines, baseline copy" in out
+    assert "words in the training text" not in out
+    assert "occurrences of the word in the training text" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["copy"], "name two systems or more"),
+        ([], "name two systems or more"),
+        (["--hyp", "test.de", "--hyp", "test.en"], "--hyp FILE needs the references: add --ref FILE"),
+        (["copy", "worse", "--src", "test.en"], "--src FILE needs the references: add --ref FILE"),
+        (["copy", "worse", "--ref", "test.de"], "--ref FILE needs what the runs are to translate: add --src FILE"),
+        (["copy", "no-run"], "no-run: no such run"),
+        (["copy", "worse", "--output", "page.txt"], "name it FILE.html"),
+        (["copy", "worse", "--output", "no/page.html"], "not a file in a folder that exists"),
+        (["--hyp", "test.de", "--hyp", "val.de", "--ref", "train.de"], "test.de has 50 lines, train.de has"),
+        (["--hyp", "test.de", "--hyp", "none.de", "--ref", "test.de"], "none.de: no such file"),
+        (["--hyp", "test.de", "--hyp", "test.en", "--ref", "plain"], "language of the references is not known"),
+        (["copy", "worse", "--train", "none.de"], "none.de: no such file"),
+    ],
+)
+def test_mistakes_are_named(two_runs: Path, cli: Cli, arguments: list[str], message: str) -> None:
+    shutil.copy("test.de", "plain")
+    code, out, err = cli("compare", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_other_languages_and_other_test_sets_are_refused(two_runs: Path, say: Cli) -> None:
+    config = two_runs / "runs/worse/config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("tgt_lang: de", "tgt_lang: fr"))
+    code, _, err = say("compare", "copy", "worse")
+    assert code == 2
+    assert "runs/copy translates from en to de, runs/worse from en to fr" in err
+    config.write_text(re.sub(r"test\.(en|de)", r"val.\1", text))
+    code, _, err = say("compare", "copy", "worse")
+    assert code == 2
+    assert "data.test.test is not the same text in runs/copy/config.yaml and runs/worse/config.yaml" in err
+    for side in ("en", "de"):
+        shutil.copy(f"test.{side}", f"val.{side}")
+    assert say("compare", "copy", "worse", "--samples", "2")[0] == 0
+
+
+@pytest.mark.slow
+def test_without_its_training_text_a_run_is_compared_without_word_frequencies(two_runs: Path, say: Cli) -> None:
+    (two_runs / "train.de").unlink()
+    code, out, err = say("compare", "copy", "worse", "--samples", "2")
+    assert code == 0
+    assert "train.de: no such file, so words are not compared by frequency" in err
+    assert "occurrences of the word" not in out
+
+
+def test_outputs_are_named_by_their_paths_where_names_are_alike(write_lines: WriteLines, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    files = [write_lines(name, TRUTH[:4]) for name in ("a/test.hyp", "test.hyp", "a,b", "ref.de")]
+    arguments: Any = [str(path) for path in files[:3]]
+    read = read_material([], arguments, Files([files[3]]), None)
+    names = [system.name for system in read.test_sets[0].systems]
+    assert names == [str(files[0]), str(files[1]), "a,b"]

@@ -1,0 +1,402 @@
+"""nmt show and nmt runs: where runs stand, as their folders say, and the chart of the loss."""
+
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from nmt.errors import ConfigError
+from nmt.insight import progress_text
+from nmt.insight.progress import RunStatus, read_status
+from nmt.insight.terminal_chart import Point, can_draw, chart
+from nmt.runs import RunFolder
+from tests.conftest import RUN_CONFIG, Cli
+
+NO_PROCESS = 2**22 + 1  # Linux numbers no process higher than 2**22; nor do others
+
+
+def mark(number: int, host: str | None = None) -> str:
+    return f"process {number} on {host or socket.gethostname()}, started 2026-01-02 03:04:05\n"
+
+
+def train_record(step: int, **values: Any) -> str:
+    record = {"kind": "train", "step": step, "epoch": 1, "loss": 4.0 / step, "learning_rate": 2e-3, "updates": 3,
+              "skipped_updates": 0, "tgt_tokens_per_second": 1234.5, "seconds": float(step), "total_steps": 12,
+              "seconds_left": 90.0}  # fmt: skip
+    return json.dumps(record | values) + "\n"
+
+
+def validation(step: int, bleu: float, **values: Any) -> str:
+    record = {"kind": "validation", "step": step, "epoch": 1, "loss": 1.5, "bleu": bleu, "chrf": 50.0}
+    return json.dumps(record | {"seconds": step + 0.5} | values) + "\n"
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunFolder]:
+    """Write runs/NAME/ with a configuration, the given records and other files."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name: str, *records: str, trainer: str = "", config: str = RUN_CONFIG, model: bool = True) -> RunFolder:
+        run = RunFolder(Path("runs", name))
+        run.path.mkdir(parents=True)
+        run.config_file.write_text(config, encoding="utf-8")
+        if records:
+            run.metrics_file.write_text("".join(records), encoding="utf-8")
+        if trainer:
+            run.training_file.write_text(trainer, encoding="utf-8")
+        if model:
+            save_file({"a": np.zeros((3, 5), np.float32), "b": np.zeros(7, np.float32)}, run.model_file)
+        return run
+
+    return make
+
+
+RECORDS = (train_record(3), train_record(6), validation(6, 20.0), train_record(9), validation(9, 15.0))
+
+
+def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
+    lines = [json.loads(line) for line in Path("runs/copy/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    code, out, stderr = cli("show", "--json")
+    assert (code, stderr) == (0, "")
+    status = json.loads(out)
+    assert (status["state"], status["step"], status["total_steps"]) == ("finished", 500, 500)
+    assert status["reason"] == "training.max_steps, 500, is reached"
+    assert status["seconds"] == lines[-1]["seconds"]
+    assert status["interval"]["loss"] == [line["loss"] for line in lines if line["kind"] == "train"][-1]
+    best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: line["bleu"])
+    assert status["best_validation"]["step"] == best["step"]
+    assert status["best_validation"]["values"] == {name: best[name] for name in ("loss", "bleu", "chrf")}
+    assert status["parameters"] == sum(weights.size for weights in load_file("runs/copy/model.safetensors").values())
+    assert status["checkpoint"] == 500
+    code, out, _ = cli("show")
+    assert out.startswith("runs/copy: its training is finished (training.max_steps, 500, is reached)\n")
+    assert f"at step {best['step']}: the model\n" in out
+    assert "\x1b" not in out
+    assert f"loss by step; {'●' if can_draw(sys.stdout.encoding) else 'o'} validation\n" in out
+
+
+@pytest.mark.parametrize(
+    ("trainer", "state"),
+    [
+        ("", "interrupted"),
+        (mark(NO_PROCESS), "interrupted"),
+        (mark(os.getpid()), "training"),
+        (mark(1), "training"),  # perhaps another user's
+        (mark(NO_PROCESS, "elsewhere"), "training"),  # cannot be seen from here
+        ("nonsense", "interrupted"),
+    ],
+    ids=["no mark", "an ended process", "this process", "another process", "another machine", "nonsense"],
+)
+def test_whether_a_run_is_being_trained(make_run: Callable[..., RunFolder], trainer: str, state: str) -> None:
+    run = make_run("copy", *RECORDS, trainer=trainer)
+    before = sorted(run.path.parent.iterdir())
+    status = read_status(run)
+    assert status.state == state
+    assert (status.step, status.total_steps, status.num_validations, status.validations_since_best) == (9, 12, 2, 1)
+    assert status.best_validation is not None and status.best_validation.step == 6
+    assert status.last_validation is not None and status.last_validation.step == 9
+    assert status.parameters == 22
+    assert sorted(run.path.parent.iterdir()) == before  # no lock
+    text = "\n".join(progress_text.describe(status))
+    assert ("about 1:30 left" in text) == (state == "training")
+    assert ("ended abruptly (process" in text) == (trainer == mark(NO_PROCESS))
+    assert ("; the same command starts it again\n" in text) == (state == "interrupted")
+    (run.checkpoints / "6").mkdir(parents=True)
+    text = "\n".join(progress_text.describe(read_status(run)))
+    assert ("; the same command resumes it\n" in text) == (state == "interrupted")
+
+
+def test_the_time_left_counts_down_while_nothing_is_recorded(make_run: Callable[..., RunFolder]) -> None:
+    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()))
+    now = time.time()
+    os.utime(run.metrics_file, (now - 30, now - 30))
+    left = read_status(run).seconds_left
+    assert left is not None and 55 < left <= 60
+    os.utime(run.metrics_file, (now - 300, now - 300))
+    assert read_status(run).seconds_left == 0
+
+
+def test_a_run_without_records_or_model(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    make_run("begun", trainer=mark(os.getpid()), model=False)
+    code, out, _ = cli("show", "--model", "begun")
+    assert code == 0
+    assert out.startswith(f"runs/begun: its training is starting ({mark(os.getpid()).strip()})\n")
+    assert "none yet; the first validation writes it" in out
+    preparing = make_run("preparing", trainer=mark(os.getpid()), model=False)
+    preparing.config_file.unlink()
+    assert cli("show", "--model", "preparing")[1].startswith("runs/preparing: its training is starting")
+    code, _, stderr = cli("translate", "--model", "begun", "a")
+    assert code == 2 and "no model yet" in stderr
+    code, _, stderr = cli("show", "--model", "none")
+    assert code == 2 and "none: no such run; under runs/ there are begun" in stderr
+
+
+@pytest.mark.parametrize(("step", "state"), [(9, "diverged"), (6, "interrupted")])
+def test_a_diverged_run(make_run: Callable[..., RunFolder], step: int, state: str) -> None:
+    run = make_run("copy", *RECORDS)
+    diagnosis = {"reason": "the loss has exploded", "intervals": [{"step": 3}, {"step": step}]}
+    run.diagnosis_file.write_text(json.dumps(diagnosis), encoding="utf-8")
+    status = read_status(run)
+    assert status.state == state  # a diagnosis of an earlier point was before a resume
+    assert (status.reason == "the loss has exploded") == (state == "diverged")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("max_steps: 9", "training.max_steps"),
+        ("max_minutes: 0.15", "training.max_minutes"),
+        ("patience: 1\n  max_steps: 12", "training.patience"),
+        ("max_epochs: 1\n  max_steps: 12", "training.max_epochs"),
+        ("max_steps: 12", ""),
+    ],
+)
+def test_a_run_is_finished_at_each_limit(make_run: Callable[..., RunFolder], settings: str, reason: str) -> None:
+    config = RUN_CONFIG.replace("max_steps: 12", settings)
+    records = (*RECORDS[:-1], validation(9, 15.0, epoch=2))
+    status = read_status(make_run("copy", *records, config=config))
+    assert status.state == ("finished" if reason else "interrupted")
+    assert status.reason.startswith(reason)
+    unvalidated = read_status(make_run("other", *RECORDS[:-1], config=config))
+    assert unvalidated.state == "interrupted"
+
+
+def test_averages_models_and_exports(make_run: Callable[..., RunFolder]) -> None:
+    average = make_run("copy-average")
+    scores = {"bleu": {"name": "BLEU", "value": 31.5, "signature": "s"}}
+    (average.path / "average.json").write_text(json.dumps({"average_scores": scores}), encoding="utf-8")
+    status = read_status(average)
+    assert (status.state, status.validation_scores) == ("average", {"bleu": 31.5})
+    assert read_status(make_run("copied")).state == "model"
+    inference = re.sub(r"(?ms)^training:.*?(?=^decoding)", "", RUN_CONFIG)
+    inference = re.sub(r"(?m)^  (train|validation|test|max_length: 20).*\n", "", inference)
+    assert read_status(make_run("imported", config=inference)).state == "model"
+    export = make_run("exported", config=inference, model=False)
+    export.export_file.write_text("{}", encoding="utf-8")
+    status = read_status(export)
+    assert (status.state, status.parameters) == ("export", None)
+
+
+def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    best = make_run("b", *RECORDS, validation(12, 40.0))
+    best.evaluation.mkdir()
+    for name, value in (("test", 33.25), ("test.ensemble-a", 99.0)):
+        scores = {"bleu": {"name": "BLEU", "value": value, "signature": "s"}}
+        (best.evaluation / f"{name}.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
+    make_run("a", *RECORDS)
+    make_run("none", train_record(3), model=False)
+    make_run("broken", config="data: [\n")
+    make_run("metrics", *RECORDS).diagnosis_file.write_text("{", encoding="utf-8")
+    Path("runs/empty").mkdir()
+    Path("runs/cache").mkdir()
+    Path("runs/.hidden.x.nmt-part").mkdir()
+    Path("runs/latest").write_text("b\n", encoding="utf-8")
+    code, out, stderr = cli("runs")
+    assert (code, stderr) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["name", "state", "step", "validation", "test", "parameters", "changed"]
+    assert [line[3:].split()[0] for line in lines[1:7]] == ["a", "b", "broken", "empty", "metrics", "none"]
+    assert lines[2].startswith("*  b ") and lines[2].split()[2:8] == ["finished", "12", "40.00", "test", "33.25", "22"]
+    assert any("runs/broken/config.yaml:" in line for line in lines[7:])
+    assert any(line == "runs/empty: not a run folder (it has no config.yaml)" for line in lines[7:])
+    assert any(line.startswith("runs/metrics/diagnosis.json: cannot be read") for line in lines[7:])
+    found = {status["name"]: status for status in json.loads(cli("runs", "--json")[1])}
+    assert found["b"]["test_scores"] == {"test": {"bleu": 33.25}}
+    assert found["b"]["is_latest"] and not found["a"]["is_latest"]
+    names = {
+        key: [status["name"] for status in json.loads(cli("runs", "--json", "--sort", key)[1])]
+        for key in ("step", "validation", "test", "parameters", "state")
+    }
+    assert names["step"][:3] == ["b", "a", "none"]
+    assert names["validation"][:2] == ["b", "a"]
+    assert names["test"][0] == "b"
+    assert names["state"][:3] == ["broken", "empty", "metrics"]
+
+
+def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:
+    run = make_run("a\x1b[2J", *RECORDS, trainer=mark(os.getpid(), "host\x1b[2J"))
+    (run.evaluation).mkdir()
+    scores = {"bleu": {"name": "BLEU", "value": 1.0}}
+    (run.evaluation / "x\x1by.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
+    for command in (("show", "--model", str(run.path)), ("runs",)):
+        code, out, stderr = cli(*command)
+        assert (code, stderr) == (0, "")
+        assert "\x1b" not in out and "\ufffd[2J" in out
+
+
+def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("runs") == (0, "", "there are no runs under runs/ here; nmt train FILE makes one\n")
+    assert cli("runs", "--json") == (0, "[]\n", "")
+
+
+# The chart ----------------------------------------------------------------------------------------------------------
+
+
+def dots(line: str) -> list[list[bool]]:
+    """The 4 rows of dots of a line of Braille characters, 2 columns each."""
+    order = ((0, 3), (1, 4), (2, 5), (6, 7))  # Unicode's numbers of a character's dots
+    return [[bool(ord(character) - 0x2800 & 1 << bit) if character != " " else False
+             for character in line for bit in bits] for bits in order]  # fmt: skip
+
+
+def test_the_chart_has_its_dots_where_the_values_are() -> None:
+    points = [Point(step, (step - 50) ** 2 / 100) for step in range(101)]
+    lines = chart(points, [], 46, 12)
+    margin = lines[0].index("│") + 1
+    rows = [row for line in lines[:10] for row in dots(line[margin:].ljust(46 - margin))]
+    assert (lines[0][: margin - 2], lines[9][: margin - 2]) == ("25.0", " 0.0")
+    columns = 2 * (46 - margin)
+    for point in points:
+        x, y = round((columns - 1) * point.step / 100), round(39 * (1 - point.value / 25))
+        assert rows[y][x]
+    assert sum(map(sum, rows)) < 6 * columns  # a line, not an area
+    assert lines[-1].split() == ["0", "100"]
+    assert max(map(len, lines)) <= 46
+
+
+def test_plain_charts_are_ascii_and_marks_stand_over_the_curve() -> None:
+    curve, marks = [Point(1, 4.0), Point(10, 1.0)], [Point(10, 2.0), Point(1, 4.0)]
+    lines = chart(curve, marks, 30, 8, plain=True)
+    assert "".join(lines).isascii()
+    assert sum(line.count("o") for line in lines) == 2
+    assert lines[0].index("o") == lines[0].index("|") + 3  # over the first point of the curve: step 1 of 10
+    assert sum(line.count("●") for line in chart(curve, marks, 30, 8)) == 2
+
+
+@pytest.mark.parametrize(("curve", "size"), [([], (80, 14)), ([Point(1, 2.0)], (9, 14)), ([Point(1, 2.0)], (80, 4))])
+def test_no_chart_without_points_or_room(curve: list[Point], size: tuple[int, int]) -> None:
+    assert chart(curve, [], *size) == []
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-9, 5.0, -3.0])
+def test_a_chart_of_one_value(value: float) -> None:
+    assert sum(line.count("●") for line in chart([], [Point(7, value)], 40, 8)) == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_without_unicode_gets_ascii(make_run: Callable[..., RunFolder], encoding: str) -> None:
+    run = make_run("copy", *RECORDS)
+    written = io.BytesIO()
+    terminal = io.TextIOWrapper(written, encoding=encoding)
+    progress_text.show(run, terminal)
+    terminal.flush()
+    assert written.getvalue().isascii() == (encoding != "utf-8")
+
+
+# --watch ------------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    """A terminal of 60 x 20 characters that does `events`, one before each time it is drawn again."""
+
+    encoding = "utf-8"
+
+    def __init__(self, *events: Callable[[], object]) -> None:
+        super().__init__()
+        self.events = list(events)
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        if self.events:
+            self.events.pop(0)()
+
+    def screens(self) -> list[list[str]]:
+        """What was on the screen after each drawing."""
+        screen: list[str] = []
+        screens = []
+        for part in re.split(r"(?=\x1b\[\d+F\x1b\[J)", self.getvalue()):
+            match = re.match(r"\x1b\[(\d+)F\x1b\[J", part)
+            if match:
+                screen = screen[: len(screen) - int(match[1])]
+                part = part[match.end() :]
+            assert "\x1b" not in part
+            screen = screen + part.splitlines()
+            screens.append(screen)
+        return screens
+
+
+def test_watch_redraws_until_the_training_ends(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_text, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback: os.terminal_size((60, 20)))
+    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()))
+
+    def add(text: str) -> Callable[[], object]:
+        def append() -> None:
+            with run.metrics_file.open("a", encoding="utf-8") as file:
+                file.write(text)
+
+        return append
+
+    def set_aside() -> None:  # as --fresh does: away, and back with no record
+        run.path.rename("runs/copy.old1")
+        fresh = make_run("copy", train_record(3), trainer=mark(os.getpid()))
+        assert fresh.exists()
+
+    half = len(train_record(12)) // 2
+    terminal = Terminal(
+        add(train_record(12)[:half]), add(train_record(12)[half:]), set_aside, lambda: run.training_file.unlink()
+    )
+    progress_text.watch(run, terminal)
+    screens = terminal.screens()
+    steps = [re.match(r"step +(\d+) of 12", screen[1]) for screen in screens]
+    assert [step and step[1] for step in steps] == ["9", "9", "12", "3", "3"]
+    assert "is being trained" in screens[0][0] and "was interrupted" in screens[-1][0]
+    for screen in screens:
+        assert len(screen) < 20 and max(map(len, screen)) < 60
+
+
+def test_watch_waits_while_the_folder_is_replaced_but_not_for_ever(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_text, "POLL_SECONDS", 0.001)
+    run = make_run("copy", *RECORDS)
+    states: list[RunStatus | ConfigError] = [ConfigError("half"), ConfigError("half"), read_status(run)]
+
+    def read(run: RunFolder) -> RunStatus:
+        state = states.pop(0)
+        if isinstance(state, ConfigError):
+            raise state
+        return state
+
+    monkeypatch.setattr(progress_text, "read_status", read)
+    progress_text.watch(run, Terminal())
+    assert states == []
+    monkeypatch.setattr(progress_text, "PATIENCE_SECONDS", 0.0)
+    states.extend([ConfigError("gone")] * 5)
+    with pytest.raises(ConfigError, match="gone"):
+        progress_text.watch(run, Terminal())
+
+
+def test_watch_is_refused_without_a_terminal(in_solved: Path, cli: Cli) -> None:
+    code, out, stderr = cli("show", "--watch")
+    assert (code, out) == (2, "")
+    assert stderr == "nmt: --watch redraws a terminal, and the output is not one; leave --watch out\n"
+    code, out, stderr = cli("show", "--watch", "--json")
+    assert code == 2 and "leave one of them out" in stderr
+
+
+def test_torch_is_not_loaded(in_solved: Path) -> None:
+    program = (
+        "import sys; from nmt.cli.main import main; sys.argv = ['nmt', 'show']; main(); "
+        "import nmt.cli.runs; sys.exit('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("runs/copy: ")

@@ -1,0 +1,548 @@
+"""nmt report: the page, its pictures, and the commands that repeat a training."""
+
+import html
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from browser import Browser
+from conftest import COPY_TASK, Cli
+from huggingface_hub import ModelCard
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from safetensors.torch import load_file
+
+import nmt
+import nmt.insight.report_page
+import nmt.insight.validation_set
+from nmt.atomic import read_json, write_json
+from nmt.checkpoint import write_weights
+from nmt.cli.main import main
+from nmt.config.file import load_config
+from nmt.config.training import Config
+from nmt.data.batches import source_of
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.insight.charts import Curve, bars, curves
+from nmt.insight.report import gather
+from nmt.insight.reproduction import reproduction
+from nmt.insight.validation_set import choose_examples, translate_validation_set
+from nmt.runs import RunFolder
+from nmt.training.record import RecordedCorpus, RecordedFile, Start, TrainingRecord
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def called(*arguments: str) -> None:
+    """A command that succeeds, for a fixture of the module."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
+
+
+def copied(solved: Path, folder: Path) -> RunFolder:
+    """A copy of the solved run in a folder of its own, without what other commands wrote into it."""
+    kept = shutil.ignore_patterns("checkpoints", "export", "evaluation", "report")
+    shutil.copytree(solved / "runs/copy", folder / "runs/copy", ignore=kept)
+    return RunFolder(Path("runs/copy"))
+
+
+@pytest.fixture
+def run(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run without a report, in the current folder; its reports have no pictures, which take a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))
+    return copied(solved, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def _reported(solved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reported")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        copied(solved, folder)
+        called("eval", "--model", "copy", "--engine", "torch")
+        called(
+            "report", "--model", "copy", "--license", "cc-by-4.0", "--dataset", "someone/digits", "--dataset", "other"
+        )
+    return folder
+
+
+@pytest.fixture
+def reported(_reported: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run in the current folder, after `nmt eval` and `nmt report`; not to be changed."""
+    monkeypatch.chdir(_reported)
+    return RunFolder(Path("runs/copy"))
+
+
+class _Text(HTMLParser):
+    """The text of a page, a space for each tag, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags = "", []
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.text += " "
+        self.tags.append((tag, dict(attrs)))
+
+
+def text_of(page: str) -> str:
+    """What a page shows, with one space for all white space."""
+    return " ".join(_Text(page).text.split())
+
+
+def text_after_report(cli: Cli) -> str:
+    """What the page shows that `nmt report` writes."""
+    code, stdout, stderr = cli("report", "--model", "copy")
+    assert (code, stdout, stderr) == (0, "runs/copy/report/index.html\n", "")
+    return text_of(Path(stdout.strip()).read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_the_run(reported: RunFolder, solved: Path) -> None:
+    text = text_of((reported.report / "index.html").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in reported.metrics_file.read_text().splitlines()]
+    best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: line["bleu"])
+    # The report translates the validation set as the training did.
+    assert f"validation 50 BLEU {best['bleu']:.2f}" in text
+    assert f"chosen checkpoint {best['step']} of 500 updates" in text
+    lengths = [len(line.split()) for line in (solved / "val.en").read_text().splitlines()]
+    assert f"below 10 {sum(length < 10 for length in lengths)}" in text
+    pairs = len((solved / "train.en").read_text().splitlines())
+    assert f"read {pairs:,}" in text
+    assert f"trained on {pairs:,}" in text
+    assert "training.schedule linear inverse_sqrt" in text
+    assert "evaluation.report false true" in text
+    assert f"nmt {nmt.__version__}" in text
+    assert "Not recorded" not in text
+
+
+def test_the_page_is_complete_in_itself(reported: RunFolder) -> None:
+    page = (reported.report / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:|//|file:)", page)
+    for name in ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length"):
+        assert (reported.report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f'id="{name}-' in page
+    ids = [attributes["id"] for _, attributes in _Text(page).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    named = re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page)
+    assert set(named) <= set(ids)
+
+
+def test_a_browser_shows_it_in_light_and_dark_at_any_width(reported: RunFolder, browser: Browser) -> None:
+    page = reported.report / "index.html"
+    colours = []
+    for width, dark in ((1280, False), (390, True)):
+        browser.open_page(page, width, dark)
+        browser.wait("document.readyState === 'complete'")
+        browser.check_page(page)
+        assert browser.text("h1") == "copy"
+        line = "[...document.querySelectorAll('figure path')].find((one) => /--accent/.test(one.style.stroke))"
+        colours.append(browser.run(f"return getComputedStyle({line}).stroke"))
+        assert browser.run(f"const area = {line}.getBoundingClientRect(); return area.width") > width / 5
+    assert colours[0] != colours[1]
+
+
+def test_test_scores_are_those_of_the_evaluation(reported: RunFolder) -> None:
+    text = text_of((reported.report / "index.html").read_text(encoding="utf-8"))
+    hypotheses = (reported.evaluation / "test.hyp").read_text().splitlines()
+    references = reported.config().data.test["test"].tgt.read_text().splitlines()
+    expected = BLEU().corpus_score(hypotheses, [references], n_bootstrap=1000)
+    low, high = expected._mean - expected._ci, expected._mean + expected._ci
+    assert f"test 50 BLEU {expected.score:.2f} {low:.2f} to {high:.2f} nrefs:1|case:mixed|" in text
+    assert "There are no test scores yet" not in text
+
+
+def test_huggingface_hub_reads_the_same_scores(
+    reported: RunFolder, solved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise AssertionError("a card is read without a network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    card = ModelCard.load(reported.report / "README.md")
+    data = card.data
+    assert (data.language, data.license, data.library_name) == (["en", "de"], "cc-by-4.0", "nmt")
+    assert (data.pipeline_tag, data.datasets) == ("translation", ["someone/digits", "other"])
+    assert data.metrics == ["bleu", "chrf", "ter"]
+    scores = read_json(reported.evaluation / "test.json")["scores"]
+    read = {(one.dataset_split, one.metric_type): one for one in data.eval_results}
+    assert len(read) == 6  # of the test set, and of the validation set
+    for metric, score in scores.items():
+        one = read["test", metric]
+        assert (one.metric_value, one.metric_name) == (round(score["value"], 2), score["name"])
+        assert one.metric_args == {"signature": score["signature"]}
+        assert (one.task_type, one.dataset_name, one.dataset_config) == ("translation", "test", "en-de")
+        assert score["signature"] in card.text.replace("\\|", "|")
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", card.text):
+        assert (reported.report / picture).is_file()
+    assert str(solved) not in card.content  # names of files, and no path of this machine
+    assert "`train.en`" in card.text
+
+
+def test_examples_and_their_attention_are_the_models(reported: RunFolder) -> None:
+    config, tokenizers = reported.config(), load_tokenizers(reported.tokenizer)
+    model = load_model(reported, tokenizers).eval()
+    validation = translate_validation_set(config, tokenizers, TorchEngine(model, tokenizers))
+    translator = nmt.load("runs/copy", decoding=validation.decoding, engine="torch")
+    sources = config.data.validation.src.read_text().splitlines()
+    page = (reported.report / "index.html").read_text(encoding="utf-8")
+    for example in [one for kind in validation.examples.values() for one in kind]:
+        assert example.src == sources[example.line - 1]
+        assert example.hypothesis == translator.translate([example.src])[0]
+        assert example.score == pytest.approx(CHRF().sentence_score(example.hypothesis, [example.reference]).score)
+        src_ids, tgt_ids = tokenizers.src.encode(example.src), tokenizers.tgt.encode(example.hypothesis)
+        weights = model.attention_weights(source_of([src_ids], tokenizers.src.special), torch.tensor([[1, *tgt_ids]]))
+        heads = [value.detach().numpy()[0] for name, value in weights.items() if name.endswith(".cross")]
+        expected = np.mean(np.concatenate(heads), axis=0)[: len(tgt_ids), : len(src_ids)]
+        np.testing.assert_allclose(example.attention, expected, atol=1e-5)
+        assert example.src_tokens == tuple(example.src.split())
+        # Each cell of the page's table is one weight; one that nobody could see is left out.
+        (table,) = re.findall(rf'aria-label="Attention of line {example.line}">(.*?)</table>', page, re.DOTALL)
+        cells = re.findall(r'<td>(?:<i style="opacity:([0-9.]+)"></i>)?</td>', table)
+        shown = np.array([float(cell or 0) for cell in cells]).reshape(expected.shape)
+        np.testing.assert_allclose(shown, np.where(expected < 0.02, 0, expected), atol=0.0051)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 12, 13, 40])
+def test_best_worst_and_typical(count: int) -> None:
+    random = Random(count)
+    scores = [random.choice([0.0, 20.0, 50.0, 51.0, 80.0, 100.0]) for _ in range(count)]
+    lengths = [random.randint(1, 9) for _ in range(count)]
+    chosen = choose_examples(scores, lengths)
+    indices = [index for kind in chosen.values() for index in kind]
+    assert len(indices) == len(set(indices)) == min(count, 3 * max(1, min(4, count // 3)))
+    others = [score for index, score in enumerate(scores) if index not in indices]
+    assert all(scores[index] >= max(others, default=0) for index in chosen["best"])
+    assert all(scores[index] <= min(others, default=100) for index in chosen["worst"])
+    for index in chosen["best"]:  # the longest of the equally good
+        rivals = [
+            length for other, length in enumerate(lengths) if scores[other] == scores[index] and other not in indices
+        ]
+        assert lengths[index] >= max(rivals, default=0)
+    if count >= 12:
+        median = statistics.median(scores)
+        farthest = max(abs(scores[index] - median) for index in chosen["typical"])
+        assert farthest <= min((abs(score - median) for score in others), default=farthest) + 50
+
+
+def test_a_large_validation_set_is_sampled_evenly(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.insight.validation_set, "MAX_LINES", 10)
+    report = gather(run)
+    assert report.validation is not None
+    assert (report.validation.num_lines, report.validation.num_translated) == (50, 10)
+    assert {one.line for kind in report.validation.examples.values() for one in kind} <= set(range(5, 51, 5))
+
+
+def test_without_matplotlib_there_is_a_report_without_pictures(
+    solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = copied(solved, tmp_path)
+    run.report.mkdir()
+    (run.report / "loss.png").write_text("a picture of an earlier report")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, stderr = cli("report", "--model", "copy")
+    assert code == 0
+    assert re.fullmatch(r"nmt: the report has no pictures: .*matplotlib.*scripts/install plot.*\n", stderr)
+    page = (run.report / "index.html").read_text()
+    assert "<svg" not in page
+    assert "scripts/install plot" in page
+    assert not list(run.report.glob("*.png"))
+    assert "![" not in (run.report / "README.md").read_text()
+
+
+def test_scores_of_another_model_are_named_as_such_and_are_not_the_cards(
+    run: RunFolder, cli: Cli, _reported: Path
+) -> None:
+    shutil.copytree(_reported / "runs/copy/evaluation", run.evaluation)
+    weights = {name: value * 1.01 for name, value in load_file(run.model_file).items()}
+    write_weights(weights, run.model_file)
+    record = read_json(run.record_file)
+    record["validation"]["tgt"]["sha256"] = "0" * 64
+    write_json(run.record_file, record)
+    text = text_after_report(cli)
+    assert "test the model has changed since; run nmt eval again 50 BLEU" in text
+    assert "The validation set has changed since the training" in text
+    assert "| test (test) |" not in (run.report / "README.md").read_text()
+
+
+def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
+    run.record_file.unlink()
+    config = run.config_file.read_text()
+    run.config_file.write_text(config.replace("/val.en", "/gone.en"))
+    run.metrics_file.unlink()
+    text = text_after_report(cli)
+    assert "There are no test scores yet" in text
+    assert "Not recorded: this run has no training.json" in text
+    assert "Not recorded: there is no metrics.jsonl" in text
+    assert "The validation set was not translated: " in text
+    write_json(run.path / "average.json", {"steps": [250, 500]})
+    text = text_after_report(cli)
+    assert "the mean of 2 checkpoints of another run" in text
+    assert "sha256sum" not in text
+
+
+def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> None:
+    run.config_file.write_text(run.config_file.read_text().replace("max_steps: 500", "max_steps: 900"))
+    text = text_after_report(cli)
+    assert "This training is not finished. It was interrupted; the same command resumes it." in text
+    assert "The training is not finished: the commands train to its end" in text
+
+
+def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder, cli: Cli) -> None:
+    run.path.rename("runs/<b>&")
+    report = Path("runs/<b>&/report")
+    (report / "mine").mkdir(parents=True)
+    (report / "mine/notes.txt").write_text("mine")
+    (report / "index.html").write_text("an earlier one")
+    assert cli("report", "--model", "<b>&")[0] == 0
+    assert (report / "mine/notes.txt").read_text() == "mine"
+    page = (report / "index.html").read_text()
+    assert "&lt;b&gt;&amp;</h1>" in page
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: run.record_file.write_text("{"), r"nmt: runs/copy/training\.json: cannot be read"),
+        (lambda run: run.record_file.write_text("{}"), r"nmt: runs/copy/training\.json: folder: .*restore or remove"),
+        (lambda run: write_json(run.evaluation / "x.json", {"engine": 3}), r"nmt: runs/copy/evaluation/x\.json: eng"),
+        (lambda run: write_json(run.path / "average.json", {"steps": "x"}), r"nmt: runs/copy/average\.json: does not"),
+    ],
+)  # fmt: skip
+def test_a_damaged_run_is_one_plain_message(
+    run: RunFolder, cli: Cli, damage: Callable[[RunFolder], object], message: str
+) -> None:
+    damage(run)
+    code, stdout, stderr = cli("report", "--model", "copy")
+    assert (code, stdout) == (2, "")
+    assert re.match(message, stderr)
+    assert not run.report.exists()
+
+
+# --------------------------------------------------------------------------------------- after a training
+
+
+def with_report(folder: Path) -> None:
+    (folder / "copy.yaml").write_text(COPY_TASK.replace("report: false", "report: true"))
+
+
+@pytest.mark.slow
+def test_a_training_makes_its_report_and_a_finished_one_no_second(copy_task: Path, cli: Cli) -> None:
+    with_report(copy_task.parent)
+    page = Path("runs/copy/report/index.html")
+    assert cli("train", "copy.yaml", "--dry-run")[0] == 0
+    assert not page.exists()
+    code, stdout, stderr = cli("train", "copy.yaml")
+    assert (code, stdout) == (0, "")
+    assert re.search(r"nmt: |^report: runs/copy/report/index\.html \(\d+\.\d s\)\n\Z", stderr, re.MULTILINE)
+    assert "There are no test scores yet" in page.read_text()
+    written = page.stat().st_mtime_ns
+    code, _, stderr = cli("train", "copy.yaml")
+    assert "this run is finished" in stderr
+    assert "report" not in stderr
+    assert page.stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_a_report_that_fails_is_a_line_and_the_training_is_done(
+    copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_report(copy_task.parent)
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(nmt.insight.report_page, "write_report", fails)
+    code, _, stderr = cli("train", "copy.yaml")
+    assert code == 0
+    last = stderr.splitlines()[-1]
+    assert last.startswith("no report was made: ")
+    assert last.endswith("No space left on device; to try again: nmt report --model runs/copy")
+
+
+# ------------------------------------------------------------------------------------------ reproduction
+
+
+def commands_of(page: str) -> str:
+    found = re.search(r'<pre id="commands"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="the commands use GNU's sha256sum")
+def test_the_pages_commands_give_the_same_weights_to_the_bit(tmp_path: Path) -> None:
+    """Through the shell, in an empty folder, on the tiny corpus: vocabulary, dropout, augmentation, averaging."""
+    first, clean, bin_folder = tmp_path / "first", tmp_path / "clean", tmp_path / "bin"
+    for folder in (first, clean):
+        (folder / "data/tiny").mkdir(parents=True)
+        for file in (REPOSITORY / "data/tiny").glob("*.??"):
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)[:2000]
+            (folder / "data/tiny" / file.name).write_text("".join(lines), encoding="utf-8")
+    bin_folder.mkdir()
+    (bin_folder / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
+    (bin_folder / "nmt").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
+    settings = ["training.max_steps=10", "training.validate_every=5", "training.warmup_steps=3", "training.threads=1",
+                "training.average_last=2", "training.batches_per_update=2", "augmentation.subword_sampling=0.1",
+                "model.d_model=32", "model.d_ff=64", "training.device=cpu", "training.max_minutes=60"]  # fmt: skip
+    (first / "configs").mkdir()
+    shutil.copy(REPOSITORY / "configs/tiny.yaml", first / "configs/tiny.yaml")
+    command = [
+        "nmt",
+        "train",
+        "configs/tiny.yaml",
+        "--name",
+        "t",
+        *(part for one in settings for part in ("--set", one)),
+    ]
+    subprocess.run(command, cwd=first, env=environment, check=True, capture_output=True)
+    commands = commands_of((first / "runs/t/report/index.html").read_text())
+    assert str(tmp_path) not in commands
+    done = subprocess.run(["bash", "-e"], input=commands, cwd=clean, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *(f"data/tiny/{name}.{side}: OK" for name in ("train", "val", "test") for side in ("en", "zh")),
+        "runs/t/model.safetensors: OK",
+    ]
+    ours, theirs = ((folder / "runs/t/model.safetensors").read_bytes() for folder in (first, clean))
+    assert ours == theirs
+
+
+def recorded(config: Config, *starts: Start) -> TrainingRecord:
+    def corpus(src: Path, tgt: Path) -> RecordedCorpus:
+        return RecordedCorpus(
+            src=RecordedFile(path=str(src), sha256="a" * 64), tgt=RecordedFile(path=str(tgt), sha256="b" * 64)
+        )
+
+    data = config.data
+    return TrainingRecord(
+        folder=str(Path.cwd()), train=tuple(corpus(files.src, files.tgt) for files in data.train),
+        validation=corpus(data.validation.src, data.validation.tgt),
+        test={name: corpus(files.src, files.tgt) for name, files in data.test.items()},
+        pairs={}, corpus_sizes=(), validation_pairs=0, vocabulary={}, parameters={}, starts=starts,
+    )  # fmt: skip
+
+
+START = Start(
+    step=0, time="", versions={"torch": "2.13"}, machine="m", system="s", device="cpu", precision="float32",
+    processes=1, threads=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [], ["model.norm=post", "model.dropout=0", "data.temperature=5"], ["training.adam_betas=[0.8, 0.9]"],
+        ["tokenizer.type=unigram", "tokenizer.vocab_size=400", "evaluation.metrics=[chrf]"],
+        ["training.clip_norm=null", "data.train.weight=2.5", "data.src_lang=no", "training.learning_rate=1e-5"],
+    ],
+)  # fmt: skip
+def test_the_commands_configuration_is_the_runs(copy_task: Path, overrides: list[str]) -> None:
+    config = load_config(copy_task, overrides)
+    done = reproduction(config, "again", recorded(config, START), "c", 12)
+    assert done.caveats == ()
+    (text,) = re.findall(r"cat > again\.yaml <<'END'\n(.*?)END\n", done.commands, re.DOTALL)
+    assert str(Path.cwd()) not in done.commands
+    Path("again.yaml").write_text(text)
+    again = load_config(Path("again.yaml"))
+    fixed = {"device": "cpu", "precision": "fp32"}
+    assert again == config.model_copy(update={"training": config.training.model_copy(update=fixed)})
+
+
+def test_a_crafted_record_adds_no_command(copy_task: Path) -> None:
+    config = load_config(copy_task)
+    record = recorded(config, START)
+    crafted = RecordedFile(path="train.en\nEND\ntouch harm\n", sha256="c" * 64)
+    record = record.model_copy(update={"train": (RecordedCorpus(src=crafted, tgt=crafted),)})
+    assert "harm" not in reproduction(config, "again", record, "c", 12).commands
+
+
+@pytest.mark.parametrize(
+    ("overrides", "starts", "expected"),
+    [
+        ([], [START, {"threads": 1}], ["It was resumed at step 6 with changes: threads 2 -> 1."]),
+        ([], [START, {"versions": {"torch": "2.14"}}], ["resumed at step 6 with changes: torch 2.13 -> 2.14."]),
+        ([], [START, {"changed": ("a: 1 -> 2",)}], ["It was resumed at step 6 with changes: a: 1 -> 2."]),
+        ([], [START, {"time": "later"}], []),
+        ([], [{}], ["What the first 6 updates were computed with is not recorded."]),
+        ([], [START.model_copy(update={"device": "cuda:0"})], ["It was trained on a GPU, which adds in no fixed"]),
+        (["training.max_minutes=5"], [START], ["The time limit is replaced by the number of updates"]),
+        (["training.max_minutes=5", "training.schedule=linear", "training.max_steps=90"], [START],
+         ["The time limit ended this training at step 12 of 90"]),
+    ],
+)  # fmt: skip
+def test_what_keeps_the_weights_from_being_the_same(
+    copy_task: Path, overrides: list[str], starts: list[Start | dict[str, object]], expected: list[str]
+) -> None:
+    config = load_config(copy_task, overrides)
+    made = [one if isinstance(one, Start) else START.model_copy(update={"step": 6, **one}) for one in starts]
+    done = reproduction(config, "again", recorded(config, *made), "c", 12)
+    assert len(done.caveats) == len(expected)
+    for caveat, part in zip(done.caveats, expected, strict=True):
+        assert part in caveat
+    assert "max_minutes" not in done.commands
+
+
+def test_a_restarted_schedule_has_no_commands(copy_task: Path) -> None:
+    config = load_config(copy_task, ["training.schedule=linear", "training.max_steps=90"])
+    restarted = config.training.model_copy(update={"schedule_start": 30})
+    done = reproduction(config.model_copy(update={"training": restarted}), "again", None, "c", 90)
+    assert done.commands == ""
+    assert "restarted at step 30" in done.caveats[0]
+
+
+# ------------------------------------------------------------------------------------------------ charts
+
+
+def test_a_curve_passes_through_its_points_in_the_pages_colours() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    points = [(0.0, 4.0), (50.0, 1.0), (100.0, 2.0)]
+    chart = curves("x", "Title", "unit", [Curve("one", points), Curve("two", points[1:])], 50, "chosen")
+    assert dict(matplotlib.rcParams) == before
+    root = ElementTree.fromstring(chart.svg.replace("xlink:href", "href"))
+    strokes = {
+        element.get("style"): [
+            tuple(map(float, pair)) for pair in re.findall(r"[ML] (\S+) (\S+)", element.get("d", ""))
+        ]
+        for element in root.iter("path")
+        if "clip-path" in element.attrib and "stroke: var(--accent); stroke-width: 1.6" in (element.get("style") or "")
+    }
+    (drawn, *_) = [path for path in strokes.values() if len(path) == 3]
+    # Lengths in the picture are in proportion to the data; y runs down.
+    (x0, y0), (x1, y1), (x2, y2) = drawn
+    assert (x1 - x0) == pytest.approx(x2 - x1, abs=0.05)
+    assert (y1 - y0) / (y1 - y2) == pytest.approx(3, abs=0.01)
+    colours = set(re.findall(r"#[0-9a-f]{6}", chart.svg))
+    assert colours == set(), "every colour follows the page"
+    assert chart.description == "Title: one from 4 to 2, two from 1 to 2. chosen: update 50."
+
+
+def test_bars_name_their_heights() -> None:
+    chart = bars("y", "BLEU by length", "BLEU", [("a", 10.0, "1 line"), ("b", 20.0, "2 lines")])
+    assert chart.description == "BLEU by length. a: 10.0, b: 20.0."
+    assert not re.findall(r"#[0-9a-f]{6}", chart.svg)

@@ -1,0 +1,84 @@
+"""Confidence intervals and paired tests: sacreBLEU's own, with no difference told apart from a small p."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
+
+from nmt.config.training import Metric
+from nmt.evaluation.metrics import make_metrics, score
+from nmt.evaluation.significance import Test, confidence_intervals, paired_test
+
+WriteLines = Callable[[str, list[str]], Path]
+TRUTH = SENTENCES["de"] * 8
+NEAR, FAR = corrupted(TRUTH, seed=1), corrupted(corrupted(TRUTH, seed=2), seed=3)
+NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+
+
+def paired_command(reference: Path, systems: list[Path], test: Test) -> list[list[list[float]]]:
+    """The numbers of sacreBLEU's paired tests, by system and metric: score, mean, half width, p, or without some.
+
+    From its LaTeX, as its JSON fails where a number is a float32.
+    """
+    command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", *map(str, systems), f"--paired-{test}",
+               f"--paired-{test}-n", "200", "-m", "bleu", "chrf", "ter", "-f", "latex", "-w", "6"]  # fmt: skip
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, encoding="utf-8").stdout
+    rows = shown.partition("midrule")[2].partition("bottomrule")[0].strip().splitlines()
+    cells = [row.split("&")[1:] for row in rows if "&" in row]
+    return [[[float(number) for number in re.findall(r"\d+\.\d+", cell)] for cell in row] for row in cells]
+
+
+@pytest.mark.parametrize("test", ["bs", pytest.param("ar", marks=pytest.mark.slow)])
+def test_p_values_and_intervals_are_those_of_sacrebleus_command(write_lines: WriteLines, test: Test) -> None:
+    files = [write_lines("near.de", NEAR), write_lines("far.de", FAR)]
+    shown = paired_command(write_lines("ref.de", TRUTH), files, test)
+    ours = paired_test(make_metrics(ALL, "de"), [NEAR, FAR], [TRUTH], test, samples=200)
+    for row, system in zip(shown, ours, strict=True):
+        for expected, tested in zip(row, system.values(), strict=True):
+            interval = (
+                [tested.interval.mean, tested.interval.half_width] if test == "bs" else []
+            )  # it shows none for ar
+            p = [] if tested.p is None else [tested.p]
+            assert expected == pytest.approx([tested.score.value, *interval, *p], abs=6e-5)
+    assert [tested.p for tested in ours[0].values()] == [None] * 3
+    assert all(0 < (tested.p or 0) < 0.05 for tested in ours[1].values())
+
+
+def test_intervals_are_those_of_sacrebleus_command(write_lines: WriteLines) -> None:
+    options = ["--confidence", "--confidence-n", "200"]
+    shown = sacrebleu_command(write_lines("hyp.de", NEAR), [write_lines("ref.de", TRUTH)], *options)
+    metrics = make_metrics(ALL, "de")
+    before = score(metrics, NEAR, [TRUTH])
+    for name, interval in confidence_intervals(metrics, NEAR, [TRUTH], samples=200).items():
+        assert interval.mean == pytest.approx(shown[NAMES[name]]["confidence_mean"], abs=2e-6)
+        assert interval.half_width == pytest.approx(shown[NAMES[name]]["confidence_var"], abs=2e-6)
+        assert interval.high - interval.low == pytest.approx(2 * interval.half_width)
+    assert score(metrics, NEAR, [TRUTH]) == before  # the signatures too
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_no_difference_has_no_p(test: Test) -> None:
+    """sacreBLEU gives these p = 1 / (samples + 1). TER ignores case, so its scores are the same for other outputs."""
+    shouted = [line.upper() for line in NEAR]
+    metrics = make_metrics(ALL, "de")
+    _, same, upper = paired_test(metrics, [NEAR, list(NEAR), shouted], [TRUTH], test, samples=20)
+    assert [(tested.difference, tested.p) for tested in same.values()] == [(0, None)] * 3
+    assert (upper["ter"].difference, upper["ter"].p) == (0, None)
+    assert upper["bleu"].difference < 0
+    assert upper["bleu"].p == pytest.approx(1 / 21)
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_swapped_systems_mirror_each_other(test: Test) -> None:
+    metrics = make_metrics(("bleu", "ter"), "de")
+    forth, back = (paired_test(metrics, order, [TRUTH], test, samples=50) for order in ([NEAR, FAR], [FAR, NEAR]))
+    for name in metrics:
+        assert forth[1][name].p == back[1][name].p
+        assert forth[1][name].difference == -back[1][name].difference
+        assert forth[0][name].score == back[1][name].score
+        if test == "bs":
+            assert forth[0][name].interval.half_width == pytest.approx(back[1][name].interval.half_width)
