@@ -426,7 +426,7 @@ def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> 
         ("translate", "--input", "test.npy", "--alignments", "a.txt"): "alignments are of words",
         ("translate", "--input", "test.de"): "test.de: cannot be read as an array of numbers",
         ("export", "ctranslate2"): "CTranslate2 has no models that read vectors",
-        ("attention", "hello", "--output", "a.json"): "reads vectors, not text",
+        ("attention", "hello", "--output", "a.json"): "reads vectors; only texts and images can be explained",
         ("report",): "reads vectors, and reports are about translations of text",
         ("compare", "runs/vectors", "vectors"): "reads vectors, and nmt compare compares translations of text",
         ("score", "--src", "test.npy", "--tgt", "train.de"): "has 12 sources",

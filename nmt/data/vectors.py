@@ -10,6 +10,7 @@ Shapes: N sources, S source length, F features, G patches in a row or column, P 
 """
 
 import hashlib
+import math
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
@@ -183,6 +184,13 @@ def patches(pixels: NDArray[Any], size: int) -> NDArray[Any]:
     grid = len(pixels) // size
     tiles = pixels.reshape(grid, size, grid, size, 3).transpose(0, 2, 1, 3, 4)  # (G, G, P, P, 3)
     return tiles.reshape(grid * grid, size * size * 3)
+
+
+def picture_of(patches_of_it: NDArray[Any]) -> NDArray[Any]:
+    """The inverse of `patches`: (G * G, P * P * 3) -> (G * P, G * P, 3)."""
+    grid, size = math.isqrt(len(patches_of_it)), math.isqrt(patches_of_it.shape[1] // 3)
+    tiles = patches_of_it.reshape(grid, grid, size, size, 3).transpose(0, 2, 1, 3, 4)  # (G, P, G, P, 3)
+    return tiles.reshape(grid * size, grid * size, 3)
 
 
 def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:

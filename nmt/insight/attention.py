@@ -7,6 +7,7 @@ Shapes: L layers, H heads, S source positions with `</s>`, T target positions wi
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from torch import Tensor
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizer, Tokenizers
 from nmt.decoding.alignment import word_numbers
+from nmt.decoding.hypothesis import EncodedSource
 from nmt.languages import is_without_spaces
 from nmt.models.interface import Seq2SeqModel
 
@@ -36,7 +38,7 @@ class AttentionMaps:
     """Attention weights of one pair: row q of a map is what position q attends to, and sums to 1."""
 
     src_tokens: tuple[str, ...]
-    """The S pieces of the source, with `</s>` last."""
+    """The S pieces of the source, with `</s>` last; or the names of a picture's patches."""
     tgt_tokens: tuple[str, ...]
     """The T pieces that the decoder reads, with `<s>` first."""
     out_tokens: tuple[str, ...]
@@ -68,12 +70,12 @@ class AttentionMaps:
 def attention_maps(
     model: Seq2SeqModel[Any, Any],
     tokenizers: Tokenizers,
-    src_ids: Sequence[int],
+    src_ids: EncodedSource,
     tgt_ids: Sequence[int],
     src_lang: str = "",
     tgt_lang: str = "",
 ) -> AttentionMaps:
-    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`.
+    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`, or to patches.
 
     The weights are those of `Seq2SeqModel.attention_weights`: written out in basic operations, for one pair without
     padding. The languages decide what a word is; without them, white space separates words.
@@ -84,13 +86,18 @@ def attention_maps(
     source = source_of([src_ids], src.special).to(device)
     tgt_in = pad([tgt_ids], tgt.special.pad, first=[tgt.special.start]).to(device)
     weights = model.attention_weights(source, tgt_in)
-    src_pieces, tgt_pieces = src.pieces(src_ids), tgt.pieces(tgt_ids)
-    src_words, tgt_words = _words(src, src_ids, src_lang), _words(tgt, tgt_ids, tgt_lang)
+    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), _words(tgt, tgt_ids, tgt_lang)
+    if isinstance(src_ids, np.ndarray):
+        src_tokens, src_words = patch_names(len(src_ids)), [*range(len(src_ids))]
+    else:
+        src_tokens = (*src.pieces(src_ids), *src.pieces([src.special.eos]))
+        src_words = _words(src, src_ids, src_lang)
+        src_words.append(_next(src_words))
     return AttentionMaps(
-        src_tokens=(*src_pieces, *src.pieces([src.special.eos])),
+        src_tokens=src_tokens,
         tgt_tokens=(*tgt.pieces([tgt.special.start]), *tgt_pieces),
         out_tokens=(*tgt_pieces, *tgt.pieces([tgt.special.eos])),
-        src_words=(*src_words, _next(src_words)),
+        src_words=tuple(src_words),
         tgt_words=(0, *(number + 1 for number in tgt_words)),
         out_words=(*tgt_words, _next(tgt_words)),
         encoder=_stacked(weights, "encoder"),
@@ -99,9 +106,21 @@ def attention_maps(
     )
 
 
+def patch_names(count: int) -> tuple[str, ...]:
+    """The names of a picture's patches: row and column, from 1.
+
+    >>> patch_names(4)
+    ('1,1', '1,2', '2,1', '2,2')
+    """
+    grid = math.isqrt(count)
+    return tuple(f"{number // grid + 1},{number % grid + 1}" for number in range(count))
+
+
 def _stacked(weights: Mapping[str, Tensor], kind: Kind) -> NDArray[np.float32]:
     """One kind's weights of the only pair, layer by layer: (L, H, queries, keys)."""
     layers = {int(match[1]): one[0] for name, one in weights.items() if (match := re.fullmatch(_NAMES[kind], name))}
+    if not layers:  # `num_encoder_layers: 0`
+        return np.zeros((0, 0, 0, 0), dtype=np.float32)
     stacked: NDArray[np.float32] = torch.stack([layers[number] for number in sorted(layers)]).float().cpu().numpy()
     return stacked
 

@@ -3,10 +3,12 @@
 Shapes: S source positions with `</s>`, T target positions with `<s>` or `</s>`, D width, V vocabulary.
 """
 
+import base64
 import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,10 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.vectors import patches, picture_of, read_image
 from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.hypothesis import Hypothesis, best_of
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.trace import SearchTree
@@ -77,6 +80,21 @@ class WhatIf:
 
 
 @dataclasses.dataclass(frozen=True)
+class Picture:
+    """A source picture, as the model reads it."""
+
+    pixels: NDArray[np.uint8]
+    """(size, size, 3): RGB"""
+    grid: int
+    """Patches in a row, and in a column."""
+
+    def to_json(self) -> dict[str, Any]:
+        """`rgb` is base64 of the pixels, row by row."""
+        rgb = base64.b64encode(self.pixels.tobytes()).decode()
+        return {"size": len(self.pixels), "grid": self.grid, "rgb": rgb}
+
+
+@dataclasses.dataclass(frozen=True)
 class Explanation:
     """Everything that `nmt attention` shows of one source and one translation."""
 
@@ -97,6 +115,9 @@ class Explanation:
     what_if: tuple[WhatIf, ...]
     """For each position, the two likeliest other pieces that a search may choose there; none where `tgt` is longer than
     any translation that it could find."""
+
+    picture: Picture | None = None
+    """The source, if it is a picture; `src` is then its path."""
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
@@ -135,6 +156,7 @@ class Explanation:
                 "nodes": nodes,
             },
             "what_if": what_if,
+            **({} if self.picture is None else {"picture": self.picture.to_json()}),
         }
 
 
@@ -149,7 +171,7 @@ def _rounded(values: NDArray[np.float32]) -> Any:
 def explain(
     run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
 ) -> Explanation:
-    """Explain the model's own translation of a text or, if it is given, `tgt`.
+    """Explain the model's own translation of a text, or of an image, whose path the text is; or explain `tgt`.
 
     The search is that of `nmt translate` with PyTorch, with the settings of the run or of `decoding`. The rest is
     computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
@@ -172,7 +194,12 @@ def explain(
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
         search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
         what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
+        picture=_picture(case.src_ids),
     )
+
+
+def _picture(source: EncodedSource) -> Picture | None:
+    return Picture(picture_of(source), math.isqrt(len(source))) if isinstance(source, np.ndarray) else None
 
 
 def explain_attention(
@@ -195,7 +222,7 @@ class _Case:
     tokenizers: Tokenizers
     languages: tuple[str, str]
     decoding: DecodingConfig
-    src_ids: Sequence[int]
+    src_ids: EncodedSource
     given: Sequence[int] | None
     """The ids of a given translation."""
 
@@ -206,11 +233,17 @@ class _Case:
                 f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
             )
         config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
-        if config.source.type != "text":
-            raise ConfigError(f"{run.path}: reads {config.source.type}, not text, and cannot explain a text")
-        src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
-        if not src_ids:
-            raise ConfigError("the text is empty, so there is nothing to explain")
+        src_ids: EncodedSource
+        match config.source.type:
+            case "text":
+                src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
+                if not src_ids:
+                    raise ConfigError("the text is empty, so there is nothing to explain")
+            case "images":
+                size, patch_size = config.source.image_size, config.source.patch_size
+                src_ids = patches(read_image(Path(text), size, "the image"), patch_size)
+            case "vectors":
+                raise ConfigError(f"{run.path}: reads vectors; only texts and images can be explained")
         given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
         languages = (config.data.src_lang, config.data.tgt_lang)
         return cls(run, device, tokenizers, languages, decoding or config.decoding, src_ids, given)
@@ -244,7 +277,7 @@ def _text(tokenizers: Tokenizers, ids: Sequence[int]) -> str:
 
 
 def _inputs(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> tuple[Source, Tensor]:
     """The model's inputs for one pair, on its device: the source with `</s>`, and (1, T) ids that begin with `<s>`."""
     special, device = tokenizers.tgt.special, next(model.parameters()).device
@@ -254,7 +287,7 @@ def _inputs(
 
 @torch.no_grad()
 def next_log_probs(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> Tensor:
     """The log-probability of every piece at each of the T rows, without constraints: (T, V) fp32 on the CPU."""
     source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
@@ -263,7 +296,7 @@ def next_log_probs(
 
 
 def gradient_times_input(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> NDArray[np.float32]:
     """How much each source position matters for each prediction, to first order: (T, S), rows sum to 1.
 
@@ -319,7 +352,7 @@ def _what_ifs(
     tokenizers: Tokenizers,
     decoding: DecodingConfig,
     log_probs: Tensor,
-    src_ids: Sequence[int],
+    src_ids: EncodedSource,
     tgt_ids: Sequence[int],
 ) -> Iterator[WhatIf]:
     """Each position's likeliest other pieces, and the translations that follow them; `log_probs` are (T, V).

@@ -35,6 +35,7 @@ class AttentionPage {
     this.map = new HeatMap(box("map"), this.palettes.map, "Attention", on);
     this.gradient = new HeatMap(box("gradient"), this.palettes.gradient, "Gradient times input", on);
     this.lines = new LinesView(box("lines"), on);
+    this.pictures = page.picture ? new Pictures(box("pictures"), page.picture, on) : null;
     this.readout = box("readout");
     this.listen();
     this.showKind();
@@ -55,6 +56,7 @@ class AttentionPage {
   listen() {
     const tabs = [...document.querySelectorAll("[role=tab]")];
     for (const tab of tabs) {
+      tab.hidden = this.data.numLayers(tab.dataset.kind) === 0;
       tab.addEventListener("click", () => this.setKind(tab.dataset.kind));
       tab.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -126,6 +128,7 @@ class AttentionPage {
     this.heads.mark(this.head, shown);
     document.getElementById("head-name").textContent = nameOfHead(shown);
     const matrix = this.matrixOf(shown.layer, shown.head);
+    this.pictures?.setMatrix(this.kind === "cross" ? matrix : null);
     if (matrix !== this.map.matrix) {
       this.map.setMatrix(matrix);
       this.lines.setMatrix(matrix, ...SIDES[this.kind]);
@@ -155,6 +158,7 @@ class AttentionPage {
     this.map.highlight(row, column);
     this.gradient.highlight(row, column);
     this.lines.highlight(row, column);
+    this.pictures?.highlight(row);
     this.readout.replaceChildren(...this.said(row, column));
   }
 
