@@ -28,7 +28,7 @@ from PIL import Image
 SEED = 20150206
 SIZES = {"train": 6000, "val": 200, "test": 400, "held_out": 400}
 SIDE = 32  # pixels
-LARGE, SMALL = (6.0, 7.0), (4.0, 4.6)  # radius of the first and of the second shape
+LARGE, SMALL = (6.3, 7.2), (4.8, 5.4)  # radius of the first and of the second shape
 
 Pixels = NDArray[np.uint8]
 

@@ -1,7 +1,9 @@
 """Sources that are images against loops over their pixels, and bad images as one message each."""
 
+import base64
 import importlib.util
 import itertools
+import json
 import math
 import struct
 import sys
@@ -21,13 +23,20 @@ from nmt.config.inference import ImageSource, ModelConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.batches import source_of
 from nmt.data.dataset import encode_corpus
-from nmt.data.tokenizer import Tokenizers, WordTokenizer
+from nmt.data.tokenizer import Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vectors import open_vectors, patches
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, Vocabulary
+from nmt.decoding.torch_engine import load_torch_engine
+from nmt.decoding.trace import Node, SearchTree
 from nmt.errors import ConfigError, DataError, MissingExtraError
+from nmt.insight.attention import AttentionMaps, Picture
+from nmt.insight.attention_page import write_page
+from nmt.insight.explanation import Candidate, Explanation, Step
 from nmt.models.positions import sinusoidal_positions_2d
 from nmt.models.source_layer import VectorLayer
 from nmt.models.transformer import Transformer
+from nmt.runs import open_run
+from tests.browser import Browser
 from tests.conftest import Cli
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -268,11 +277,51 @@ def test_images_through_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     code, _, err = cli("translate", "--input", "images.txt", "--output", "out.de")
     assert code == 0, err
     assert len(Path("out.de").read_text(encoding="utf-8").splitlines()) == 6
+    code, _, err = cli("attention", "pictures/2.png", "--output", "a.json")
+    assert code == 0, err
+    explained = json.loads(Path("a.json").read_text(encoding="utf-8"))
+    assert explained["src"] == "2.png"
+    assert explained["src_tokens"] == ["1,1", "1,2", "2,1", "2,2"]
+    assert base64.b64decode(explained["picture"]["rgb"]) == pixels_of(2).tobytes()
+    run = open_run(None)
+    tokenizers = load_tokenizers(run.tokenizer)
+    engine = load_torch_engine([run], tokenizers, "cpu")
+    tgt = tokenizers.tgt.encode(explained["tgt"])
+    (expected,) = engine.attention([patches(pixels_of(2), 4)], [tgt])
+    found = np.mean(explained["attention"]["cross"], axis=(0, 1))[: len(tgt)]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.shape(explained["gradients"]) == (len(tgt) + 1, 4)
     (tmp_path / "pictures" / "4.png").write_bytes(b"no image")
     code, _, err = cli("translate", "--input", "images.txt", "--output", "out.de")
     assert (code, "images.txt:5: " in err, err.count("\n")) == (2, True, 1)
     code, _, err = cli("translate", "pictures/1.png")
     assert (code, "reads images, not a text" in err) == (2, True)
+
+
+def test_the_page_lays_each_words_attention_over_the_picture(tmp_path: Path, browser: Browser) -> None:
+    cross = np.random.default_rng(0).dirichlet(np.ones(4), size=(1, 2, 3)).astype(np.float32)  # (1, H, T, S)
+    maps = AttentionMaps(
+        ("1,1", "1,2", "2,1", "2,2"), ("<s>", "a", "b"), ("a", "b", "</s>"), (0, 1, 2, 3), (0, 1, 2), (0, 1, 2),
+        np.zeros((0, 0, 0, 0), np.float32), np.full((1, 2, 3, 3), 1 / 3, np.float32), cross,
+    )  # fmt: skip
+    white = Picture(np.full((8, 8, 3), 255, dtype=np.uint8), 2)
+    steps = (Step("a", 4, -0.1, 0.1, (Candidate("a", 4, -0.1),)),) * 3
+    search = SearchTree(1, 1.0, (Node(0, None, 0, "<s>", 1, 0.0, 0.0, "kept"),), None)
+    explanation = Explanation("run", "2.png", "a b", True, "zxx", "en", maps, cross[0, 0], steps, search, (), white)
+    write_page(explanation, tmp_path / "page.html")
+    browser.open_page(tmp_path / "page.html")
+    browser.wait("document.documentElement.dataset.ready")
+    browser.check_page(tmp_path / "page.html")
+    assert browser.run("return [...document.querySelectorAll('[role=tab]')].map((tab) => tab.hidden)") == [
+        True, False, False,
+    ]  # fmt: skip
+    brightness = browser.run(
+        "return [...document.querySelectorAll('.picture canvas')].map((canvas) => [[0, 0], [1, 0], [0, 1], [1, 1]].map("
+        "([x, y]) => canvas.getContext('2d').getImageData(10 + 112 * x, 10 + 112 * y, 1, 1).data[0]))"
+    )
+    mean = cross[0].mean(axis=0)  # of the layer's heads, which the page shows first
+    expected = 255 * (1 - 0.8 * (1 - mean / mean.max(axis=1, keepdims=True)))
+    np.testing.assert_allclose(brightness, expected, atol=3)
 
 
 # --- The corpus of shapes --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 Shapes: L layers, H heads, S source positions with `</s>`, T target positions with `<s>` or `</s>`.
 """
 
+import base64
 import dataclasses
 import math
 import re
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.data.vectors import picture_of
 from nmt.decoding.alignment import word_numbers
 from nmt.decoding.hypothesis import EncodedSource
 from nmt.languages import is_without_spaces
@@ -64,6 +66,26 @@ class AttentionMaps:
         """The tokens of a kind's rows and columns; a row of the decoder is named after what it predicts."""
         rows = self.src_tokens if kind == "encoder" else self.out_tokens
         return rows, self.tgt_tokens if kind == "decoder" else self.src_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A source picture, as the model reads it."""
+
+    pixels: NDArray[np.uint8]
+    """(size, size, 3): RGB"""
+    grid: int
+    """Patches in a row, and in a column."""
+
+    @classmethod
+    def of(cls, patches: NDArray[np.uint8]) -> "Picture":
+        """The picture that a source's patches are of."""
+        return cls(picture_of(patches), math.isqrt(len(patches)))
+
+    def to_json(self) -> dict[str, Any]:
+        """`rgb` is base64 of the pixels, row by row."""
+        rgb = base64.b64encode(self.pixels.tobytes()).decode()
+        return {"size": len(self.pixels), "grid": self.grid, "rgb": rgb}
 
 
 @torch.no_grad()

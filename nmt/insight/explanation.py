@@ -3,7 +3,6 @@
 Shapes: S source positions with `</s>`, T target positions with `<s>` or `</s>`, D width, V vocabulary.
 """
 
-import base64
 import dataclasses
 import functools
 import math
@@ -20,7 +19,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.data.vectors import patches, picture_of, read_image
+from nmt.data.vectors import patches, read_image
 from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
@@ -30,7 +29,7 @@ from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, AttentionMaps, attention_maps
+from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.source import Source
@@ -80,21 +79,6 @@ class WhatIf:
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """A source picture, as the model reads it."""
-
-    pixels: NDArray[np.uint8]
-    """(size, size, 3): RGB"""
-    grid: int
-    """Patches in a row, and in a column."""
-
-    def to_json(self) -> dict[str, Any]:
-        """`rgb` is base64 of the pixels, row by row."""
-        rgb = base64.b64encode(self.pixels.tobytes()).decode()
-        return {"size": len(self.pixels), "grid": self.grid, "rgb": rgb}
-
-
-@dataclasses.dataclass(frozen=True)
 class Explanation:
     """Everything that `nmt attention` shows of one source and one translation."""
 
@@ -117,7 +101,7 @@ class Explanation:
     any translation that it could find."""
 
     picture: Picture | None = None
-    """The source, if it is a picture; `src` is then its path."""
+    """The source, if it is a picture; `src` is then the name of its file."""
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
@@ -184,7 +168,7 @@ def explain(
     log_probs = next_log_probs(*pair)
     return Explanation(
         model=run.name,
-        src=text,
+        src=text if isinstance(case.src_ids, Sequence) else Path(text).name,
         tgt=_text(tokenizers, tgt_ids) if tgt is None else tgt,
         is_own=tgt is None,
         src_lang=case.languages[0],
@@ -194,12 +178,8 @@ def explain(
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
         search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
         what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
-        picture=_picture(case.src_ids),
+        picture=Picture.of(case.src_ids) if isinstance(case.src_ids, np.ndarray) else None,
     )
-
-
-def _picture(source: EncodedSource) -> Picture | None:
-    return Picture(picture_of(source), math.isqrt(len(source))) if isinstance(source, np.ndarray) else None
 
 
 def explain_attention(
