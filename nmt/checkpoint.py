@@ -241,15 +241,18 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
     stored = _read(path)
-    _check_alike(path, *({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights)))
+    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
+    _check_alike(path, found, wanted)
     for name, value in weights.items():
         value.copy_(stored[name])
 
 
-def _check_alike(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:
+def _check_alike(
+    path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], remedy: str = ""
+) -> None:
     unlike = sorted(found.keys() ^ wanted.keys()) or [name for name in wanted if wanted[name] != found[name]]
     if unlike:
-        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit")
+        raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit{remedy}")
 
 
 class _Checksum:
@@ -319,7 +322,7 @@ def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     Reads only the header, so that a configuration that does not match is detected before memory is allocated.
     """
     with _open(path) as file:
-        _check_alike(path, _shapes(file), shapes)
+        _check_alike(path, _shapes(file), shapes, "; was the model section of its configuration changed?")
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:

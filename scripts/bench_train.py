@@ -3,6 +3,7 @@
 
     python scripts/bench_train.py                                    # this machine's CPU, Multi30k
     python scripts/bench_train.py --against ENVIRONMENT/bin/python   # eole in turn: A B A B ...
+    python scripts/bench_train.py --preset rnn                       # additive attention, input feeding
     python scripts/bench_train.py --preset big --random-pairs 200000 --set training.batch_tokens=25000   # a GPU
 
 Each round is a fresh start, in as many processes as `nmt train` would take: warm-up updates first, then
@@ -17,6 +18,15 @@ and a target of T positions, and V words:
     decoder layer      T (4 D^2 + 2 D F) + 2 T^2 D           the same (all of q k^T, though half of it is masked)
                        + (2 T + 2 S) D^2 + 2 T S D           cross-attention, keys and values over the source
     output             T D V
+
+and for recurrent layers of width D, G gates (3 in a GRU, 4 in an LSTM), and embeddings of width E, with F = E in the
+first layer and F = D in the others:
+
+    encoder layer      S G D (F + D / 2)                     both directions, of D / 2 states each
+    decoder layer      T G D (F + D)                         + T G D^2 in the first one with input feeding
+    attention          (S + T) D^2 + 2 S T D, S D^2 + 2 S T D, 2 S T D      additive, general, dot; and its
+                       + 2 T D^2                             attentional vector
+    output             T D E (unless E = D) + T E V
 
 Runs under any Python that can import nmt.
 """
@@ -42,7 +52,7 @@ import torch
 import yaml
 
 from nmt.config.file import load_config
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import ModelConfig, RnnConfig
 from nmt.config.training import Config
 from nmt.data.batches import Batch
 from nmt.data.cleaning import normalize
@@ -60,10 +70,21 @@ from nmt.training.trainer import Trainer
 from nmt.waiting import bound_waiting
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PRESETS = {  # layers of each side, d_model, d_ff, heads, vocabulary
-    "small": (3, 256, 1024, 4, 8000),
-    "base": (6, 512, 2048, 8, 32000),
-    "big": (6, 1024, 4096, 16, 32000),
+
+
+def transformer(layers: int, d_model: int, d_ff: int, heads: int) -> dict[str, Any]:
+    """The model section of a Transformer."""
+    return {
+        "num_encoder_layers": layers, "num_decoder_layers": layers,
+        "d_model": d_model, "d_ff": d_ff, "num_heads": heads, "dropout": 0.1,
+    }  # fmt: skip
+
+
+PRESETS: dict[str, tuple[dict[str, Any], int]] = {  # the model, and the size of its vocabulary
+    "small": (transformer(3, 256, 1024, 4), 8000),
+    "base": (transformer(6, 512, 2048, 8), 32000),
+    "big": (transformer(6, 1024, 4096, 16), 32000),
+    "rnn": ({"architecture": "rnn", "d_embedding": 256, "d_model": 512, "dropout": 0.1}, 8000),
 }
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192, "mps": 4096}
 
@@ -98,6 +119,8 @@ def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
     """FLOPs of a batch's matrix products, forward and backward, as the head of this file counts them."""
     src = batch.source.mask.sum(1).double()  # (B,)
     tgt = (batch.tgt_out != 0).sum(1).double()  # (B,)
+    if model.architecture == "rnn":
+        return 6 * _rnn_products(src, tgt, model, vocab_size)
     d, f = model.d_model, model.d_ff * (1.5 if model.activation == "swiglu" else 1)
     encoder = src * (4 * d * d + 2 * d * f) + 2 * src * src * d
     decoder = tgt * (4 * d * d + 2 * d * f) + 2 * tgt * tgt * d + (2 * tgt + 2 * src) * d * d + 2 * tgt * src * d
@@ -105,9 +128,26 @@ def batch_flops(batch: Batch, model: ModelConfig, vocab_size: int) -> float:
     return 6 * float(total.sum())
 
 
+def _rnn_products(src: torch.Tensor, tgt: torch.Tensor, model: RnnConfig, vocab_size: int) -> float:
+    """Multiplications of a forward pass over pairs of these lengths, (B,) each."""
+    d, e, gates = model.d_model, model.d_embedding, 3 if model.cell == "gru" else 4
+    total = torch.zeros_like(src)
+    for number in range(model.num_encoder_layers):
+        total += src * gates * d * ((d if number else e) + d / 2)
+    for number in range(model.num_decoder_layers):
+        total += tgt * gates * d * ((d if number else e) + d)
+    if model.input_feeding:
+        total += tgt * gates * d * d
+    if model.attention != "none":
+        keys, queries = {"additive": (src, tgt), "general": (src, 0 * tgt), "dot": (0 * src, 0 * tgt)}[model.attention]
+        total += (keys + queries) * d * d + 2 * src * tgt * d + 2 * tgt * d * d
+    total += tgt * e * (vocab_size + (d if d != e else 0))
+    return float(total.sum())
+
+
 def work_config(args: argparse.Namespace, folder: Path) -> Path:
     """The configuration of the work as a file; with `--random-pairs`, its text too."""
-    layers, d_model, d_ff, heads, vocab_size = PRESETS[args.preset]
+    model, vocab_size = PRESETS[args.preset]
     if args.random_pairs:
         data: dict[str, Any] = random_text(folder, args.random_pairs, vocab_size - 4)
         tokenizer: dict[str, Any] = {"type": "word", "vocab_size": vocab_size}
@@ -121,10 +161,7 @@ def work_config(args: argparse.Namespace, folder: Path) -> Path:
     config = {
         "data": {**data, "src_lang": "en", "tgt_lang": "de"},
         "tokenizer": tokenizer,
-        "model": {
-            "num_encoder_layers": layers, "num_decoder_layers": layers,
-            "d_model": d_model, "d_ff": d_ff, "num_heads": heads, "dropout": 0.1,
-        },
+        "model": model,
         "training": {"max_steps": 10**6, "batch_tokens": 4096, "threads": args.threads},
     }  # fmt: skip
     file = folder / "bench.yaml"
@@ -228,6 +265,7 @@ def eole_config(config: Config, folder: Path, updates: int, warmup: int) -> Path
             for line in read_lines(getattr(files, side)):
                 file.write(" ".join(tokenizer.pieces(tokenizer.encode(normalize(line)))) + "\n")
     size = tokenizers.tgt.vocab_size
+    assert config.model.architecture == "transformer"
     pieces = tokenizers.tgt.pieces(range(4, size))
     (folder / "eole.vocab").write_text("".join(f"{piece}\t1\n" for piece in pieces), encoding="utf-8")
     model, training = config.model, config.training
@@ -364,6 +402,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = load_config(work_config(args, folder), args.overrides)
+        if args.against and config.model.architecture != "transformer":
+            raise SystemExit("--against is for Transformers")
         if args.against and choose_device(config.training.device).type != "cpu":
             raise SystemExit("--against is for the CPU: --set training.device=cpu")
         passed_on = [f"--set={override}" for override in args.overrides]

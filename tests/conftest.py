@@ -13,7 +13,7 @@ from browser import Browser, started_browser
 from hypothesis import settings
 
 from nmt.cli.main import main
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.data.augmentation import Augmented, ragged
 from nmt.data.batches import Batch, collate
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
@@ -46,15 +46,15 @@ def _same_every_time() -> None:
 
 
 @pytest.fixture
-def small_config() -> ModelConfig:
+def small_config() -> TransformerConfig:
     """Two layers a side, two heads, no dropout."""
-    return ModelConfig(
+    return TransformerConfig(
         num_encoder_layers=2, num_decoder_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.0, max_positions=64
     )
 
 
 @pytest.fixture
-def small_model(small_config: ModelConfig) -> Transformer:
+def small_model(small_config: TransformerConfig) -> Transformer:
     """A Transformer of `small_config` over 11 ids, random, in evaluation mode."""
     return Transformer(small_config, VOCAB_SIZE, VOCAB_SIZE).eval()
 

@@ -8,7 +8,7 @@ import torch
 from conftest import Cli
 from torch.nn import functional as F
 
-from nmt.config.inference import ModelConfig, TokenizerConfig
+from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.alignment import WordAligner, align, word_numbers
@@ -61,7 +61,7 @@ def test_ids_belong_to_the_words_that_white_space_separates() -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_attention_is_the_mean_of_torchs_attention_weights(norm: str) -> None:
     """Each layer's weights from torch's attention function on the recorded inputs of the layer."""
-    config = ModelConfig(d_model=16, num_heads=2, d_ff=32, num_encoder_layers=1, num_decoder_layers=2, norm=norm)
+    config = TransformerConfig(d_model=16, num_heads=2, d_ff=32, num_encoder_layers=1, num_decoder_layers=2, norm=norm)
     model = Transformer(config, 20, 20).eval()
     src_ids, tgt_in = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))
     src_mask = torch.arange(6) < torch.tensor([6, 4, 5])[:, None]

@@ -6,6 +6,7 @@ import logging
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -22,6 +23,7 @@ from nmt.errors import ConfigError, MissingExtraError
 from nmt.insight import fonts
 from nmt.insight.attention_picture import draw, make_figure
 from nmt.insight.fonts import drawing, find_fonts
+from tests.conftest import Cli
 
 L, H, S, T = 2, 3, 4, 5
 SRC, TGT, OUT = (
@@ -38,12 +40,13 @@ class Maps:
     encoder: Any
     decoder: Any
     cross: Any
+    src: tuple[str, ...] = SRC
 
     def of(self, kind: str) -> Any:
         return dataclasses.asdict(self)[kind]
 
     def labels(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return {"encoder": (SRC, SRC), "decoder": (OUT, TGT), "cross": (OUT, SRC)}[kind]
+        return {"encoder": (self.src, self.src), "decoder": (OUT, TGT), "cross": (OUT, self.src)}[kind]
 
 
 @pytest.fixture
@@ -168,12 +171,34 @@ def test_png_and_svg_are_written(maps: Any, tmp_path: Path) -> None:
         draw(maps, tmp_path / "c.jpg")
 
 
+def test_an_svg_is_xml_whatever_the_tokens_hold(maps: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    strange = ("--", "\x1b[2J", "<&\udc80", "\uffff")
+    maps = dataclasses.replace(maps, src=strange)
+    draw(maps, tmp_path / "a.svg", layer=1, head=1, model="a\x00--")
+    ElementTree.parse(tmp_path / "a.svg")
+    assert not caplog.records
+    with drawing([]):
+        (axes,) = panels(make_figure(maps, layer=1, head=1))
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["--", "\ufffd[2J", "<&\ufffd", "\ufffd"]
+
+
 def test_a_character_that_no_font_has_is_named(maps: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw(maps, tmp_path / "a.png", layer=1, head=1, model="r\u0378")  # U+0378 is not assigned
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "no installed font has \u0378 (U+0378), so boxes are drawn; install for example fonts-symbola"
     ]
     assert find_fonts(["plain \u200d\ufe0f\t text"]) == (["DejaVu Sans"], [])  # joiners need no glyph
+
+
+def test_through_the_command_line(in_solved: Path, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "a.svg"
+    assert cli("attention", "1 2 3", "--layer", "1", "--head", "2", "--output", str(file)) == (0, "", "")
+    svg = file.read_text(encoding="utf-8")
+    assert "<!-- copy: cross-attention, layer 1, head 2 -->" in svg
+    assert svg.count("<!-- 2 -->") == 2 and svg.count("<!-- &lt;/s&gt; -->") + svg.count("<!-- </s> -->") == 2
+    code, out, stderr = cli("attention", "1 2 3", "--layer", "2", "--output", str(file))
+    assert (code, out, stderr) == (2, "", "nmt: layer 2 does not exist: this attention has the layers 1 to 1\n")
 
 
 def write_font(path: Path, character: str) -> None:

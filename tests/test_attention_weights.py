@@ -7,7 +7,7 @@ import torch
 from test_transformer import SHAPES, make_model, named, ragged, source, torchs_transformer
 from torch import Tensor, nn
 
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.data.batches import pad
 from nmt.data.vocabulary import BOS_ID, PAD_ID
 from nmt.models.ensemble import Ensemble
@@ -20,13 +20,13 @@ def targets(sentences: list[list[int]]) -> Tensor:
     return pad(sentences, PAD_ID, first=[BOS_ID])
 
 
-def names(config: ModelConfig) -> list[str]:
+def names(config: TransformerConfig) -> list[str]:
     encoder = [f"encoder.{number}.self" for number in range(config.num_encoder_layers)]
     decoder = [f"decoder.{number}.{kind}" for number in range(config.num_decoder_layers) for kind in ("self", "cross")]
     return encoder + decoder
 
 
-def torchs_weights(model: Transformer, config: ModelConfig) -> list[Tensor]:
+def torchs_weights(model: Transformer, config: TransformerConfig) -> list[Tensor]:
     """The attention weights of torch.nn.Transformer for SOURCES and TARGETS, in the order of computation."""
     theirs = torchs_transformer(model, config)
     found: list[Tensor] = []
@@ -52,7 +52,7 @@ def torchs_weights(model: Transformer, config: ModelConfig) -> list[Tensor]:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(("num_encoder_layers", "num_decoder_layers"), [(2, 2), (6, 3)])
 def test_the_weights_are_torchs(
-    small_config: ModelConfig, norm: str, num_encoder_layers: int, num_decoder_layers: int
+    small_config: TransformerConfig, norm: str, num_encoder_layers: int, num_decoder_layers: int
 ) -> None:
     depth = {"num_encoder_layers": num_encoder_layers, "num_decoder_layers": num_decoder_layers}
     config = small_config.model_copy(update={"norm": norm, **depth})
@@ -70,7 +70,7 @@ def test_the_weights_are_torchs(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_rows_sum_to_1_and_nothing_is_attended_to_that_may_not_be(
-    small_config: ModelConfig, shape: dict[str, str]
+    small_config: TransformerConfig, shape: dict[str, str]
 ) -> None:
     weights = make_model(small_config, **shape).attention_weights(source(SOURCES), targets(TARGETS))
     for name, found in weights.items():
@@ -82,7 +82,9 @@ def test_rows_sum_to_1_and_nothing_is_attended_to_that_may_not_be(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_a_padded_pair_has_the_weights_that_it_has_alone(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_a_padded_pair_has_the_weights_that_it_has_alone(
+    small_config: TransformerConfig, shape: dict[str, str]
+) -> None:
     model = make_model(small_config, **shape)
     together = model.attention_weights(source(SOURCES), targets(TARGETS))
     for row, (src, tgt) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -91,7 +93,7 @@ def test_a_padded_pair_has_the_weights_that_it_has_alone(small_config: ModelConf
             torch.testing.assert_close(together[name][row, :, :queries, :keys], alone[0], rtol=1e-4, atol=1e-5)
 
 
-def test_attention_is_the_mean_of_the_cross_attentions(small_config: ModelConfig) -> None:
+def test_attention_is_the_mean_of_the_cross_attentions(small_config: TransformerConfig) -> None:
     model = make_model(small_config)
     weights = model.attention_weights(source(SOURCES), targets(TARGETS))
     found = model.attention(source(SOURCES), targets(TARGETS))  # (B, T, S)
@@ -99,7 +101,7 @@ def test_attention_is_the_mean_of_the_cross_attentions(small_config: ModelConfig
     torch.testing.assert_close(found, expected)
 
 
-def test_an_ensembles_weights_are_its_members_by_number(small_config: ModelConfig) -> None:
+def test_an_ensembles_weights_are_its_members_by_number(small_config: TransformerConfig) -> None:
     """Its attention is the mean of its members': a deep member has the same weight as a shallow one."""
     members = [make_model(small_config), make_model(small_config.model_copy(update={"num_decoder_layers": 3}), seed=1)]
     ensemble, batch = Ensemble(members), (source(SOURCES), targets(TARGETS))

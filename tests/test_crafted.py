@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 import nmt
 from nmt.checkpoint import check_weights, weights_of
 from nmt.config.file import load_config
-from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.corpus import line_blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -167,7 +167,7 @@ def test_mismatched_files_are_refused_before_memory_is_allocated(run: Path) -> N
 def test_the_shapes_are_those_of_the_model(
     tied: str, positions: str, norm: str, activation: str, output_bias: bool
 ) -> None:
-    config = ModelConfig.model_validate(
+    config = TransformerConfig.model_validate(
         {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 2, "num_decoder_layers": 1, "norm": norm,
          "tie_embeddings": tied, "positions": positions, "activation": activation, "max_positions": 9,
          "output_bias": output_bias}
@@ -180,8 +180,8 @@ def test_the_shapes_are_those_of_the_model(
 def test_shapes_cost_no_import() -> None:
     """torch's compiler is not imported: it would take most of the time before a translation."""
     program = (
-        "import sys, nmt.models.factory as f\nfrom nmt.config.inference import ModelConfig\n"
-        "f.parameter_shapes(ModelConfig(), 9, 9)\nprint('sympy' in sys.modules, 'torch._dynamo' in sys.modules)"
+        "import sys, nmt.models.factory as f\nfrom nmt.config.inference import TransformerConfig\n"
+        "f.parameter_shapes(TransformerConfig(), 9, 9)\nprint('sympy' in sys.modules, 'torch._dynamo' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "False False\n"

@@ -16,7 +16,7 @@ from test_search import Prefix, lively_model, next_log_probs, random_sentences
 from test_transformer import make_model
 
 from nmt.checkpoint import save_weights
-from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
@@ -43,7 +43,7 @@ DIGITS = Tokenizers(digits := words("abcdefg"), digits)  # 11 ids, as the models
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(("num_encoder_layers", "num_decoder_layers"), [(2, 2), (6, 3)])
 def test_a_pairs_maps_are_torchs_of_the_padded_batch(
-    small_config: ModelConfig, norm: str, num_encoder_layers: int, num_decoder_layers: int
+    small_config: TransformerConfig, norm: str, num_encoder_layers: int, num_decoder_layers: int
 ) -> None:
     changes = {"norm": norm, "num_encoder_layers": num_encoder_layers, "num_decoder_layers": num_decoder_layers}
     config = small_config.model_copy(update=changes)
@@ -82,7 +82,7 @@ def test_pieces_belong_to_words_and_in_chinese_bytes_to_characters() -> None:
     src = SentencePieceTokenizer.train(["he said hello to her", "the hero held her"], TokenizerConfig(vocab_size=290))
     tgt = SentencePieceTokenizer.train(["你好 你好 你 好"] * 9, TokenizerConfig(vocab_size=265))
     src_ids, tgt_ids = src.encode("hello her"), tgt.encode("你好世好")
-    config = ModelConfig(d_model=8, num_heads=2, d_ff=8, tie_embeddings="none")
+    config = TransformerConfig(d_model=8, num_heads=2, d_ff=8, tie_embeddings="none")
     maps = attention_maps(build_model(config, 290, 265).eval(), Tokenizers(src, tgt), src_ids, tgt_ids, "en", "zh")
     by_word = [
         "".join(piece for piece, of in zip(maps.src_tokens, maps.src_words, strict=True) if of == number)
@@ -103,7 +103,7 @@ def test_pieces_belong_to_words_and_in_chinese_bytes_to_characters() -> None:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_gradient_times_input_is_a_finite_difference(
-    small_config: ModelConfig, norm: str, monkeypatch: pytest.MonkeyPatch
+    small_config: TransformerConfig, norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stretching the embedding of one position by 1 + h changes a log-probability by h gradient times embedding."""
     monkeypatch.setattr("nmt.insight.explanation.GRADIENT_POSITIONS", 30)  # several batches
@@ -124,7 +124,7 @@ def test_gradient_times_input_is_a_finite_difference(
     np.testing.assert_allclose(found, expected / expected.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
 
 
-def test_embeddings_are_a_source_like_their_ids(small_config: ModelConfig) -> None:
+def test_embeddings_are_a_source_like_their_ids(small_config: TransformerConfig) -> None:
     model = make_model(small_config)
     ids, mask, tgt_in = torch.tensor([[5, 6, 2]]), torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1, 7]])
     source = Source(ids, mask)

@@ -29,7 +29,7 @@ import nmt.ctranslate2.export
 import nmt.decoding.engines
 from nmt.atomic import read_json
 from nmt.checkpoint import save_weights, write_weights
-from nmt.config.inference import DecodingConfig, ModelConfig
+from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
 from nmt.ctranslate2.export import Comparison, export_ctranslate2, write_model
 from nmt.data.batches import pad, source_of
@@ -55,7 +55,7 @@ JOINT = Tokenizers(tokenizer := words(SRC_WORDS), tokenizer)
 APART = Tokenizers(words(SRC_WORDS), words(TGT_WORDS))
 
 
-def random_model(config: ModelConfig, tokenizers: Tokenizers, seed: int = 0) -> Transformer:
+def random_model(config: TransformerConfig, tokenizers: Tokenizers, seed: int = 0) -> Transformer:
     """No parameter has its initial value: biases are not zero, and norms not one."""
     torch.manual_seed(seed)
     model = Transformer(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size).eval()
@@ -74,16 +74,21 @@ SMALL = {
     "max_positions": 64,
 }
 ARCHITECTURES = [
-    (ModelConfig(**SMALL), JOINT),
-    (ModelConfig(**SMALL, norm="post"), JOINT),
-    (ModelConfig(**SMALL, activation="gelu", tie_embeddings="decoder", positions="learned"), APART),
-    (ModelConfig(**SMALL, activation="swiglu", tie_embeddings="none", norm="post"), APART),
-    (ModelConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"), JOINT),
-    (ModelConfig(**SMALL, output_bias=True), JOINT),
+    (TransformerConfig(**SMALL), JOINT),
+    (TransformerConfig(**SMALL, norm="post"), JOINT),
+    (TransformerConfig(**SMALL, activation="gelu", tie_embeddings="decoder", positions="learned"), APART),
+    (TransformerConfig(**SMALL, activation="swiglu", tie_embeddings="none", norm="post"), APART),
+    (
+        TransformerConfig(**{**SMALL, "num_heads": 4}, activation="swiglu", positions="learned", tie_embeddings="none"),
+        JOINT,
+    ),
+    (TransformerConfig(**SMALL, output_bias=True), JOINT),
 ]
 
 
-def engine_for(model: Transformer, config: ModelConfig, tokenizers: Tokenizers, folder: Path) -> CTranslate2Engine:
+def engine_for(
+    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, folder: Path
+) -> CTranslate2Engine:
     write_model(model, config, tokenizers, "float32", folder)
     return load_ctranslate2_engine(RunFolder(folder), tokenizers, "cpu")
 
@@ -97,7 +102,7 @@ def random_sources(count: int, vocab_size: int, longest: int = 20) -> list[list[
 
 
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES)
-def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
+def test_the_log_probabilities_are_ours(config: TransformerConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
     model = random_model(config, tokenizers)
     write_model(model, config, tokenizers, "float32", tmp_path)
     sources = random_sources(8, tokenizers.src.vocab_size)
@@ -127,7 +132,7 @@ def test_the_log_probabilities_are_ours(config: ModelConfig, tokenizers: Tokeniz
 )
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:4])
 def test_the_searches_find_the_same(
-    config: ModelConfig, tokenizers: Tokenizers, decoding: DecodingConfig, tmp_path: Path
+    config: TransformerConfig, tokenizers: Tokenizers, decoding: DecodingConfig, tmp_path: Path
 ) -> None:
     """Sources of many lengths in one call, each with its own maximal length, which many outputs reach."""
     model = random_model(config, tokenizers, seed=3)
@@ -158,7 +163,7 @@ def test_the_searches_find_the_same(
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES[1:3])
 def test_a_forced_prefix_is_the_same_to_both(
-    config: ModelConfig, tokenizers: Tokenizers, beam_size: int, min_length: int, no_repeat: int, tmp_path: Path
+    config: TransformerConfig, tokenizers: Tokenizers, beam_size: int, min_length: int, no_repeat: int, tmp_path: Path
 ) -> None:
     """No prefix, short ones, ones longer than the maximal length; some with repetitions and `<unk>`."""
     model = random_model(config, tokenizers, seed=3)
@@ -204,7 +209,7 @@ def test_threads_may_search_with_one_engine_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) -> None:
     """Two words, no repetition, and a minimal length of five."""
-    config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
+    config, tokenizers = TransformerConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
     model = random_model(config, tokenizers)
     engine = engine_for(model, config, tokenizers, tmp_path)
     decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=5, no_repeat_ngram_size=1)
@@ -226,7 +231,7 @@ def test_rules_for_a_hypothesis() -> None:
 
 
 def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: Path) -> None:
-    config, tokenizers = ModelConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
+    config, tokenizers = TransformerConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
     engine = engine_for(random_model(config, tokenizers), config, tokenizers, tmp_path)
     found = engine.search([[4], [4, 4]], DecodingConfig(beam_size=5, max_length=3, min_length=3))
     assert [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found] == [[(4, 4, 4)]] * 2

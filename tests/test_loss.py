@@ -10,7 +10,7 @@ from conftest import batch_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.models.factory import build_model
 from nmt.source import Source
 from nmt.training import loss
@@ -105,7 +105,9 @@ def test_half_precision_is_near(dtype: torch.dtype, has_bias: bool) -> None:
 @pytest.mark.parametrize("output_bias", [False, True])
 def test_only_real_positions_count(output_bias: bool) -> None:
     """The objective of a ragged batch is torch's cross-entropy of the model's logits with padding ignored."""
-    model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20)
+    model = build_model(
+        TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20
+    )
     if output_bias:
         nn.init.normal_(model.output.bias)  # it begins as zeros
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([11, 12], [4])])
@@ -328,7 +330,7 @@ def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
         return model.states(source, tgt_in)
 
     for dropout in (0.0, 0.5):
-        model = build_model(ModelConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
+        model = build_model(TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
         plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
         plain.states = twice.states = counted
         model.eval()
@@ -344,7 +346,7 @@ def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
 @pytest.mark.slow
 def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -> None:
     """The function that `training.compile` compiles, with a back end that runs the graph unchanged."""
-    config = ModelConfig(d_model=8, num_heads=2, d_ff=16, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+    config = TransformerConfig(d_model=8, num_heads=2, d_ff=16, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
     model = build_model(config, 20, 20)
     plain, compiled = Objective(model, 0.1), Objective(model, 0.1)
     compiled.compile_states(backend="aot_eager")

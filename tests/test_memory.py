@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import nmt.training.preflight
 from nmt.config.file import load_config
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.config.training import AugmentationConfig, Config, TrainingConfig
 from nmt.data.augmentation import Reach, reach
 from nmt.data.batches import Batch, plan_epoch
@@ -49,7 +49,9 @@ def reach_of(*lengths: tuple[int, int]) -> Reach:
 
 
 def small_objective(dropout: float = 0.1) -> Objective:
-    config = ModelConfig(d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=dropout)
+    config = TransformerConfig(
+        d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=dropout
+    )
     return Objective(build_model(config, 300, 300), 0.1)
 
 

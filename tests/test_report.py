@@ -305,7 +305,7 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
 def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> None:
     run.config_file.write_text(run.config_file.read_text().replace("max_steps: 500", "max_steps: 900"))
     text = text_after_report(cli)
-    assert "This training is not finished. It was interrupted; the same command resumes it." in text
+    assert "This training is not finished. It was interrupted." in text
     assert "The training is not finished: the commands train to its end" in text
 
 

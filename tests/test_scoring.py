@@ -13,7 +13,7 @@ from test_crafted import Echo
 from test_export import APART, ARCHITECTURES, engine_for, random_model, random_sources
 from test_search import lively_model, random_sentences
 
-from nmt.config.inference import DecodingConfig, ModelConfig
+from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
@@ -55,7 +55,7 @@ def test_a_score_is_forwards_in_any_batch(count: int) -> None:
 
 
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES)
-def test_both_engines_have_the_same_scores(config: ModelConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
+def test_both_engines_have_the_same_scores(config: TransformerConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
     model = random_model(config, tokenizers)
     sources = [*random_sources(30, tokenizers.src.vocab_size), [], [5], [6, UNK_ID]]
     targets = [*random_sources(30, tokenizers.tgt.vocab_size, longest=60), [4, 4, 5], [], [UNK_ID, 5]]
@@ -67,7 +67,9 @@ def test_both_engines_have_the_same_scores(config: ModelConfig, tokenizers: Toke
 
 def test_no_engine_cuts_a_long_source(tmp_path: Path) -> None:
     """CTranslate2 would, at 1,024 tokens."""
-    config = ModelConfig(d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=1, max_positions=1200)
+    config = TransformerConfig(
+        d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=1, max_positions=1200
+    )
     model, src = random_model(config, JOINT), random_sentences(0, 1)[0] * 200
     found = engine_for(model, config, JOINT, tmp_path).score([src[:1100]], [[4, 5]])
     assert found[0] == pytest.approx(TorchEngine(model, JOINT).score([src[:1100]], [[4, 5]])[0], abs=1e-4)
@@ -169,7 +171,7 @@ def test_totals_by_hand() -> None:
 
 
 def test_a_diverged_model_is_an_error() -> None:
-    model = random_model(ModelConfig(d_model=8, num_heads=2, d_ff=8, tie_embeddings="none"), APART)
+    model = random_model(TransformerConfig(d_model=8, num_heads=2, d_ff=8, tie_embeddings="none"), APART)
     with torch.no_grad():
         model.output.weight[5] = math.nan
     scorer = Scorer(APART, TorchEngine(model, APART), SourceText(APART.src, 9, False, "en"), 9, 100)

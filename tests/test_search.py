@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.config.inference import DecodingConfig, ModelConfig
+from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
 from nmt.decoding.beam import beam_search
@@ -405,7 +405,7 @@ def test_a_beam_that_holds_every_prefix_agrees_with_brute_force(
 def lively_model(seed: int, **changes: object) -> Transformer:
     """Random, with distributions uneven enough that sentences end early, late or never."""
     torch.manual_seed(seed)
-    config = ModelConfig(
+    config = TransformerConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0, max_positions=64,
         tie_embeddings="none", norm=("pre", "post")[seed % 2],
     )  # fmt: skip

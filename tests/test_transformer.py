@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask
@@ -27,7 +27,7 @@ from nmt.source import Source
 V = 11
 
 
-def make_model(config: ModelConfig, seed: int = 0, **changes: Any) -> Transformer:
+def make_model(config: TransformerConfig, seed: int = 0, **changes: Any) -> Transformer:
     """Every parameter drawn at random, norms and biases too, so that a missing one is noticed."""
     torch.manual_seed(seed)
     model = Transformer(config.model_copy(update=changes), V, V).eval()
@@ -72,7 +72,7 @@ def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> N
     theirs.out_proj.load_state_dict(ours.output.state_dict())
 
 
-def torchs_transformer(model: Transformer, config: ModelConfig) -> nn.Transformer:
+def torchs_transformer(model: Transformer, config: TransformerConfig) -> nn.Transformer:
     """torch.nn.Transformer with the model's weights; like ours, it ends in norms only if they come first."""
     pre_norm = config.norm == "pre"
     shape: dict[str, Any] = {
@@ -123,7 +123,7 @@ def torchs_transformer(model: Transformer, config: ModelConfig) -> nn.Transforme
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_states_and_logits_equal_torchs_transformer(
-    small_config: ModelConfig, norm: str, activation: str, seed: int
+    small_config: TransformerConfig, norm: str, activation: str, seed: int
 ) -> None:
     config = small_config.model_copy(update={"norm": norm, "activation": activation, "tie_embeddings": "none"})
     model = make_model(config, seed)
@@ -237,7 +237,7 @@ def test_changing_a_learned_position_changes_that_position_alone() -> None:
     assert changed.tolist() == [[False, False, False, True, False]] * 2
 
 
-def test_learned_positions_of_both_sides_reach_the_logits(small_config: ModelConfig) -> None:
+def test_learned_positions_of_both_sides_reach_the_logits(small_config: TransformerConfig) -> None:
     model = make_model(small_config, positions="learned")
     src_ids, src_mask = source(ragged([5]))
     tgt_in = pad(ragged([4], seed=1), PAD_ID, first=[BOS_ID])
@@ -258,7 +258,7 @@ def test_learned_positions_of_both_sides_reach_the_logits(small_config: ModelCon
         assert torch.equal(nudged(side, beyond)(Source(src_ids, src_mask), tgt_in), logits)
 
 
-def test_the_encoder_without_positions_permutes_with_its_input(small_config: ModelConfig) -> None:
+def test_the_encoder_without_positions_permutes_with_its_input(small_config: TransformerConfig) -> None:
     model = make_model(small_config)
     sentence = torch.tensor([[4, 5, 6, 7, 8, 9]])
     order = torch.tensor([2, 5, 0, 3, 1, 4])
@@ -288,7 +288,7 @@ def named(shape: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
-    small_config: ModelConfig, shape: dict[str, str]
+    small_config: TransformerConfig, shape: dict[str, str]
 ) -> None:
     model = make_model(small_config, **shape)
     sources, targets = ragged([2, 9, 5, 13]), ragged([7, 3, 1, 11], seed=1)
@@ -304,7 +304,9 @@ def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_a_later_target_token_never_changes_earlier_logits(
+    small_config: TransformerConfig, shape: dict[str, str]
+) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([6, 3]))
     tgt_in = pad(ragged([7, 7], seed=1), PAD_ID, first=[BOS_ID])
@@ -318,7 +320,7 @@ def test_a_later_target_token_never_changes_earlier_logits(small_config: ModelCo
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_ids_at_padded_source_positions_are_irrelevant(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_ids_at_padded_source_positions_are_irrelevant(small_config: TransformerConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([8, 2, 5]))
     tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
@@ -330,7 +332,7 @@ def test_ids_at_padded_source_positions_are_irrelevant(small_config: ModelConfig
     assert (model(Source(scribbled, torch.ones_like(src_mask)), tgt_in) - logits)[1:].abs().max() > 1e-3
 
 
-def test_every_source_token_reaches_every_logit(small_config: ModelConfig) -> None:
+def test_every_source_token_reaches_every_logit(small_config: TransformerConfig) -> None:
     model = make_model(small_config)
     src_ids, src_mask = source(ragged([6]))
     tgt_in = pad(ragged([5], seed=1), PAD_ID, first=[BOS_ID])
@@ -347,7 +349,7 @@ def test_every_source_token_reaches_every_logit(small_config: ModelConfig) -> No
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
-    small_config: ModelConfig, shape: dict[str, str], beam_size: int
+    small_config: TransformerConfig, shape: dict[str, str], beam_size: int
 ) -> None:
     """Between steps, one hypothesis becomes several, they are permuted, repeated and dropped, and sentences finish."""
     model = make_model(small_config, **shape)
@@ -379,7 +381,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_padding_changes_no_step(small_config: ModelConfig, shape: dict[str, str]) -> None:
+def test_padding_changes_no_step(small_config: TransformerConfig, shape: dict[str, str]) -> None:
     model = make_model(small_config, **shape)
     sources = ragged([3, 11])
     tokens = ragged([6, 6], seed=5)
@@ -402,7 +404,7 @@ def test_the_hypotheses_of_a_sentence_share_its_memory(small_model: Transformer)
 # --- Parameters ------------------------------------------------------------------------------------------
 
 
-def test_tied_matrices_are_one_parameter_and_others_are_not(small_config: ModelConfig) -> None:
+def test_tied_matrices_are_one_parameter_and_others_are_not(small_config: TransformerConfig) -> None:
     everything = make_model(small_config, tie_embeddings="all")
     assert everything.src_embedding.weight is everything.tgt_embedding.weight
     assert everything.output.weight is everything.tgt_embedding.weight
@@ -416,13 +418,13 @@ def test_tied_matrices_are_one_parameter_and_others_are_not(small_config: ModelC
         assert not torch.equal(one, other)
 
 
-def test_vocabularies_of_two_sizes_cannot_be_one(small_config: ModelConfig) -> None:
+def test_vocabularies_of_two_sizes_cannot_be_one(small_config: TransformerConfig) -> None:
     with pytest.raises(ValueError, match="tie_embeddings: all"):
         Transformer(small_config, 11, 12)
 
 
 @pytest.mark.parametrize("tie", ["decoder", "none"])
-def test_each_side_has_its_own_vocabulary_size(small_config: ModelConfig, tie: str) -> None:
+def test_each_side_has_its_own_vocabulary_size(small_config: TransformerConfig, tie: str) -> None:
     model = build_model(small_config.model_copy(update={"tie_embeddings": tie}), 7, 13)
     logits = model(Source(torch.tensor([[6, 2]]), torch.ones(1, 2, dtype=torch.bool)), torch.tensor([[1, 12, 11]]))
     assert logits.shape == (1, 3, 13)
@@ -433,7 +435,7 @@ def test_each_side_has_its_own_vocabulary_size(small_config: ModelConfig, tie: s
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
 def test_parameter_counts_are_those_counted_by_hand(
-    small_config: ModelConfig, tie: str, matrices: int, norm: str, activation: str, positions: str
+    small_config: TransformerConfig, tie: str, matrices: int, norm: str, activation: str, positions: str
 ) -> None:
     model = make_model(small_config, tie_embeddings=tie, norm=norm, activation=activation, positions=positions)
     width, inner = 16, 32
@@ -450,7 +452,7 @@ def test_parameter_counts_are_those_counted_by_hand(
     assert sum(model.parameter_counts().values()) == sum(unique.values())
 
 
-def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfig) -> None:
+def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: TransformerConfig) -> None:
     model = make_model(small_config, tie_embeddings="none")  # D = 16, so the factor is 4
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):
@@ -464,7 +466,7 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: ModelConfi
 
 @pytest.mark.parametrize("tie", ["all", "decoder", "none"])
 def test_parameters_start_with_the_documented_statistics(tie: str) -> None:
-    config = ModelConfig(
+    config = TransformerConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=64, d_ff=256, activation="swiglu", positions="learned",
         tie_embeddings=tie,
     )  # fmt: skip
@@ -496,7 +498,7 @@ def test_parameters_start_with_the_documented_statistics(tie: str) -> None:
 
 
 def test_logits_start_near_unit_variance_when_tied() -> None:
-    config = ModelConfig(num_encoder_layers=2, num_decoder_layers=2, d_model=128, d_ff=256)
+    config = TransformerConfig(num_encoder_layers=2, num_decoder_layers=2, d_model=128, d_ff=256)
     model = Transformer(config, 500, 500).eval()
     src_ids = torch.randint(4, 500, (4, 20))
     logits = model(Source(src_ids, torch.ones_like(src_ids, dtype=torch.bool)), torch.randint(4, 500, (4, 20)))
@@ -505,7 +507,7 @@ def test_logits_start_near_unit_variance_when_tied() -> None:
 
 @pytest.mark.parametrize("tie", ["all", "none"])
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_the_gradient_reaches_every_parameter(small_config: ModelConfig, shape: dict[str, str], tie: str) -> None:
+def test_the_gradient_reaches_every_parameter(small_config: TransformerConfig, shape: dict[str, str], tie: str) -> None:
     model = make_model(small_config, tie_embeddings=tie, **shape).train()
     tgt_in = pad(ragged([4, 6], seed=1), PAD_ID, first=[BOS_ID])
     logits = model(source(ragged([7, 3])), tgt_in)
@@ -522,7 +524,7 @@ def test_the_gradient_reaches_every_parameter(small_config: ModelConfig, shape: 
 # --- Dropout ---------------------------------------------------------------------------------------------
 
 
-def test_dropout_is_active_in_training_mode_alone(small_config: ModelConfig) -> None:
+def test_dropout_is_active_in_training_mode_alone(small_config: TransformerConfig) -> None:
     plain = make_model(small_config)
     rates = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
     model = make_model(small_config, **rates)
@@ -536,7 +538,7 @@ def test_dropout_is_active_in_training_mode_alone(small_config: ModelConfig) -> 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
-def test_each_rate_affects_the_part_that_it_names(small_config: ModelConfig, side: str, rate: str) -> None:
+def test_each_rate_affects_the_part_that_it_names(small_config: TransformerConfig, side: str, rate: str) -> None:
     config = small_config.model_copy(update={rate: 0.5})
     layer = (EncoderLayer(config) if side == "encoder" else DecoderLayer(config)).train()
     x = torch.randn(2, 6, 16)
@@ -573,7 +575,7 @@ def test_residual_dropout_affects_the_sublayers_output_and_not_the_residual() ->
     torch.testing.assert_close(added[~dropped], torch.full_like(added[~dropped], 4 / 3))
 
 
-def test_embedding_dropout_affects_both_sides(small_config: ModelConfig) -> None:
+def test_embedding_dropout_affects_both_sides(small_config: TransformerConfig) -> None:
     model = make_model(small_config, dropout=0.25).train()
     seen: list[Tensor] = []
     for layer in (model.encoder[0], model.decoder[0]):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.inference import DecodingConfig, ModelConfig, TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
@@ -256,7 +256,7 @@ def test_batches_by_hand() -> None:
 @pytest.fixture
 def engine_model() -> Transformer:
     """A random Transformer over the words, whose sentences end early or late."""
-    config = ModelConfig(
+    config = TransformerConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.2,
         max_positions=128, tie_embeddings="none",
     )  # fmt: skip

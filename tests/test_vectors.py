@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import nmt
 from nmt.config.file import load_config
-from nmt.config.inference import ModelConfig, VectorSource
+from nmt.config.inference import RnnConfig, TransformerConfig, VectorSource
 from nmt.config.training import CorpusFiles
 from nmt.data.batches import plan_epoch, source_of
 from nmt.data.dataset import EncodedCorpus, encode_corpus
@@ -25,6 +25,7 @@ from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.files import OutputFiles
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, DataError
+from nmt.models.rnn import Rnn
 from nmt.models.source_layer import VectorLayer
 from nmt.models.transformer import Transformer
 from nmt.source import Source
@@ -247,7 +248,7 @@ def test_the_convolutions_over_time_are_those_of_numpy() -> None:
 @pytest.mark.parametrize("convolution", [True, False])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_a_batch_gives_what_its_sources_give_alone(
-    small_config: ModelConfig, num_encoder_layers: int, convolution: bool, positions: str
+    small_config: TransformerConfig, num_encoder_layers: int, convolution: bool, positions: str
 ) -> None:
     source = SOURCE.model_copy(update={"convolution": convolution, "positions": positions})
     config = small_config.model_copy(update={"num_encoder_layers": num_encoder_layers})
@@ -266,7 +267,41 @@ def test_a_batch_gives_what_its_sources_give_alone(
         np.testing.assert_allclose(scores, [float(expected[t, out]) for t, out in enumerate([4, 5, 6, 2])], atol=1e-4)
 
 
-def test_without_encoder_layers_the_memory_is_the_first_layers_output(small_config: ModelConfig) -> None:
+@pytest.mark.parametrize("changes", [
+    {}, {"cell": "lstm", "attention": "dot"}, {"num_encoder_layers": 0}, {"attention": "none", "input_feeding": False},
+    {"attention": "none", "input_feeding": False, "num_encoder_layers": 0},
+])  # fmt: skip
+@pytest.mark.parametrize("convolution", [True, False])
+def test_a_recurrent_model_reads_vectors_in_batches_and_step_by_step(
+    changes: dict[str, Any], convolution: bool
+) -> None:
+    source = SOURCE.model_copy(update={"convolution": convolution})
+    model = Rnn(RnnConfig(d_embedding=8, d_model=12, **changes), 14, 14, source).eval()
+    rows, tgt_in = sources(1, 9, 4, 6), torch.tensor([[1, 4, 5, 6]] * 4)
+    with torch.no_grad():
+        batch = source_of(rows, OWN_SPECIAL_IDS)
+        together = model(batch, tgt_in)
+        state = model.start(model.encode(batch), 1, 4)
+        for length in range(4):
+            logits = model.step(tgt_in[:, length : length + 1], state)[:, 0]
+            torch.testing.assert_close(logits, together[:, length], rtol=1e-4, atol=1e-5)
+        for number, row in enumerate(rows):
+            alone = model(source_of([row], OWN_SPECIAL_IDS), tgt_in[:1])
+            torch.testing.assert_close(together[number], alone[0], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(together[1], together[2], atol=1e-4)
+
+
+def test_without_recurrent_encoder_layers_the_decoder_starts_from_the_mean() -> None:
+    model = Rnn(RnnConfig(d_embedding=8, d_model=12, num_encoder_layers=0), 14, 14, SOURCE).eval()
+    assert model.src_vectors is not None
+    row, longer = sources(3, 5)
+    memory = model.encode(source_of([row, longer], OWN_SPECIAL_IDS))
+    alone = model.src_vectors(source_of([row], OWN_SPECIAL_IDS)).values[0]  # (3, D)
+    torch.testing.assert_close(memory.last[0], alone.mean(dim=0))
+    torch.testing.assert_close(memory.states[0, :3], alone)
+
+
+def test_without_encoder_layers_the_memory_is_the_first_layers_output(small_config: TransformerConfig) -> None:
     config = small_config.model_copy(update={"num_encoder_layers": 0, "norm": "post"})
     model = Transformer(config, 14, 14, SOURCE).eval()
     source = source_of(sources(3, 5), OWN_SPECIAL_IDS)
@@ -276,7 +311,7 @@ def test_without_encoder_layers_the_memory_is_the_first_layers_output(small_conf
     assert not any(name.startswith("encoder") for name in weights)
 
 
-def test_a_step_gives_the_logits_of_forward(small_config: ModelConfig) -> None:
+def test_a_step_gives_the_logits_of_forward(small_config: TransformerConfig) -> None:
     source = SOURCE.model_copy(update={"convolution": True})
     model = Transformer(small_config, 14, 14, source).eval()
     given, tgt_in = source_of(sources(7, 3), OWN_SPECIAL_IDS), torch.tensor([[1, 4, 5], [1, 6, 7]])
@@ -286,7 +321,7 @@ def test_a_step_gives_the_logits_of_forward(small_config: ModelConfig) -> None:
         torch.testing.assert_close(logits, model(given, tgt_in)[:, length - 1], rtol=1e-4, atol=1e-5)
 
 
-def test_half_precision_reads_the_same_vectors(small_config: ModelConfig) -> None:
+def test_half_precision_reads_the_same_vectors(small_config: TransformerConfig) -> None:
     model = Transformer(small_config, 14, 14, SOURCE).eval()
     given, tgt_in = source_of(sources(5), OWN_SPECIAL_IDS), torch.tensor([[1, 4]])
     expected = model(given, tgt_in)
@@ -295,7 +330,7 @@ def test_half_precision_reads_the_same_vectors(small_config: ModelConfig) -> Non
     torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
 
 
-def test_sources_embed_as_themselves(small_config: ModelConfig) -> None:
+def test_sources_embed_as_themselves(small_config: TransformerConfig) -> None:
     model = Transformer(small_config, 14, 14, SOURCE).eval()
     source = source_of(sources(4), OWN_SPECIAL_IDS)
     vectors = model.embed_sources(source).values.clone().requires_grad_()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import nmt
 from nmt.checkpoint import load_weights, save_weights
-from nmt.config.inference import ModelConfig
+from nmt.config.inference import TransformerConfig
 from nmt.errors import RunError
 from nmt.models.transformer import Transformer
 from nmt.source import Source
@@ -23,7 +23,7 @@ SHARED = {"all": 1, "decoder": 2, "none": 3}
 """The number of distinct (vocabulary, D) matrices for each way to tie the three."""
 
 
-def make_model(config: ModelConfig, seed: int, vocab_size: int = SIZE, **changes: object) -> Transformer:
+def make_model(config: TransformerConfig, seed: int, vocab_size: int = SIZE, **changes: object) -> Transformer:
     torch.manual_seed(seed)
     return Transformer(config.model_copy(update=changes), vocab_size, vocab_size).eval()
 
@@ -41,7 +41,9 @@ def keys(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("tie", SHARED)
-def test_weights_come_back_as_they_were(small_config: ModelConfig, tmp_path: Path, tie: str, positions: str) -> None:
+def test_weights_come_back_as_they_were(
+    small_config: TransformerConfig, tmp_path: Path, tie: str, positions: str
+) -> None:
     saved = make_model(small_config, 1, tie_embeddings=tie, positions=positions)
     other = make_model(small_config, 2, tie_embeddings=tie, positions=positions)
     assert not torch.equal(logits(saved), logits(other))
@@ -54,7 +56,7 @@ def test_weights_come_back_as_they_were(small_config: ModelConfig, tmp_path: Pat
 
 
 @pytest.mark.parametrize("tie", SHARED)
-def test_tied_matrices_are_still_tied_after_loading(small_config: ModelConfig, tmp_path: Path, tie: str) -> None:
+def test_tied_matrices_are_still_tied_after_loading(small_config: TransformerConfig, tmp_path: Path, tie: str) -> None:
     save_weights(make_model(small_config, 1, tie_embeddings=tie), tmp_path / "model.safetensors")
     model = make_model(small_config, 2, tie_embeddings=tie)
     load_weights(model, tmp_path / "model.safetensors")
@@ -67,7 +69,7 @@ def test_tied_matrices_are_still_tied_after_loading(small_config: ModelConfig, t
 
 
 @pytest.mark.parametrize("tie", SHARED)
-def test_the_file_holds_each_shared_matrix_once(small_config: ModelConfig, tmp_path: Path, tie: str) -> None:
+def test_the_file_holds_each_shared_matrix_once(small_config: TransformerConfig, tmp_path: Path, tie: str) -> None:
     model = make_model(small_config, 1, tie_embeddings=tie)
     save_weights(model, tmp_path / "model.safetensors")
     stored = load_file(tmp_path / "model.safetensors")
@@ -78,7 +80,7 @@ def test_the_file_holds_each_shared_matrix_once(small_config: ModelConfig, tmp_p
     assert keys(tmp_path / "model.safetensors") == {name for name, _ in model.named_parameters()}
 
 
-def test_saving_replaces_the_file_and_leaves_nothing_else(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_saving_replaces_the_file_and_leaves_nothing_else(small_config: TransformerConfig, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "model.safetensors"
     save_weights(make_model(small_config, 1), path)
     save_weights(make_model(small_config, 2), path)
@@ -102,7 +104,7 @@ def test_saving_replaces_the_file_and_leaves_nothing_else(small_config: ModelCon
     ],
 )
 def test_weights_of_another_shape_are_refused_by_name_and_change_nothing(
-    small_config: ModelConfig, tmp_path: Path, changes: dict[str, object], vocab_size: int, named: str
+    small_config: TransformerConfig, tmp_path: Path, changes: dict[str, object], vocab_size: int, named: str
 ) -> None:
     path = tmp_path / "model.safetensors"
     save_weights(make_model(small_config, 1), path)
@@ -125,7 +127,7 @@ def damaged(good: bytes) -> Iterator[bytes]:
     yield good + b"\0"
 
 
-def test_a_damaged_file_is_refused_in_one_message(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_in_one_message(small_config: TransformerConfig, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     model = make_model(small_config, 1)
     save_weights(model, path)
@@ -137,14 +139,14 @@ def test_a_damaged_file_is_refused_in_one_message(small_config: ModelConfig, tmp
     assert torch.equal(logits(model), before)
 
 
-def test_a_missing_file_is_refused_in_one_message(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_in_one_message(small_config: TransformerConfig, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"nowhere\.safetensors"):
         load_weights(make_model(small_config, 1), tmp_path / "nowhere.safetensors")
     with pytest.raises(RunError):
         load_weights(make_model(small_config, 1), tmp_path)  # a folder
 
 
-def test_a_file_with_one_weight_too_many_is_refused(small_config: ModelConfig, tmp_path: Path) -> None:
+def test_a_file_with_one_weight_too_many_is_refused(small_config: TransformerConfig, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     model = make_model(small_config, 1)
     save_weights(model, path)

@@ -13,7 +13,7 @@ from nmt.languages import check_language
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
-# Larger than in any Transformer so far: a typing error is reported at once, and an untrusted configuration cannot
+# Larger than in any model so far: a typing error is reported at once, and an untrusted configuration cannot
 # exhaust the memory.
 MAX_LAYERS = 256
 MAX_WIDTH = 1 << 17
@@ -217,6 +217,16 @@ class TransformerConfig(Section):
     output_bias: bool = False
     """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return True
+
+    @property
+    def source_width(self) -> int:
+        """Dimension of the first layer's output for a source of vectors."""
+        return self.d_model
+
     @model_validator(mode="after")
     def _heads(self) -> Self:
         if self.d_model % self.num_heads:
@@ -226,8 +236,72 @@ class TransformerConfig(Section):
         return self
 
 
-# To add one: `Annotated[A | B, Field(discriminator="architecture"), BeforeValidator(transformer_by_default)]`.
-ModelConfig = TransformerConfig
+class RnnConfig(Section):
+    """A recurrent encoder-decoder (Sutskever et al. 2014), usually with attention (Bahdanau et al. 2015, Luong et al.
+    2015)."""
+
+    architecture: Literal["rnn"] = "rnn"
+    """The kind of model."""
+    cell: Literal["gru", "lstm"] = "gru"
+    """The recurrent unit of all layers: `gru` (Cho et al. 2014) or `lstm` (Hochreiter and Schmidhuber 1997)."""
+    num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 1
+    """Number of encoder layers; each reads its input in both directions. With a source of vectors or images it may be
+    0: the decoder then attends to the vectors themselves, after the model's first layer (Xu et al. 2015)."""
+    num_decoder_layers: Layers = 1
+    """Number of decoder layers."""
+    d_embedding: Width = 256
+    """Dimension of the embeddings, and of the input of the output projection."""
+    d_model: Width = 512
+    """Dimension of the states; an even number, since each direction of an encoder layer has half of it."""
+    attention: Literal["additive", "dot", "general", "none"] = "additive"
+    """How a decoder state s is compared with the encoder states h: `additive`, v tanh(W s + U h) (Bahdanau et al.
+    2015); `dot`, s h, or `general`, s W h (Luong et al. 2015). With `none`, the decoder starts from the last encoder
+    states and knows nothing else of the source (Sutskever et al. 2014)."""
+    input_feeding: bool
+    """Feed the attentional vector to the decoder again with the next piece (Luong et al. 2015, section 3.3): better,
+    but the steps of a sentence cannot be computed at once, which makes training slower. Default: `true`, but `false`
+    with `attention: none`, which has no such vector."""
+    max_positions: Positions = 512
+    """Maximum length of a source or target in pieces, including `<s>` or `</s>`. No weight depends on it."""
+    dropout: Rate = 0.2
+    """Dropout probability of the embeddings, of each layer's output, and of the input of the output projection."""
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
+    `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
+    output_bias: bool = False
+    """Add a bias to the logits, one number for each piece of the target vocabulary."""
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the source."""
+        return self.attention != "none"
+
+    @property
+    def source_width(self) -> int:
+        """Dimension of the first layer's output for a source of vectors."""
+        return self.d_embedding if self.num_encoder_layers else self.d_model
+
+    @model_validator(mode="before")
+    @classmethod
+    def _feeding_where_there_is_attention(cls, raw: Any) -> Any:
+        return {"input_feeding": raw.get("attention") != "none"} | raw if isinstance(raw, dict) else raw
+
+    @model_validator(mode="after")
+    def _widths(self) -> Self:
+        if self.d_model % 2:
+            raise ValueError(f"model.d_model ({self.d_model}) must be even: half of it for each direction")
+        if self.input_feeding and self.attention == "none":
+            raise ValueError("model.input_feeding: true needs attention; with model.attention: none leave it out")
+        return self
+
+
+def _transformer_by_default(raw: Any) -> Any:
+    return {"architecture": "transformer"} | raw if isinstance(raw, dict) else raw
+
+
+ModelConfig = Annotated[
+    TransformerConfig | RnnConfig, Field(discriminator="architecture"), BeforeValidator(_transformer_by_default)
+]
 
 
 class DecodingConfig(Section):
@@ -277,7 +351,7 @@ class InferenceConfig(Section):
     """What the sources are: text, vectors or images."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text is split into pieces."""
-    model: ModelConfig = Field(default_factory=ModelConfig)
+    model: ModelConfig = Field(default_factory=TransformerConfig)
     """The architecture of the network."""
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """Beam search and its limits."""
@@ -315,13 +389,16 @@ class InferenceConfig(Section):
                     f"an image of source.image_size {self.source.image_size} has {patches:,} patches of "
                     f"source.patch_size {self.source.patch_size}, more than data.max_length ({self.data.max_length})"
                 )
-            if self.source.positions == "sinusoidal_2d" and self.model.d_model % 4:
-                raise ValueError(
-                    f"model.d_model ({self.model.d_model}) must be a multiple of 4 for source.positions: sinusoidal_2d"
-                )
-        elif self.source.positions == "sinusoidal" and self.model.d_model % 2:
-            raise ValueError(f"model.d_model ({self.model.d_model}) must be even for source.positions: sinusoidal")
+            if self.source.positions == "sinusoidal_2d" and self.model.source_width % 4:
+                raise ValueError(f"{self._source_width()} must be a multiple of 4 for source.positions: sinusoidal_2d")
+        elif self.source.positions == "sinusoidal" and self.model.source_width % 2:
+            raise ValueError(f"{self._source_width()} must be even for source.positions: sinusoidal")
         return self
+
+    def _source_width(self) -> str:
+        """The key that `source_width` is, with its value."""
+        width = self.model.source_width
+        return f"model.d_model ({width})" if width == self.model.d_model else f"model.d_embedding ({width})"
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -210,7 +210,7 @@ class TrainingConfig(Section):
     """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
     compile: bool = False
     """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For GPUs: on a CPU,
-    compiling takes minutes and gains nothing."""
+    compiling takes minutes and gains nothing. Not for `model.architecture: rnn`."""
     processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
     """Number of processes that `nmt train` starts and that share each update. `auto` is one for each GPU, or on a CPU
     one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""
@@ -341,6 +341,8 @@ class Config(InferenceConfig):
                 f"tokenizer has one way to write a word"
             )
         settings = self.training
+        if settings.compile and self.model.architecture == "rnn":
+            raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens
         if settings.update_tokens is not None:
             key, value = "update_tokens", settings.update_tokens

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nmt.atomic import replacing, write_json, write_text
 from nmt.config.file import to_yaml
-from nmt.config.inference import InferenceConfig, ModelConfig
+from nmt.config.inference import InferenceConfig, TransformerConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS, ModelFile
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
@@ -80,6 +80,11 @@ def export_ctranslate2(
     if config.source.type != "text":
         raise ConfigError(
             f"{run.path}: CTranslate2 has no models that read {config.source.type}; PyTorch translates it"
+        )
+    if config.model.architecture != "transformer":
+        raise RunError(
+            f"{run.path}: CTranslate2 has no models with model.architecture: {config.model.architecture}; "
+            f"translate with PyTorch (nmt translate --engine torch)"
         )
     test_set = _test_set(run, src, ref)
     import_ctranslate2()
@@ -151,7 +156,7 @@ def _listed(comparisons: Sequence[Comparison]) -> str:
 
 
 def write_model(
-    model: Transformer, config: ModelConfig, tokenizers: Tokenizers, quantization: str, folder: Path
+    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, quantization: str, folder: Path
 ) -> None:
     """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
 
@@ -177,7 +182,7 @@ def write_model(
     spec.save(str(folder))
 
 
-def _transformer(model: Transformer, config: ModelConfig) -> Any:
+def _transformer(model: Transformer, config: TransformerConfig) -> Any:
     """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
     specs = importlib.import_module("ctranslate2.specs")
     activations = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELU, "swiglu": specs.Activation.SWISH}

@@ -155,7 +155,7 @@ def load(
     `own_process`, for a process that only translates, the C library keeps the memory that PyTorch frees, which is
     faster on a CPU, and waiting threads stop spinning while other programs need the cores; without it, nothing outside
     the translator is changed. Raises `nmt.errors.RunError` if a model is not a trained run or vocabularies differ, and
-    `ConfigError` if `decoding.max_length` is too long for a model.
+    `ConfigError` if `decoding.max_length` is too long for a model, or alignments are wanted of one without attention.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.inference_config() for run in runs]
@@ -170,6 +170,8 @@ def load(
                 f"{run.path}: decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
                 f"({config.model.max_positions})"
             )
+        if alignments and not config.model.has_attention:
+            raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
     tokenizers = shared_tokenizers(runs)
     loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
     if own_process and loaded.name == "torch":

@@ -122,9 +122,9 @@ def attention_maps(
         src_words=tuple(src_words),
         tgt_words=(0, *(number + 1 for number in tgt_words)),
         out_words=(*tgt_words, _next(tgt_words)),
-        encoder=_stacked(weights, "encoder"),
-        decoder=_stacked(weights, "decoder"),
-        cross=_stacked(weights, "cross"),
+        encoder=_stacked(weights, "encoder", len(src_tokens), len(src_tokens)),
+        decoder=_stacked(weights, "decoder", len(tgt_ids) + 1, len(tgt_ids) + 1),
+        cross=_stacked(weights, "cross", len(tgt_ids) + 1, len(src_tokens)),
     )
 
 
@@ -138,11 +138,11 @@ def patch_names(count: int) -> tuple[str, ...]:
     return tuple(f"{number // grid + 1},{number % grid + 1}" for number in range(count))
 
 
-def _stacked(weights: Mapping[str, Tensor], kind: Kind) -> NDArray[np.float32]:
-    """One kind's weights of the only pair, layer by layer: (L, H, queries, keys)."""
+def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int) -> NDArray[np.float32]:
+    """One kind's weights of the only pair, layer by layer: (L, H, queries, keys); no layers if a model has none."""
     layers = {int(match[1]): one[0] for name, one in weights.items() if (match := re.fullmatch(_NAMES[kind], name))}
-    if not layers:  # `num_encoder_layers: 0`
-        return np.zeros((0, 0, 0, 0), dtype=np.float32)
+    if not layers:
+        return np.zeros((0, 0, queries, keys), dtype=np.float32)
     stacked: NDArray[np.float32] = torch.stack([layers[number] for number in sorted(layers)]).float().cpu().numpy()
     return stacked
 

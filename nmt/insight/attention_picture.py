@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,11 +56,13 @@ def draw(
     """Draw the weights of one `kind` as PNG or SVG, as the name of `path` ends.
 
     A panel for each head and their mean, a row for each layer; of one `layer` or `head`, counted from 1, if given.
-    `model` is a name for the title. Raises `ConfigError` for a layer, a head or a name of a file that cannot be, and if
-    the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
+    `model` is a name for the title. Raises `ConfigError` for a kind, a layer, a head or a name of a file that cannot
+    be, and if the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
     """
+    if not maps.of(kind).size:  # a recurrent model
+        raise ConfigError(f"the model has no {TITLES[kind]}; draw its cross-attention")
     rows, columns = maps.labels(kind)
-    with drawing([*rows, *columns, model]):
+    with drawing(map(_drawable, [*rows, *columns, model])):
         save(make_figure(maps, kind, layer, head, model), path)
 
 
@@ -70,9 +73,13 @@ def make_figure(
     from matplotlib.figure import Figure
 
     grid = panels(maps.of(kind), layer, head)
-    rows, columns = ([_shortened(token) for token in tokens] for tokens in maps.labels(kind))
+    rows, columns = ([_shortened(_drawable(token)) for token in tokens] for tokens in maps.labels(kind))
     parts = [f"layer {layer}"] * (layer is not None) + [f"head {head}"] * (head is not None)
-    title = f"{model}: " * bool(model) + ", ".join([TITLES[kind], *parts]) + " (hatched: masked)" * (kind == "decoder")
+    title = (
+        f"{_drawable(model)}: " * bool(model)
+        + ", ".join([TITLES[kind], *parts])
+        + " (hatched: masked)" * (kind == "decoder")
+    )
     is_alone = len(grid) == len(grid[0]) == 1
     cell = max(_CELL, _MIN_PANEL / len(columns), min(_CELL_ALONE, _WIDE_PANEL / len(columns)) if is_alone else 0.0)
     figure = Figure()
@@ -188,6 +195,14 @@ def _check_size(width: float, height: float, shape: tuple[int, ...], layer: int 
     raise ConfigError(
         f"a picture of {shape[2]} x {shape[3]} tokens would have {width * PIXELS_PER_INCH:,.0f} x "
         f"{height * PIXELS_PER_INCH:,.0f} pixels; {remedy}write a page (--output FILE.html)"
+    )
+
+
+def _drawable(text: str) -> str:
+    """The text without what may not be in XML, and so in SVG: control characters and parts of characters."""
+    return "".join(
+        "\ufffd" if unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff" else character
+        for character in text
     )
 
 

@@ -213,6 +213,8 @@ class _Case:
                 f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
             )
         config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
+        if not config.model.has_attention:
+            raise RunError(f"{run.path}: has no attention (model.attention: none), so there is none to show")
         src_ids: EncodedSource
         match config.source.type:
             case "text":

@@ -13,8 +13,10 @@ from nmt.insight.charts import Chart, Curve, bars, curves
 from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
+from nmt.insight.reproduction import from_folder
 from nmt.insight.validation_set import ReportedScore
 from nmt.runs import RunFolder
+from nmt.training.record import TrainingRecord
 
 _PAGE, _CARD = "index.html", "README.md"
 _METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
@@ -111,8 +113,17 @@ def _page(report: Report, charts: Sequence[Chart], no_charts: str) -> str:
         duration=None if history.seconds is None else duration(history.seconds),
         headline=_headline(report),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
-        corpora=() if record is None else tuple(zip(record.train, record.corpus_sizes, strict=False)),
+        files=() if record is None else tuple(_files(record)),
     )
+
+
+def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]:
+    """Set, path, pairs kept and hash of each file that the training was given."""
+    trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
+    tests = [(name, corpus, None) for name, corpus in record.test.items()]
+    for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests):
+        for file in (corpus.src, corpus.tgt):
+            yield name, from_folder(file.path, Path(record.folder)), size, file.sha256
 
 
 def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:

@@ -91,6 +91,13 @@ def reproduction(
     return Reproduction("\n".join(commands) + "\n", tuple(caveats))
 
 
+def from_folder(path: str, folder: Path | None) -> str:
+    """The path as from the folder, if the file is in it."""
+    if folder is None or not Path(path).is_relative_to(folder):
+        return path
+    return Path(path).relative_to(folder).as_posix()
+
+
 def _without_defaults(config: Config) -> dict[str, dict[str, Any]]:
     """The settings that differ from the defaults or have none; and the architecture, which decides what the others
     mean."""
@@ -114,7 +121,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
     """The settings with paths as from `folder`, for the files in it."""
 
     def both(files: dict[str, Any]) -> dict[str, Any]:
-        return files | {side: _relative(files[side], folder) for side in ("src", "tgt")}
+        return files | {side: from_folder(files[side], folder) for side in ("src", "tgt")}
 
     data = dict(settings["data"])
     data["train"] = [both(files) for files in data["train"]]
@@ -127,12 +134,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:
     """The hash of each file, by its path as the commands name it."""
     corpora: list[RecordedCorpus] = [*record.train, record.validation, *record.test.values()]
-    return {_relative(file.path, folder): file.sha256 for files in corpora for file in (files.src, files.tgt)}
-
-
-def _relative(path: str, folder: Path | None) -> str:
-    inside = folder is not None and Path(path).is_relative_to(folder)
-    return Path(path).relative_to(folder).as_posix() if folder is not None and inside else path
+    return {from_folder(file.path, folder): file.sha256 for files in corpora for file in (files.src, files.tgt)}
 
 
 def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> Iterator[str]:

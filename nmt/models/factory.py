@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from nmt.config.inference import TEXT, ModelConfig, SourceConfig
 from nmt.models.interface import TrainableModel
+from nmt.models.rnn import Rnn
 from nmt.models.transformer import Transformer
 
 
@@ -19,6 +20,8 @@ def build_model(
     match config.architecture:
         case "transformer":
             return Transformer(config, src_vocab_size, tgt_vocab_size, source)
+        case "rnn":
+            return Rnn(config, src_vocab_size, tgt_vocab_size, source)
 
 
 def parameter_shapes(

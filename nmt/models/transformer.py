@@ -9,8 +9,8 @@ Masks are bool, True = may attend.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.interface import TrainableModel
+from nmt.models.layers import Layers
 from nmt.models.positions import PositionalEncoding
 from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
@@ -201,18 +202,6 @@ class TransformerState:
         for layer in self.layers:
             layer.prefixes.select(sentences)
             layer.memory.select(sentences)
-
-
-L = TypeVar("L", bound=nn.Module)
-
-
-class Layers(nn.ModuleList, Generic[L]):
-    """A ModuleList with a static type for its modules."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, modules: Iterable[L]) -> None: ...
-        def __iter__(self) -> Iterator[L]: ...
 
 
 class Transformer(TrainableModel[Memory, TransformerState]):

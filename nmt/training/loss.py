@@ -296,7 +296,7 @@ class Objective(nn.Module):
         """
         passes = 2 if self.r_drop and self.model.training else 1
         states = self.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
-        rows = states.view(passes, -1, states.shape[-1])  # (passes, B * T, D)
+        rows = states.reshape(passes, -1, states.shape[-1])  # (passes, B * T, D)
         return cross_entropy_sums(
             rows[:, batch.tgt_positions].flatten(0, 1),  # (passes * N, D)
             self.model.output.weight,

@@ -56,7 +56,6 @@ class AttentionPage {
   listen() {
     const tabs = [...document.querySelectorAll("[role=tab]")];
     for (const tab of tabs) {
-      tab.hidden = this.data.numLayers(tab.dataset.kind) === 0;
       tab.addEventListener("click", () => this.setKind(tab.dataset.kind));
       tab.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -1,0 +1,300 @@
+"""The recurrent encoder-decoder, with attention (Bahdanau et al. 2015, Luong et al. 2015) or without it.
+
+    source -> Embedding (or, of vectors, VectorLayer) -> Bidirectional x N -> memory
+    tgt_in -> Embedding -> Recurrence x N -> s -> attention to memory -> states -> output -> logits
+
+One decoder serves all kinds of attention. With e the embedding of a piece, and s_t the state of the last layer:
+
+    v = [the last state of the left-to-right encoder; the last one of the right-to-left encoder]
+    first states of each decoder layer = tanh(W_b v + b)                 the bridge
+    s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                           a_0 = 0; no a without input feeding
+    c_t = sum over the source of softmax(e(s_t, h)) h                    nmt/models/source_attention.py
+    a_t = tanh(W_c [s_t; c_t])                                           the attentional vector; s_t without attention
+    logits = W_o (W_r a_t)                                               no W_r where d_embedding = d_model
+
+What differs from the papers:
+
+- Luong et al. 2015 has unidirectional LSTMs of 4 layers, whose last states, layer by layer, start the decoder's, and no
+  bridge; its scores and input feeding are these.
+- Bahdanau et al. 2015 attends with the state before the step, s_{t-1}, gives c_t to the cell, and has a maxout layer
+  before the logits. Here Luong's order serves the additive score, too: c_t comes to the cell through a_t, one step
+  later.
+- Sutskever et al. 2014 has a unidirectional LSTM of 4 layers, and reverses the source instead of reading it in both
+  directions; all of the last states start the decoder's, without a bridge.
+
+Without encoder layers (N = 0), which vectors and images may have, the decoder attends to the first layer's output h,
+and v is its mean: Xu et al. 2015, "Show, Attend and Tell", with Luong's order of attention.
+
+Embeddings are scaled by sqrt(E), as in the Transformer. Shapes: B batch, K beams, S source length, T target length,
+E d_embedding, D d_model, G gates, V vocabulary. Masks are bool, True = may attend.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.config.inference import TEXT, RnnConfig, SourceConfig
+from nmt.errors import RunError
+from nmt.models.attention import attention_bias
+from nmt.models.dropout import Dropout
+from nmt.models.interface import TrainableModel
+from nmt.models.layers import Layers
+from nmt.models.positions import PositionalEncoding
+from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
+from nmt.models.source_attention import SourceAttention
+from nmt.models.source_layer import VectorLayer
+from nmt.models.stepwise import LinearMap, StepwiseLinear, product_dtype
+from nmt.source import Source
+
+
+class Memory(NamedTuple):
+    """The encoder's output for B sources."""
+
+    states: Tensor
+    """(B, S, D)"""
+    mask: Tensor
+    """(B, S) bool, True = may attend"""
+    last: Tensor
+    """v, the last states of both directions, (B, D): all that a decoder without attention sees of the source. The mean
+    of the states if there are no encoder layers."""
+
+
+class Attended(NamedTuple):
+    """What the decoder attends to, computed once for B sources."""
+
+    keys: Tensor
+    """(B, S, D)"""
+    memory: Tensor
+    """(B, S, D)"""
+    bias: Tensor
+    """(B, 1, S)"""
+
+
+class LayerMaps(NamedTuple):
+    """The products of a decoder layer's step: W of what it reads and U of its state, (..., G D)."""
+
+    inputs: LinearMap
+    recurrent: LinearMap
+
+
+class Maps(NamedTuple):
+    """The linear maps of a step of the decoder."""
+
+    layers: list[LayerMaps]
+    feed: LinearMap | None
+    query: LinearMap | None
+    """Only the additive score has one."""
+    combine: LinearMap | None
+
+
+class RnnState:
+    """The decoder's state in a search: B sentences, K hypotheses each."""
+
+    def __init__(self, layers: list[States], fed: Tensor | None, source: Attended | None, maps: Maps) -> None:
+        self.maps = maps
+        self.layers = layers  # (B, K, D) each
+        self.fed = fed  # the last attentional vector, (B, K, D), if it is fed to the next step
+        self.source = source  # None without attention
+
+    def select_beams(self, beams: Tensor) -> None:
+        """(B, K): replace hypothesis k of sentence b by hypothesis `beams[b, k]`."""
+
+        def selected(part: Tensor) -> Tensor:
+            return part.gather(1, beams[:, :, None].expand(-1, -1, part.shape[2]))
+
+        self.layers = [tuple(selected(part) for part in states) for states in self.layers]
+        self.fed = None if self.fed is None else selected(self.fed)
+
+    def select_sentences(self, sentences: Tensor) -> None:
+        """(B',): keep only these sentences, in this order."""
+        self.layers = [tuple(part[sentences] for part in states) for states in self.layers]
+        self.fed = None if self.fed is None else self.fed[sentences]
+        self.source = None if self.source is None else Attended(*(part[sentences] for part in self.source))
+
+
+class Rnn(TrainableModel[Memory, RnnState]):
+    """Embeddings, bidirectional encoder, bridge, decoder with or without attention, and output projection.
+
+    Initialisation: embeddings normal with standard deviation E^-1/2, as in the Transformer; linear maps Xavier-uniform
+    with zero biases; the recurrent layers' own is in `Recurrence`.
+    """
+
+    def __init__(
+        self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+    ) -> None:
+        super().__init__()
+        width, d_embedding = config.d_model, config.d_embedding
+        self.cell = config.cell
+        self.scale = math.sqrt(d_embedding)
+        self.src_vectors: VectorLayer | None = None
+        if source.type == "text":
+            self.src_embedding = nn.Embedding(src_vocab_size, d_embedding)
+        else:
+            self.src_vectors = VectorLayer(source, config.source_width, config.max_positions, config.dropout)
+        if source.type == "text" and config.tie_embeddings == "all":
+            if src_vocab_size != tgt_vocab_size:
+                raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
+            self.tgt_embedding = self.src_embedding
+        else:
+            self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_embedding)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Layers(
+            Bidirectional(config.cell, width if number else d_embedding, width)
+            for number in range(config.num_encoder_layers)
+        )
+        self.bridge = nn.Linear(width, config.num_decoder_layers * NUM_STATES[config.cell] * width)
+        self.decoder = Layers(
+            Recurrence(config.cell, width if number else d_embedding, width)
+            for number in range(config.num_decoder_layers)
+        )
+        self.feed = nn.Linear(width, NUM_GATES[config.cell] * width, bias=False) if config.input_feeding else None
+        self.source_attention = None if config.attention == "none" else SourceAttention(config.attention, width)
+        self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
+        self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
+        self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
+        self._initialise()
+        if config.tie_embeddings != "none":
+            self.output.weight = self.tgt_embedding.weight
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
+                nn.init.normal_(module.table, std=0.02)
+
+    def embed_sources(self, source: Source) -> Source:
+        """Sources of ids -> of their embeddings (B, S, E), before they are scaled; vectors stay as they are"""
+        if self.src_vectors is not None:
+            return source
+        return Source(self.src_embedding(source.values), source.mask)
+
+    def encode(self, source: Source) -> Memory:
+        """Sources of ids, of their embeddings, or of vectors -> states (B, S, D), their mask, and v (B, D)"""
+        x, mask = self._first_states(source)
+        if not len(self.encoder):
+            real = mask[:, :, None].to(x.dtype)
+            return Memory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))
+        reversal = reversal_within(mask)
+        for layer in self.encoder:
+            x = self.dropout(layer(x, reversal))  # (B, S, D)
+        # The first of the reversed positions is the last real one.
+        rightward, leftward = reordered(x, reversal)[:, 0], x[:, 0]
+        half = x.shape[2] // 2
+        return Memory(x, mask, torch.cat([rightward[:, :half], leftward[:, half:]], dim=-1))
+
+    def _first_states(self, source: Source) -> Source:
+        """Sources of ids, of their embeddings, or of vectors -> (B, S, E), or (B, S, D) without encoder layers"""
+        if self.src_vectors is not None:
+            states: Source = self.src_vectors(source)
+            return states
+        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
+        return Source(self.dropout(vectors * self.scale), source.mask)
+
+    def states(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """B sources, (B, T) -> (B, T, E)"""
+        return self._decode(tgt_in, self.encode(source))[0]
+
+    def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
+        """B sources, (B, T) -> "decoder.0.cross" (B, 1, T, S), or nothing if the model has no attention"""
+        weights = self._decode(tgt_in, self.encode(source))[1]
+        return {} if weights is None else {"decoder.0.cross": weights[:, None]}
+
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """The attention weights: B sources, (B, T) -> (B, T, S); `RunError` if the model has no attention."""
+        weights = self._decode(tgt_in, self.encode(source))[1]
+        if weights is None:
+            raise RunError("the model has no attention (model.attention: none), so it cannot align words")
+        return weights
+
+    def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
+        """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
+        x = self.dropout(self.tgt_embedding(tgt_in) * self.scale)  # (B, T, E)
+        state = self._start(memory, stepwise=self.feed is not None and torch.is_grad_enabled())
+        if self.feed is not None:
+            inputs = F.linear(x, *next(iter(self.decoder)).input_map)  # (B, T, G D), of all pieces at once
+            steps = [self._advance(step[:, None], state) for step in inputs.unbind(dim=1)]
+            vectors, weights = (torch.cat(parts, dim=1) for parts in zip(*steps, strict=True))
+            return self.readout(vectors), weights
+        for number, (layer, first) in enumerate(zip(self.decoder, state.layers, strict=True)):
+            x = layer(self.dropout(x) if number else x, tuple(part[:, 0] for part in first))
+        vectors, some_weights = self._attend(x, state)
+        return self.readout(vectors), some_weights
+
+    def start(self, memory: Memory, beam_size: int, max_length: int) -> RnnState:
+        """The bridge, and the keys of the memory."""
+        return self._start(memory, stepwise=False)
+
+    def step(self, tokens: Tensor, state: RnnState) -> Tensor:
+        """(B, K) -> logits (B, K, V)"""
+        x = self.tgt_embedding(tokens) * self.scale  # (B, K, E)
+        vectors, _ = self._advance(state.maps.layers[0].inputs(x), state)
+        logits: Tensor = self.output(self.readout(vectors))
+        return logits
+
+    def _start(self, memory: Memory, stepwise: bool) -> RnnState:
+        """The state before the first step; `stepwise` if the gradients of many steps are wanted."""
+        firsts = torch.tanh(self.bridge(memory.last)).to(self.tgt_embedding.weight.dtype)[:, None]  # (B, 1, ...)
+        layers = [layer.chunk(NUM_STATES[self.cell], dim=-1) for layer in firsts.chunk(len(self.decoder), dim=-1)]
+        fed = torch.zeros_like(layers[0][0]) if self.feed is not None else None  # (B, 1, D)
+        source = None
+        if (attention := self.source_attention) is not None:
+            states = memory.states.to(product_dtype(memory.states))  # once, not in each step
+            source = Attended(attention.keys(states), states, attention_bias(memory.mask[:, None], states))
+        return RnnState(layers, fed, source, self._maps(stepwise))
+
+    def _maps(self, stepwise: bool) -> Maps:
+        def from_module(module: nn.Module | None) -> LinearMap | None:
+            return StepwiseLinear(module.weight, module.bias) if stepwise and isinstance(module, nn.Linear) else module
+
+        def from_weights(weight: Tensor, bias: Tensor) -> LinearMap:
+            return StepwiseLinear(weight, bias) if stepwise else functools.partial(F.linear, weight=weight, bias=bias)
+
+        layers = [LayerMaps(from_weights(*one.input_map), from_weights(*one.recurrent_map)) for one in self.decoder]
+        query = None if self.source_attention is None else self.source_attention.query
+        return Maps(layers, from_module(self.feed), from_module(query), from_module(self.combine))
+
+    def _advance(self, inputs: Tensor, state: RnnState) -> tuple[Tensor, Tensor | None]:
+        """One more piece of every hypothesis, as the first layer's products with it, (B, K, G D); changes `state`.
+
+        -> (B, K, D), attention weights (B, K, S)
+        """
+        maps = state.maps
+        if maps.feed is not None and state.fed is not None:
+            inputs = inputs + maps.feed(state.fed)
+        layers: list[States] = []
+        for layer, layer_maps, before in zip(self.decoder, maps.layers, state.layers, strict=True):
+            if layers:
+                inputs = layer_maps.inputs(self.dropout(layers[-1][0]))
+            layers.append(layer.step(inputs, layer_maps.recurrent(before[0]), before))
+        state.layers = layers
+        vectors, weights = self._attend(layers[-1][0], state)
+        state.fed = vectors if maps.feed is not None else None
+        return vectors, weights
+
+    def _attend(self, s: Tensor, state: RnnState) -> tuple[Tensor, Tensor | None]:
+        """States of the last layer (B, T, D) -> attentional vectors (B, T, D), attention weights (B, T, S)"""
+        maps, source = state.maps, state.source
+        if self.source_attention is None or source is None or maps.combine is None:
+            return self.dropout(s), None
+        query = s if maps.query is None else maps.query(s)
+        context, weights = self.source_attention(query, source.keys, source.memory, source.bias)
+        return self.dropout(torch.tanh(maps.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
+
+    def parameter_counts(self) -> dict[str, int]:
+        """The numbers of parameters in embeddings (with the output), encoder, and decoder with bridge and attention."""
+        counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
+        for name, parameter in self.named_parameters():  # names shared parameters once
+            part = name.split(".")[0]
+            if part in ("src_embedding", "src_vectors", "tgt_embedding", "output"):
+                part = "embeddings"
+            counts[part if part in counts else "decoder"] += parameter.numel()
+        return counts
