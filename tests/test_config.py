@@ -13,9 +13,10 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from nmt.config import inference, training
+from nmt.config import inference, source, training
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
-from nmt.config.inference import InferenceConfig, Section
+from nmt.config.inference import InferenceConfig
+from nmt.config.section import Section
 from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
@@ -23,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").rglob("*.yaml"))
 SECTIONS = [
     member
-    for module in (inference, training)
+    for module in (inference, source, training)
     for _, member in inspect.getmembers(module, inspect.isclass)
     if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nmt.config.file import load_config
-from nmt.config.inference import ImageSource, TransformerConfig
+from nmt.config.inference import TransformerConfig
+from nmt.config.source import ImageSource
 from nmt.config.training import CorpusFiles
 from nmt.data.batches import source_of
 from nmt.data.dataset import encode_corpus

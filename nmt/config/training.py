@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from nmt.config.inference import BeamSize, InferenceConfig, PositiveInt, Rate, Section, TextConfig
+from nmt.config.inference import InferenceConfig, TextConfig
+from nmt.config.section import BeamSize, PositiveInt, Rate, Section
 from nmt.languages import language_suffix
 
 Metric = Literal["bleu", "chrf", "ter"]

@@ -17,7 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from nmt.config.inference import MAX_POSITIONS, SourceConfig
+from nmt.config.section import MAX_POSITIONS
+from nmt.config.source import SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.errors import DataError
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.atomic import building, read_json, write_json
-from nmt.config.inference import TEXT, SourceConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.inference import TEXT, SourceConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block
 from nmt.data.duplicates import pair_hash

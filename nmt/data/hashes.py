@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
-from nmt.config.inference import TEXT, SourceConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.corpus import source_files
 from nmt.errors import DataError, RunError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
-from nmt.config.inference import TEXT, SourceConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import raw_pairs, read_lines

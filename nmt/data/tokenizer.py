@@ -21,7 +21,8 @@ from typing import Protocol
 import sentencepiece
 
 from nmt.atomic import read_json, replacing, write_json
-from nmt.config.inference import TEXT, SourceConfig, TokenizerConfig
+from nmt.config.inference import TokenizerConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_lines, pairs_in, read_lines, read_pairs

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.inference import ImageSource, SourceConfig, VectorSource
+from nmt.config.source import ImageSource, SourceConfig, VectorSource
 from nmt.config.training import CorpusFiles
 from nmt.data.corpus import (
     BLOCK_PAIRS,

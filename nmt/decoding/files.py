@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from nmt.atomic import flush, read_json, write_json
-from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
+from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.corpus import Readable, count_lines, line_blocks, opened
 from nmt.data.hashes import source_hash
 from nmt.decoding.parallel import LineTranslator

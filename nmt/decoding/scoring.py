@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nmt.config.inference import SourceConfig
+from nmt.config.source import SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_lines, read_pairs

@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from nmt.config.inference import ImageSource, InferenceConfig, SourceConfig, VectorSource
+from nmt.config.inference import InferenceConfig
+from nmt.config.source import ImageSource, SourceConfig, VectorSource
 from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
+from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of

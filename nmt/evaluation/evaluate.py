@@ -10,7 +10,8 @@ from pathlib import Path
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json, write_text
-from nmt.config.inference import TEXT, DecodingConfig, SourceConfig
+from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import read_lines

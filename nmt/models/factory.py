@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.config.inference import TEXT, ModelConfig, SourceConfig
+from nmt.config.inference import ModelConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.models.interface import TrainableModel
 from nmt.models.rnn import Rnn
 from nmt.models.transformer import Transformer

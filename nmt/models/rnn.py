@@ -37,7 +37,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import TEXT, RnnConfig, SourceConfig
+from nmt.config.inference import RnnConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
 from nmt.models.dropout import Dropout

@@ -14,7 +14,7 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import ImageSource, VectorSource
+from nmt.config.source import ImageSource, VectorSource
 from nmt.models.dropout import Dropout
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions_2d
 from nmt.source import Source

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import TEXT, SourceConfig, TransformerConfig
+from nmt.config.inference import TransformerConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout

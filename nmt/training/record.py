@@ -17,7 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.atomic import read_json, write_json
-from nmt.config.inference import SourceConfig
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
