@@ -13,9 +13,10 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from nmt.config import inference, training
+from nmt.config import inference, source, training
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
-from nmt.config.inference import InferenceConfig, Section
+from nmt.config.inference import InferenceConfig
+from nmt.config.section import Section
 from nmt.config.training import Config, CorpusFiles, TrainingFiles
 from nmt.errors import ConfigError
 
@@ -23,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").rglob("*.yaml"))
 SECTIONS = [
     member
-    for module in (inference, training)
+    for module in (inference, source, training)
     for _, member in inspect.getmembers(module, inspect.isclass)
     if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]
@@ -183,7 +184,7 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    assert message.endswith("data, tokenizer, model, decoding, augmentation, training, evaluation")
+    assert message.endswith("data, source, tokenizer, model, decoding, augmentation, training, evaluation")
 
 
 # ------------------------------------------------------------------------------------ values and agreement
@@ -635,7 +636,7 @@ def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> 
 
 
 LANGUAGES = "data: {src_lang: en, tgt_lang: de, max_length: 40}\n"
-SHARED = ("tokenizer", "model", "decoding")
+SHARED = ("source", "tokenizer", "model", "decoding")
 
 
 def test_translating_reads_a_whole_runs_file_and_one_without_training_alike(tmp_path: Path) -> None:
@@ -675,7 +676,7 @@ def test_training_sections_are_ignored(tmp_path: Path) -> None:
          "to 1"),
         (LANGUAGES + "model: {max_positions: 41}\n", "1: decoding.max_length (256) must be less than "
          "model.max_positions (41)"),
-        ("- 3\n", " not a configuration; it should hold the sections data, tokenizer, model, decoding"),
+        ("- 3\n", " not a configuration; it should hold the sections data, source, tokenizer, model, decoding"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

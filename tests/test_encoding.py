@@ -337,8 +337,8 @@ ENDLESS = """
 import itertools, sys
 import nmt.data.dataset as dataset
 dataset.num_processes_for = lambda pairs: 2
-read_blocks = dataset.read_blocks
-dataset.read_blocks = lambda files: itertools.cycle(list(read_blocks(files)))
+blocks_of = dataset.blocks_of
+dataset.blocks_of = lambda *given: itertools.cycle(list(blocks_of(*given)))
 from nmt.cli.main import main
 sys.argv = ["nmt", "train", "copy.yaml"]
 main()

@@ -14,11 +14,14 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
-    version errors languages config.inference config.training config.file locks atomic runs history
+    version errors languages config.section config.source config.inference config.training config.file locks atomic
+    runs history
     processes waiting device distributed masks source
-    data.corpus data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer data.statistics
-    data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
-    models.interface models.dropout models.attention models.transformer models.ensemble models.packed models.factory
+    data.corpus data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
+    data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
+    models.interface models.layers models.dropout models.positions models.source_layer models.attention
+    models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
+    models.packed models.factory
     checkpoint
     decoding.hypothesis decoding.constraints decoding.candidates decoding.trace decoding.greedy decoding.beam
     decoding.torch_engine

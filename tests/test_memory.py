@@ -41,7 +41,7 @@ FP32 = torch.float32
 def corpus_of(*lengths: tuple[int, int]) -> EncodedCorpus:
     """A corpus as the memory estimate sees it: the lengths of both sides."""
     src, tgt = np.array(lengths).T
-    return SimpleNamespace(src=SimpleNamespace(lengths=src), tgt=SimpleNamespace(lengths=tgt))  # type: ignore[return-value]
+    return SimpleNamespace(src=SimpleNamespace(lengths=src, features=0), tgt=SimpleNamespace(lengths=tgt))
 
 
 def reach_of(*lengths: tuple[int, int]) -> Reach:

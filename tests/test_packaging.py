@@ -28,7 +28,7 @@ def test_extras_named_in_messages_exist() -> None:
     named = set()
     for path in (REPOSITORY / "nmt").rglob("*.py"):
         named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
-    assert named == {"ct2", "plot", "tensorboard"}  # BLEU's follow from the language, and are tested with it
+    assert named == {"ct2", "image", "plot", "tensorboard"}  # BLEU's follow from the language, and are tested with it
     assert named < PROJECT["optional-dependencies"].keys()
     of_dev = PROJECT["optional-dependencies"]["dev"][0]
     extras = ",".join(PROJECT["optional-dependencies"].keys() - {"dev"})
@@ -40,7 +40,7 @@ def test_an_unknown_extra_is_refused() -> None:
     done = subprocess.run(install, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "jp is not an extra of nmt; there are: ct2 ja ko plot tensorboard dev\n",
+        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard dev\n",
     )
 
 

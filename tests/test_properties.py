@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.file import load_config, to_yaml
-from nmt.config.inference import DecodingConfig, Section, TokenizerConfig, TransformerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
+from nmt.config.section import Section
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.batches import batch_loader, plan_epoch, source_of
 from nmt.data.cleaning import normalize

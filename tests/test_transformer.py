@@ -20,15 +20,8 @@ from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model
-from nmt.models.transformer import (
-    DecoderLayer,
-    EncoderLayer,
-    FeedForward,
-    PositionalEncoding,
-    Residual,
-    Transformer,
-    sinusoidal_positions,
-)
+from nmt.models.positions import PositionalEncoding, sinusoidal_positions
+from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer
 from nmt.source import Source
 
 V = 11

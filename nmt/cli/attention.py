@@ -16,7 +16,9 @@ PICTURES = (".png", ".svg")
 
 
 def attention(
-    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="The source text.")],
+    text: Annotated[
+        list[str], typer.Argument(metavar="TEXT", help="The source text; for a model of images, an image's path.")
+    ],
     tgt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A translation to explain; default: the model's own.")
     ] = None,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from nmt.config.file import load_config
-from nmt.config.inference import MAX_BEAMS, MAX_LENGTH_PENALTY, DecodingConfig
+from nmt.config.inference import DecodingConfig
+from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, run_named

@@ -10,13 +10,14 @@ import typer
 
 from nmt.cli import options
 from nmt.config.training import CorpusFiles
+from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.scoring import ScoredPair, Totals
 
 
 def score(
-    src: Annotated[Path, typer.Option(metavar="FILE", help="Sources, a line each.")],
+    src: Annotated[Path, typer.Option(metavar="FILE", help="Sources, a line each; or vectors, or a list of images.")],
     tgt: Annotated[Path, typer.Option(metavar="FILE", help="Their translations, a line each.")],
     tokens: Annotated[bool, typer.Option("--tokens", help="Print the log-probability of each piece, too.")] = False,
     models: options.ModelsOption = None,
@@ -30,15 +31,15 @@ def score(
     They are the model's own, without the constraints of a search. With several models, each --model RUN, their
     probabilities are averaged.
     """
-    from nmt.data.corpus import count_pairs, read_pairs
-    from nmt.decoding.scoring import Totals, load_scorer
+    from nmt.data.corpus import count_pairs
+    from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
 
-    files = CorpusFiles(src=src, tgt=tgt)
-    if not (src.is_fifo() or tgt.is_fifo()):  # which can be read only once
+    files, source = CorpusFiles(src=src, tgt=tgt), open_runs(models)[0].inference_config().source
+    if source.type == "text" and not (src.is_fifo() or tgt.is_fifo()):  # which can be read only once
         count_pairs([files])  # a mistake is reported before anything is scored
     scorer = load_scorer(models, device or "auto", engine or "auto", precision, own_process=True)
     totals = Totals()
-    for pair in scorer.stream(read_pairs(files)):
+    for pair in scorer.stream(pairs_to_score(files, source)):
         totals.add(pair)
         line = json.dumps(_object(pair, tokens), ensure_ascii=False) if as_json else _line(pair, tokens)
         sys.stdout.buffer.write(f"{line}\n".encode())

@@ -17,7 +17,10 @@ if TYPE_CHECKING:  # imported when the command runs
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Text to translate; default: standard input.")] = None,
     models: options.ModelsOption = None,
-    input_file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Translate this file.")] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Translate this file: text, vectors or a list of images."),
+    ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
@@ -54,7 +57,12 @@ def translate(
         print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
-    decoding = options.search_settings(runs[0].inference_config().decoding, beam_size, length_penalty, precision)
+    config = runs[0].inference_config()
+    source = config.source
+    if source.type != "text" and not input_file:
+        given = "a text" if text else "standard input"
+        raise ConfigError(f"{runs[0].path}: reads {source.type}, not {given}; name a file of them: --input FILE")
+    decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
     paths, aligned = [str(run.path) for run in runs], alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision) as translator:
         if text:
@@ -62,8 +70,8 @@ def translate(
         elif not (input_file or output_file or alignments) and sys.stdin.isatty():
             _interactive(translator)
         else:
-            sources = made_from(files, runs, decoding, translator.engine_name)
-            totals = translate_files(translator, files, sources, resume)
+            sources = made_from(files, runs, decoding, translator.engine_name, source)
+            totals = translate_files(translator, files, sources, resume, source)
             if input_file:
                 print(totals, file=sys.stderr)
 

@@ -32,7 +32,7 @@ def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "Sid
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
         return
-    print(f"{tokenizer.type}{', joint' if tokenizer.joint else ''}, in {run.tokenizer}")
+    print(f"{tokenizer.type}{', joint' if tokenizer.joint and len(report) > 1 else ''}, in {run.tokenizer}")
     for side, of_side in report.items():
         print(
             f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "

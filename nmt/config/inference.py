@@ -6,37 +6,23 @@ those for training.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from nmt.config.section import (
+    MAX_LAYERS,
+    MAX_LENGTH_PENALTY,
+    MAX_PIECES,
+    MAX_POSITIONS,
+    BeamSize,
+    Layers,
+    Positions,
+    PositiveInt,
+    Rate,
+    Section,
+    Width,
+)
+from nmt.config.source import TEXT, SourceConfig
 from nmt.languages import check_language
-
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-PositiveInt = Annotated[int, Field(ge=1)]
-
-# Larger than in any model so far: a typing error is reported at once, and an untrusted configuration cannot
-# exhaust the memory.
-MAX_LAYERS = 256
-MAX_WIDTH = 1 << 17
-MAX_POSITIONS = 1 << 16
-MAX_PIECES = 1_000_000
-MAX_BEAMS = 1_000
-MAX_LENGTH_PENALTY = 10.0
-Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
-Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
-BeamSize = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, and values cannot change after parsing."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        defer_build=True,  # saves time where a section is never read
-        allow_inf_nan=False,
-        protected_namespaces=(),
-    )
 
 
 class TextConfig(Section):
@@ -69,7 +55,8 @@ class TokenizerConfig(Section):
     """Number of pieces in a vocabulary, including the four special ones: the exact number for `bpe` and `unigram`, the
     maximum for `char` and `word`."""
     joint: bool = True
-    """Use one vocabulary for both sides, as `model.tie_embeddings: all` requires; `false`: one for each side."""
+    """Use one vocabulary for both sides, as `model.tie_embeddings: all` requires; `false`: one for each side. With a
+    source of vectors or images only the target is text: there is one vocabulary, and `false` is an error."""
     byte_fallback: bool = True
     """Encode characters that are not in the vocabulary as bytes instead of `<unk>`; no effect on `word`."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
@@ -90,8 +77,9 @@ class TransformerConfig(Section):
 
     architecture: Literal["transformer"] = "transformer"
     """The kind of model."""
-    num_encoder_layers: Layers = 3
-    """Number of encoder layers."""
+    num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 3
+    """Number of encoder layers. With a source of vectors it may be 0: the decoder then attends to the vectors
+    themselves, after the model's first layer (as in Xu et al. 2015)."""
     num_decoder_layers: Layers = 3
     """Number of decoder layers."""
     d_model: Width = 256
@@ -125,6 +113,11 @@ class TransformerConfig(Section):
         """Whether the decoder attends to the source."""
         return True
 
+    @property
+    def source_width(self) -> int:
+        """Dimension of the first layer's output for a source of vectors."""
+        return self.d_model
+
     @model_validator(mode="after")
     def _heads(self) -> Self:
         if self.d_model % self.num_heads:
@@ -142,8 +135,9 @@ class RnnConfig(Section):
     """The kind of model."""
     cell: Literal["gru", "lstm"] = "gru"
     """The recurrent unit of all layers: `gru` (Cho et al. 2014) or `lstm` (Hochreiter and Schmidhuber 1997)."""
-    num_encoder_layers: Layers = 1
-    """Number of encoder layers; each reads its input in both directions."""
+    num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 1
+    """Number of encoder layers; each reads its input in both directions. With a source of vectors or images it may be
+    0: the decoder then attends to the vectors themselves, after the model's first layer (Xu et al. 2015)."""
     num_decoder_layers: Layers = 1
     """Number of decoder layers."""
     d_embedding: Width = 256
@@ -172,6 +166,11 @@ class RnnConfig(Section):
     def has_attention(self) -> bool:
         """Whether the decoder attends to the source."""
         return self.attention != "none"
+
+    @property
+    def source_width(self) -> int:
+        """Dimension of the first layer's output for a source of vectors."""
+        return self.d_embedding if self.num_encoder_layers else self.d_model
 
     @model_validator(mode="before")
     @classmethod
@@ -239,12 +238,58 @@ class InferenceConfig(Section):
 
     data: TextConfig
     """Languages, and the maximum length of a sentence."""
+    source: SourceConfig = TEXT
+    """What the sources are: text, vectors or images."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     """How text is split into pieces."""
     model: ModelConfig = Field(default_factory=TransformerConfig)
     """The architecture of the network."""
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """Beam search and its limits."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language_of_vectors(cls, raw: Any) -> Any:
+        """Without text there is no source language, unless one is given: `zxx`, "no linguistic content"."""
+        if (
+            not isinstance(raw, dict)
+            or not isinstance(raw.get("source"), dict)
+            or not isinstance(raw.get("data"), dict)
+        ):
+            return raw
+        is_text = raw["source"].get("type", "text") == "text"
+        return raw if is_text else {**raw, "data": {"src_lang": "zxx", **raw["data"]}}
+
+    @model_validator(mode="after")
+    def _source_agrees(self) -> Self:
+        if self.source.type == "text":
+            if self.model.num_encoder_layers == 0:
+                raise ValueError(
+                    "model.num_encoder_layers: 0 is for a source of vectors or images; text needs 1 or more"
+                )
+            return self
+        if not self.tokenizer.joint:
+            raise ValueError(
+                f"tokenizer.joint: false is for two sides of text; with source.type: {self.source.type} only the "
+                "target has a vocabulary; leave it out"
+            )
+        if self.source.type == "images":
+            patches = self.source.grid**2
+            if patches > self.data.max_length:
+                raise ValueError(
+                    f"an image of source.image_size {self.source.image_size} has {patches:,} patches of "
+                    f"source.patch_size {self.source.patch_size}, more than data.max_length ({self.data.max_length})"
+                )
+            if self.source.positions == "sinusoidal_2d" and self.model.source_width % 4:
+                raise ValueError(f"{self._source_width()} must be a multiple of 4 for source.positions: sinusoidal_2d")
+        elif self.source.positions == "sinusoidal" and self.model.source_width % 2:
+            raise ValueError(f"{self._source_width()} must be even for source.positions: sinusoidal")
+        return self
+
+    def _source_width(self) -> str:
+        """The key that `source_width` is, with its value."""
+        width = self.model.source_width
+        return f"model.d_model ({width})" if width == self.model.d_model else f"model.d_embedding ({width})"
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

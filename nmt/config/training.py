@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from nmt.config.inference import BeamSize, InferenceConfig, PositiveInt, Rate, Section, TextConfig
+from nmt.config.inference import InferenceConfig, TextConfig
+from nmt.config.section import BeamSize, PositiveInt, Rate, Section
 from nmt.languages import language_suffix
 
 Metric = Literal["bleu", "chrf", "ter"]
@@ -31,11 +32,14 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
 
 
 class CorpusFiles(Section):
-    """Two text files with the same number of lines: line n of one is the translation of line n of the other."""
+    """Two text files with the same number of lines: line n of one is the translation of line n of the other.
+
+    With a source of vectors or images, line n of `tgt` describes source n of `src`.
+    """
 
     src: ConfigPath
     """The source side: UTF-8, one sentence a line; decompressed if the name ends in .gz. A relative path starts at the
-    folder of the configuration file."""
+    folder of the configuration file. The `source` section says what it is instead, with vectors or images."""
     tgt: ConfigPath
     """The target side, in the same format."""
 
@@ -135,6 +139,13 @@ class AugmentationConfig(Section):
     join: Rate = 0.0
     """Share of the batches in which every two pairs are concatenated into one, so that the model can translate lines of
     several sentences."""
+
+    @property
+    def of_source_text(self) -> list[str]:
+        """The keys in use that need a source of text."""
+        keys = {"src_word_dropout": self.src_word_dropout, "lower_case": self.lower_case,
+                "drop_punctuation": self.drop_punctuation, "join": self.join}  # fmt: skip
+        return [key for key, value in keys.items() if value]
 
     @property
     def changes_text(self) -> bool:
@@ -320,6 +331,11 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
+        if self.source.type != "text" and (keys := self.augmentation.of_source_text):
+            raise ValueError(
+                f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "
+                f"{self.source.type}; leave it out (subword_sampling and tgt_word_dropout change the target)"
+            )
         if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "

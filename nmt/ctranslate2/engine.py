@@ -17,7 +17,7 @@ from typing import Any
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.hypothesis import Hypothesis, forbidden_ids
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, forbidden_ids
 from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
@@ -52,11 +52,11 @@ class CTranslate2Engine:
 
     def search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """As `Engine.search`, without `token_log_probs`.
+        """As `Engine.search`, without `token_log_probs`; sources are ids, since no model of vectors is exported.
 
         The maximum length of an output depends on its source. So a group of sources is searched with the least limit
         among them; those that reach it are searched again with their own limit.
@@ -77,7 +77,7 @@ class CTranslate2Engine:
             found[index] = hypotheses
         return [found[index] for index in range(len(sources))]
 
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Engine.score`; the pairs are shared among the workers, in batches of their own."""
         results = self._translator.score_batch(
             [[self._src_pieces[index] for index in ids] for ids in sources],
@@ -90,7 +90,7 @@ class CTranslate2Engine:
 
     def _translate(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Sequence[EncodedSource],
         prefixes: Sequence[Sequence[int]],
         groups: Iterable[Sequence[int]],
         limits: Sequence[int],
@@ -161,7 +161,7 @@ def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size:
     return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
 
-def _groups(rows: Sequence[int], sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Iterator[list[int]]:
+def _groups(rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int]) -> Iterator[list[int]]:
     """Groups of the rows, shortest source first; the limit of its first row suffices for most outputs of a group."""
     order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0

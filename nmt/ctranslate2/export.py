@@ -77,6 +77,10 @@ def export_ctranslate2(
     if run.is_export():
         raise RunError(f"{run.path}: is an export; name the run that it was made from")
     config = run.inference_config()
+    if config.source.type != "text":
+        raise ConfigError(
+            f"{run.path}: CTranslate2 has no models that read {config.source.type}; PyTorch translates it"
+        )
     if config.model.architecture != "transformer":
         raise RunError(
             f"{run.path}: CTranslate2 has no models with model.architecture: {config.model.architecture}; "

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ class Augmentation:
         if config.changes_text:
             changes = self._changes(len(src[1]), random)
             draws = Random(int(random.integers(2**62)))
-            src = self._rewritten(src, changes, self._samplers[0], draws)
+            if src[0].ndim == 1:  # ids: vectors are not text
+                src = self._rewritten(src, changes, self._samplers[0], draws)
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws)
         return Augmented(
             (_word_dropout(src[0], config.src_word_dropout, self._src_unk, random), src[1]),
@@ -127,7 +128,7 @@ def _word_dropout(ids: NDArray[np.integer], share: float, unk: int, random: np.r
     return np.where(random.random(len(ids)) < share, unk, ids) if share else ids
 
 
-def ragged(rows: list[NDArray[np.integer]]) -> Ragged:
+def ragged(rows: Sequence[NDArray[Any]]) -> Ragged:
     """The rows concatenated, and the length of each."""
     return np.concatenate(rows), np.array([len(row) for row in rows])
 
@@ -140,6 +141,8 @@ class Reach:
     """Maximum number of positions of a row."""
     stretch: float = 1.0
     """Maximum ratio of the positions of a batch to the planned ones."""
+    vectors: tuple[int, int] | None = None
+    """Vectors in the longest source, and their features, if the sources are vectors."""
 
 
 def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
@@ -149,4 +152,5 @@ def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) ->
         width, stretch = 2 * width, stretch * JOINED
     if config.changes_text:
         width, stretch = int(STRETCH * width), stretch * STRETCH
-    return Reach(min(width, max_length + 1), stretch)
+    vectors = (int(corpus.src.lengths.max()), corpus.src.features) if corpus.src.features else None
+    return Reach(min(width, max_length + 1), stretch, vectors)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nmt.data.augmentation import Augmentation, Augmented
+from nmt.data.augmentation import Augmentation, Augmented, ragged
 from nmt.data.dataset import EncodedCorpus, Ragged
+from nmt.data.vectors import Vectors, as_numbers
 from nmt.data.vocabulary import SpecialIds
 from nmt.source import Source
 
@@ -78,9 +79,10 @@ def pad(sequences: Sequence[Ids], pad_id: int, first: Sequence[int] = (), last: 
     return _pad(*_joined(sequences), pad_id, first, last)
 
 
-def source_of(sequences: Sequence[Ids], special: SpecialIds) -> Source:
-    """A model's padded input for sentences of ids, which come without `</s>`."""
-    return _source(_joined(sequences), special)
+def source_of(sequences: Sequence[Ids | Vectors], special: SpecialIds) -> Source:
+    """A model's padded input for sentences of ids, which come without `</s>`, or for sources of vectors (S, F)."""
+    vectors = [one for one in sequences if isinstance(one, np.ndarray) and one.ndim == 2]
+    return _source(ragged(vectors) if vectors else _joined(sequences), special)
 
 
 def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
@@ -95,7 +97,7 @@ def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) 
     )
 
 
-def _joined(sequences: Sequence[Ids]) -> Ragged:
+def _joined(sequences: Sequence[Ids | Vectors]) -> Ragged:
     """The id sequences concatenated, and the length of each."""
     return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sequences]), np.array([*map(len, sequences)])
 
@@ -125,6 +127,11 @@ def _real_positions(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 def _source(sentences: Ragged, special: SpecialIds) -> Source:
     ids, lengths = sentences
+    if ids.ndim == 2:  # vectors, which have no </s>
+        real = np.arange(int(lengths.max())) < lengths[:, None]
+        padded = np.zeros((*real.shape, ids.shape[1]), dtype=np.float32)
+        padded[real] = as_numbers(ids)
+        return Source(torch.from_numpy(padded), torch.from_numpy(real))
     return Source(_pad(ids, lengths, special.pad, last=[special.eos]), torch.from_numpy(_real_positions(lengths)))
 
 
@@ -144,8 +151,9 @@ def plan_epoch(
     `batch_tokens`; one that is half full ends where the next length begins. Then the batches are shuffled. Everything
     random depends only on `(seed, epoch)`, so a plan is not saved but computed again on a resume.
 
-    Lengths are in pieces, without `<s>` and `</s>`; no pair may be longer than `batch_tokens` - 1. `pairs` holds the
-    epoch's pairs, each as often as it occurs (mixture.py); without it, every pair occurs once.
+    Lengths are in pieces, without `<s>` and `</s>`, or in vectors, for which one position too many is planned; no pair
+    may be longer than `batch_tokens` - 1. `pairs` holds the epoch's pairs, each as often as it occurs (mixture.py);
+    without it, every pair occurs once.
     """
     random = np.random.default_rng([seed, epoch])
     order, edges = _sorted_by_length(src_lengths, tgt_lengths, random, pairs)

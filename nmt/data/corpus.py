@@ -17,7 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from nmt.config.inference import MAX_POSITIONS
+from nmt.config.section import MAX_POSITIONS
+from nmt.config.source import SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.errors import DataError
 
@@ -170,11 +171,16 @@ class Block:
     first: int
     """Line number of the first pair, from 1."""
     src: bytes
+    """Empty for a source that is not text: its vectors are read from the file by their number."""
     tgt: bytes
 
     def lines(self) -> tuple[list[str], list[str]]:
         """Both sides' lines without line ends; `DataError` if one is not UTF-8."""
-        return _split(self.src, self.src_name, self.first), _split(self.tgt, self.tgt_name, self.first)
+        return _split(self.src, self.src_name, self.first), self.tgt_lines()
+
+    def tgt_lines(self) -> list[str]:
+        """The target's lines, as in `lines`."""
+        return _split(self.tgt, self.tgt_name, self.first)
 
 
 def _split(data: bytes, name: str, first: int) -> list[str]:
@@ -230,6 +236,24 @@ def pairs_in(files: CorpusFiles) -> int:
     if src_count != tgt_count:
         raise _length_mismatch(files, src_count, tgt_count)
     return src_count
+
+
+def source_files(path: Path, source: SourceConfig) -> list[Path]:
+    """The files that sources are read from: a text, arrays, or a list of images and the images."""
+    if source.type == "images":
+        return [path, *listed_images(path)]
+    return [path / "values.npy", path / "offsets.npy"] if source.type == "vectors" and path.is_dir() else [path]
+
+
+def listed_images(path: Path) -> list[Path]:
+    """The images that a list names, a path a line, relative to the list's folder; `DataError` for an empty line."""
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a list of images, a path a line")
+    names = list(read_lines(path))
+    for number, name in enumerate(names, start=1):
+        if not name.strip():
+            raise DataError(f"{path}:{number}: is empty; each line names an image, and has its line on the other side")
+    return [path.parent / name for name in names]
 
 
 def count_lines(path: Path) -> int:

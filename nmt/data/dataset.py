@@ -8,7 +8,8 @@ The text is tokenized once. A folder holds
     lines                       the line number of each pair in its files, since some pairs are left out
     corpus.json                 the types of the numbers, the pairs of each corpus, the counts of pairs left out
 
-and is named by a hash of everything its content depends on: the text, the tokenizers, the cleaning rules. No process
+If the sources are vectors or images, src.ids holds their vectors, and src.lengths and src.starts count vectors. It
+is named by a hash of everything its content depends on: the text, the tokenizers, the cleaning rules. No process
 holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
 """
 
@@ -20,23 +21,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.atomic import building, read_json, write_json
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import Block, count_pairs, read_blocks
+from nmt.data.corpus import Block
 from nmt.data.duplicates import HASH_BYTES, PairTable
 from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
 from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
 from nmt.data.tokenizer import Tokenizers
+from nmt.data.vectors import blocks_of, check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
 
-Ragged = tuple[NDArray[np.integer], NDArray[np.integer]]
-"""Concatenated sequences of ids, and the length of each."""
+Ragged = tuple[NDArray[Any], NDArray[np.integer]]
+"""Concatenated sequences of ids or of vectors, (sum of the lengths, F); and the length of each."""
 
 _FORMAT = 3  # raise it when the files above or the plan of an epoch change: a run cannot resume with other ones
 _SIDES = ("src", "tgt")
@@ -45,25 +49,30 @@ _REPORT_INTERVAL = 60  # seconds
 
 
 class EncodedSide:
-    """One side of an encoded corpus: `side[n]` is the ids of pair n."""
+    """One side of an encoded corpus: `side[n]` is the ids of pair n, or its vectors (S, F) if there are `features`."""
 
-    def __init__(self, folder: Path, name: str, ids_dtype: str, starts_dtype: str, special: SpecialIds) -> None:
+    def __init__(
+        self, folder: Path, name: str, ids_dtype: str, starts_dtype: str, special: SpecialIds, features: int = 0
+    ) -> None:
         self.special = special
+        self.features = features
+        """F, or 0 for ids."""
         self._ids = np.memmap(folder / f"{name}.ids", dtype=ids_dtype, mode="r")
         # Views that are plain arrays, since a memmap's methods are slower.
         self.lengths: NDArray[np.int32] = np.asarray(np.memmap(folder / f"{name}.lengths", dtype=np.int32, mode="r"))
         self._starts: NDArray[np.integer] = np.asarray(
             np.memmap(folder / f"{name}.starts", dtype=starts_dtype, mode="r")
         )
-        self._flat: NDArray[np.integer] = np.asarray(self._ids)
+        self._rows = self._ids.reshape(-1, features) if features else self._ids
+        self._flat: NDArray[Any] = np.asarray(self._rows)
         self._pairs_read = 0
 
-    def __getitem__(self, index: int) -> NDArray[np.integer]:
+    def __getitem__(self, index: int) -> NDArray[Any]:
         start = int(self._starts[index])
-        return self._ids[start : start + int(self.lengths[index])]
+        return self._rows[start : start + int(self.lengths[index])]
 
     def gather(self, pairs: NDArray[np.integer]) -> Ragged:
-        """The ids of several pairs."""
+        """The ids or vectors of several pairs."""
         lengths = self.lengths[pairs]
         ends = np.cumsum(lengths, dtype=np.int64)
         # The ids of pair k are at starts[k] + 0, 1, 2, ...; in the result they begin at ends[k] - lengths[k].
@@ -95,15 +104,15 @@ class EncodedCorpus:
         self.counts = CleaningCounts(**description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Number of pairs of each text corpus, in order."""
-        self.src, self.tgt = (
-            EncodedSide(folder, side, description["dtype"], description["starts_dtype"], its_special)
-            for side, its_special in zip(_SIDES, special, strict=True)
-        )
+        dtype, starts_dtype = description["dtype"], description["starts_dtype"]
+        vectors = description.get("vectors", {"dtype": dtype, "features": 0})
+        self.src = EncodedSide(folder, "src", vectors["dtype"], starts_dtype, special[0], vectors["features"])
+        self.tgt = EncodedSide(folder, "tgt", dtype, starts_dtype, special[1])
 
     def __len__(self) -> int:
         return len(self.src.lengths)
 
-    def __getitem__(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    def __getitem__(self, index: int) -> tuple[NDArray[Any], NDArray[np.integer]]:
         return self.src[index], self.tgt[index]
 
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
@@ -126,20 +135,25 @@ def encode_corpus(
     drop_duplicates: bool = False,
     say: Callable[[str], None] = lambda line: None,
     num_processes: int | None = None,
+    source: SourceConfig = TEXT,
 ) -> EncodedCorpus:
     """Open the encoded form of `corpora`; build it first if it is missing.
 
-    Pairs with an empty side, or with more than `max_length` pieces on a side, are left out, and with `drop_duplicates`
-    also repeated pairs. Raises `DataError` if a file cannot be read, sides differ in length or no pair is left. The
-    number of processes does not change the files; its default depends on the numbers of pairs and cores.
+    Vectors and images are copied into it, images as patches. Pairs with an empty side, or with more than `max_length`
+    pieces or vectors on a side, are left out, and with `drop_duplicates` also repeated pairs. Raises `DataError` if a
+    file cannot be read, sides differ in length or no pair is left. The number of processes does not change the files;
+    its default depends on the numbers of pairs and cores.
     """
-    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates)
+    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates, source)
     if not folder.is_dir():
-        num_pairs = count_pairs(corpora)
+        num_pairs = check_corpora(corpora, source)
         if num_processes is None:
             num_processes = num_processes_for(num_pairs)
         dtype = "uint16" if max(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) <= 2**16 else "int32"
-        job = Job(max_length, dtype, drop_duplicates)
+        src_dtype = ""
+        if source.type != "text":
+            src_dtype = np.result_type(*(open_vectors(files.src, source).dtype for files in corpora)).name
+        job = Job(max_length, dtype, drop_duplicates, source, src_dtype)
 
         def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
             return encode_blocks(blocks, tokenizers, tokenizer_folder, job, num_processes)
@@ -169,7 +183,7 @@ def _write(
         files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
         for corpus in corpora:
             before = counts.kept
-            for encoded in encode(read_blocks(corpus)):
+            for encoded in encode(blocks_of(corpus, job.source)):
                 if table is not None:
                     encoded = _without_duplicates(encoded, table)
                 counts += encoded.counts
@@ -185,7 +199,9 @@ def _write(
     if not counts.kept:
         raise _no_pair_left(corpora, counts, job.max_length)
     starts_dtype = _write_starts(folder)
-    description = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
+    description: dict[str, Any] = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
+    if job.source.type != "text":
+        description["vectors"] = {"dtype": job.src_dtype, "features": job.source.width}
     write_json(folder / "corpus.json", {**description, "counts": dataclasses.asdict(counts)})
 
 
@@ -229,10 +245,15 @@ def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_le
     )
 
 
-def _fingerprint(corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int, drop_duplicates: bool) -> str:
+def _fingerprint(
+    corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int, drop_duplicates: bool, source: SourceConfig
+) -> str:
     """A hash of everything that the encoded corpus depends on."""
-    digest = hashlib.sha256(json.dumps([_FORMAT, max_length, drop_duplicates]).encode())
+    settings: list[object] = [_FORMAT, max_length, drop_duplicates]
+    if source.type != "text":
+        settings.append(source.as_read())
+    digest = hashlib.sha256(json.dumps(settings).encode())
     # tokenizer.json only names the other files
     digest.update(b"".join(file_hashes(path for path in sorted(tokenizer_folder.iterdir()) if path.suffix != ".json")))
-    digest.update(b"".join(corpus_hashes(corpora)))
+    digest.update(b"".join(corpus_hashes(corpora, source)))
     return digest.hexdigest()[:20]

@@ -7,17 +7,20 @@ import dataclasses
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block
 from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
+from nmt.data.vectors import OpenFiles, fingerprint
 from nmt.processes import Workers, available_cores
 
 # A process takes about 45 MB, and the trainer 240 MB with torch: together at most 500 MB. SentencePiece uses further
@@ -37,6 +40,10 @@ class Job:
     """Type of the ids: `uint16` or `int32`."""
     hashes: bool
     """Whether to compute hashes of the pairs, to find duplicates."""
+    source: SourceConfig = TEXT
+    """What the sources are."""
+    src_dtype: str = ""
+    """Type of the features, if the sources are vectors."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +54,8 @@ class Encoded:
     src_lengths: NDArray[np.int32]
     """(P,) pieces, without `<s>` and `</s>`"""
     tgt_lengths: NDArray[np.int32]
-    src_ids: NDArray[np.integer]
-    """The ids of all sources, concatenated."""
+    src_ids: NDArray[Any]
+    """The ids of all sources, concatenated; or their vectors, (sum of the lengths, F)."""
     tgt_ids: NDArray[np.integer]
     lines: NDArray[np.int64]
     """(P,) the line number of each pair in its files, from 1"""
@@ -56,30 +63,54 @@ class Encoded:
     """The hashes of all pairs, concatenated; empty without `Job.hashes`"""
 
 
-def encode_block(block: Block, tokenizers: Tokenizers, job: Job, threads: int = 1) -> Encoded:
-    """Encode a block's lines and leave out pairs by the cleaning rules; `DataError` if a line is not UTF-8."""
-    src_lines, tgt_lines = block.lines()
-    src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
+def encode_block(
+    block: Block, tokenizers: Tokenizers, job: Job, threads: int = 1, files: OpenFiles | None = None
+) -> Encoded:
+    """Encode a block's lines and leave out pairs by the cleaning rules; `DataError` if a line is not UTF-8.
+
+    Sources that are not text are read from `files`; `DataError` if one cannot be used.
+    """
+    src_names: Iterable[str]  # what duplicates have in common
+    src: list[Any]
+    if job.source.type == "text":
+        src_names, tgt_lines = block.lines()
+        src = _encode_lines(tokenizers.src, src_names, job.max_length, threads)
+    else:
+        tgt_lines = block.tgt_lines()
+        first = block.first - 1
+        src = (files or OpenFiles()).read(block.src_name, job.source, first, first + len(tgt_lines))
+        src_names = map(fingerprint, src)
     tgt = _encode_lines(tokenizers.tgt, tgt_lines, job.max_length, threads)
     keep, counts = clean(_lengths(src), _lengths(tgt), job.max_length)
-    src, tgt = list(itertools.compress(src, keep)), list(itertools.compress(tgt, keep))
     hashes = b""
     if job.hashes:
-        pairs = itertools.compress(zip(src_lines, tgt_lines, strict=True), keep)
+        pairs = itertools.compress(zip(src_names, tgt_lines, strict=True), keep)
         hashes = b"".join(itertools.starmap(pair_hash, pairs))
+    src, tgt = list(itertools.compress(src, keep)), list(itertools.compress(tgt, keep))
     return Encoded(
         counts=counts,
         src_lengths=_lengths(src),
         tgt_lengths=_lengths(tgt),
-        src_ids=np.fromiter(itertools.chain.from_iterable(src), dtype=job.dtype),
-        tgt_ids=np.fromiter(itertools.chain.from_iterable(tgt), dtype=job.dtype),
+        src_ids=_concatenated(src, job.dtype) if job.source.type == "text" else _stacked(src, job),
+        tgt_ids=_concatenated(tgt, job.dtype),
         lines=block.first + np.flatnonzero(keep).astype(np.int64),
         hashes=np.frombuffer(hashes, dtype=np.uint8),
     )
 
 
-def _lengths(sequences: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+def _lengths(sequences: Sequence[Sized]) -> NDArray[np.int32]:
     return np.fromiter(map(len, sequences), dtype=np.int32, count=len(sequences))
+
+
+def _concatenated(sequences: Sequence[Sequence[int]], dtype: str) -> NDArray[np.integer]:
+    return np.fromiter(itertools.chain.from_iterable(sequences), dtype=dtype)
+
+
+def _stacked(sources: Sequence[NDArray[Any]], job: Job) -> NDArray[Any]:
+    """Sources (S, F) one after another: (sum of the lengths, F)."""
+    if not sources:
+        return np.empty((0, 0), dtype=job.src_dtype)
+    return np.concatenate(sources).astype(job.src_dtype)
 
 
 def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threads: int) -> list[Sequence[int]]:
@@ -103,8 +134,9 @@ def encode_blocks(
     `TrainingError` if a worker dies.
     """
     if num_processes < 2:
+        files = OpenFiles()
         for block in blocks:
-            yield encode_block(block, tokenizers, job)
+            yield encode_block(block, tokenizers, job, files=files)
         return
     threads = -(-available_cores() // num_processes)
     prepare = functools.partial(_encoder, tokenizer_folder.resolve(), job, threads)
@@ -127,8 +159,8 @@ def encode_blocks(
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
     """The function with which a worker answers requests."""
-    tokenizers = load_tokenizers(folder)
-    return lambda block: encode_block(block, tokenizers, job, threads)
+    tokenizers, files = load_tokenizers(folder), OpenFiles()
+    return lambda block: encode_block(block, tokenizers, job, threads, files)
 
 
 def num_processes_for(num_pairs: int) -> int:

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
+from nmt.data.corpus import source_files
 from nmt.errors import DataError, RunError
 from nmt.runs import RUNS
 
@@ -26,9 +28,20 @@ def file_hash(path: Path) -> bytes:
     return file_hashes([path])[0]
 
 
-def corpus_hashes(corpora: Sequence[CorpusFiles]) -> list[bytes]:
-    """The `file_hash` of every source and target, in order."""
-    return file_hashes(path for files in corpora for path in (files.src, files.tgt))
+def corpus_hashes(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
+    """The `file_hash` of every source and target, in order; for sources in several files, `source_hash`."""
+    sides = [side for files in corpora for side in (source_files(files.src, source), [files.tgt])]
+    digests = iter(file_hashes(path for side in sides for path in side))
+    return [_together([next(digests) for _ in side]) for side in sides]
+
+
+def source_hash(path: Path, source: SourceConfig) -> bytes:
+    """A hash of all that sources are read from: the `file_hash` of one file, or a hash of several files' hashes."""
+    return _together(file_hashes(source_files(path, source)))
+
+
+def _together(digests: Sequence[bytes]) -> bytes:
+    return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()
 
 
 def file_hashes(paths: Iterable[Path]) -> list[bytes]:

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_pairs, raw_pairs, read_lines
+from nmt.data.corpus import raw_pairs, read_lines
 from nmt.data.hashes import CACHE, corpus_hashes
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
+from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
 from nmt.errors import RunError
 from nmt.runs import RunFolder
 
@@ -75,19 +77,22 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     """Build the run's vocabulary if it is missing; report how it fits the `src` and `tgt` of the validation set.
 
+    Sources that are not text have no vocabulary, and no report.
     Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
     """
     data = config.data
-    count_pairs([*data.train, data.validation])
+    check_corpora([*data.train, data.validation], config.source)
     if not run.exists():
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer)
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source=config.source)
     elif run.inference_config().tokenizer == config.tokenizer:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
         raise RunError(f"{run.path}: this run is trained with another vocabulary; build this one under another --name")
+    files = {"src": (data.validation.src, tokenizers.src, data.src_lang)} if config.source.type == "text" else {}
+    files["tgt"] = data.validation.tgt, tokenizers.tgt, data.tgt_lang
     return {
-        "src": side_report(read_lines(data.validation.src), tokenizers.src, data.src_lang, data.max_length),
-        "tgt": side_report(read_lines(data.validation.tgt), tokenizers.tgt, data.tgt_lang, data.max_length),
+        side: side_report(read_lines(path), tokenizer, language, data.max_length)
+        for side, (path, tokenizer, language) in files.items()
     }
 
 
@@ -106,6 +111,7 @@ class Survey:
     """Properties of the training text that deserve a warning before training.
 
     Lines are compared as bytes, without white space at the ends; pairs with an empty side are neither copied nor seen.
+    Vectors and images are compared as numbers, and are never copies.
     """
 
     pairs: int
@@ -115,28 +121,31 @@ class Survey:
     """The overlap with each held-out text, by its name."""
 
 
-def survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, CorpusFiles]) -> Survey:
+def survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, CorpusFiles], source: SourceConfig = TEXT) -> Survey:
     """Survey the training text; the result is cached by the hashes of the files.
 
     Only the held-out texts are held in memory. Raises `DataError` if a file cannot be read or sides differ in length.
     """
-    digest = hashlib.sha256(json.dumps([_SURVEY_FORMAT, len(corpora), *held_out]).encode())
-    digest.update(b"".join(corpus_hashes([*corpora, *held_out.values()])))
+    settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.as_read()])]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    digest.update(b"".join(corpus_hashes([*corpora, *held_out.values()], source)))
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
     found = _read_survey(cached)
     if found is None:
-        found = _survey(corpora, {name: list(_stripped_pairs(files)) for name, files in held_out.items()})
+        found = _survey(corpora, {name: list(_pairs(files, source)) for name, files in held_out.items()}, source)
         write_json(cached, dataclasses.asdict(found))
     return found
 
 
-def _survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[bytes, bytes]]]) -> Survey:
+def _survey(
+    corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[bytes, bytes]]], source: SourceConfig
+) -> Survey:
     wanted = {pair for text in held_out.values() for pair in text if all(pair)}
     sources = {src for src, _ in wanted}  # for most pairs, checking the source is enough
     seen = set()
     pairs = copied = 0
     for files in corpora:
-        for src, tgt in _stripped_pairs(files):
+        for src, tgt in _pairs(files, source):
             pairs += 1
             if src == tgt and src:
                 copied += 1
@@ -146,7 +155,13 @@ def _survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[by
     return Survey(pairs, copied, overlaps)
 
 
-def _stripped_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[bytes, bytes]]:
+    """Each pair's lines without white space at the ends; for vectors, a hash in place of the source line."""
+    if source.type != "text":
+        vectors = itertools.chain.from_iterable(vector_blocks(files.src, source))
+        for one, line in zip(vectors, read_lines(files.tgt), strict=True):
+            yield fingerprint(one).encode(), line.strip().encode()
+        return
     pairs = raw_pairs(files)
     for src, tgt in itertools.islice(pairs, 1):
         yield src.removeprefix(BOM_UTF8).strip(), tgt.removeprefix(BOM_UTF8).strip()

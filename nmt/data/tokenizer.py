@@ -22,10 +22,11 @@ import sentencepiece
 
 from nmt.atomic import read_json, replacing, write_json
 from nmt.config.inference import TokenizerConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import pairs_in, read_pairs
-from nmt.data.hashes import corpus_hashes
+from nmt.data.corpus import count_lines, pairs_in, read_lines, read_pairs
+from nmt.data.hashes import corpus_hashes, file_hashes
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary
 from nmt.errors import RunError, VocabularyError
 
@@ -234,7 +235,10 @@ class WordTokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides; with a joint vocabulary they are the same object."""
+    """The tokenizers of both sides; with a joint vocabulary they are the same object.
+
+    If the sources are not text, `src` is `tgt`, too, and encodes nothing.
+    """
 
     src: Tokenizer
     tgt: Tokenizer
@@ -245,19 +249,36 @@ class Tokenizers:
         return self.src is self.tgt
 
 
-def train_tokenizers(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> Tokenizers:
-    """Build the vocabularies for `config` from the training corpora, or from a sample of large ones."""
+def train_tokenizers(
+    corpora: Sequence[CorpusFiles], config: TokenizerConfig, source: SourceConfig = TEXT
+) -> Tokenizers:
+    """Build the vocabularies for `config` from the training corpora, or from a sample of large ones.
+
+    If the sources are not text, there is one vocabulary, that of the targets.
+    """
+    kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
+    if source.type != "text":
+        samples = _sample([count_lines(files.tgt) for files in corpora], config.max_train_pairs)
+        of_targets = kind.train(_target_lines(corpora, samples), config)
+        return Tokenizers(of_targets, of_targets)
     chosen = _sample([pairs_in(files) for files in corpora], config.max_train_pairs)
 
     def pairs() -> Iterator[tuple[str, str]]:
         for files, sample in zip(corpora, chosen, strict=True):
             yield from read_pairs(files, sample)
 
-    kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
     if config.joint:
         tokenizer: Tokenizer = kind.train((line for pair in pairs() for line in pair), config)
         return Tokenizers(tokenizer, tokenizer)
     return Tokenizers(kind.train((src for src, _ in pairs()), config), kind.train((tgt for _, tgt in pairs()), config))
+
+
+def _target_lines(corpora: Sequence[CorpusFiles], chosen: Sequence[bytes | None]) -> Iterator[str]:
+    """The targets of the corpora; with a sample, those whose byte in it is not 0."""
+    for files, sample in zip(corpora, chosen, strict=True):
+        for index, line in enumerate(read_lines(files.tgt)):
+            if sample is None or sample[index]:
+                yield line
 
 
 def _sample(sizes: Sequence[int], max_pairs: int) -> list[bytes | None]:
@@ -280,22 +301,26 @@ def ensure_tokenizers(
     config: TokenizerConfig,
     folder: Path,
     say: Callable[[str], None] = lambda line: None,
+    source: SourceConfig = TEXT,
 ) -> Tokenizers:
     """The tokenizers in `folder`, built first if they are missing or were made from other text or settings."""
-    made_from = _made_from(corpora, config)
+    made_from = _made_from(corpora, config, source)
     file = folder / "tokenizer.json"
     description = read_json(file) if file.is_file() else None
     if not isinstance(description, dict) or description.get("made_from") != made_from:
         if description is not None:
             say(f"the vocabulary in {folder} was made from other text or with other settings, and is made again")
-        save_tokenizers(train_tokenizers(corpora, config), folder, made_from)
+        save_tokenizers(train_tokenizers(corpora, config, source), folder, made_from)
     return load_tokenizers(folder)
 
 
-def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig) -> str:
+def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig, source: SourceConfig) -> str:
     """A hash of the settings and the text that a vocabulary depends on."""
     digest = hashlib.sha256(f"{_RECIPE} {config.model_dump_json()}".encode())
-    digest.update(b"".join(corpus_hashes(corpora)))
+    if source.type == "text":
+        digest.update(b"".join(corpus_hashes(corpora)))
+    else:
+        digest.update(b"".join([b"targets", *file_hashes(files.tgt for files in corpora)]))
     return digest.hexdigest()[:20]
 
 

@@ -9,7 +9,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.ctranslate2.exports import Export, exports_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.errors import ConfigError, RunError, how_to_install
 from nmt.runs import RunFolder
 
@@ -31,20 +31,20 @@ class Engine(Protocol):
 
     def search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`), best first.
+        """Hypotheses of each source (ids without `</s>`, or vectors), best first.
 
         With `prefixes`, hypotheses begin with the prefix of their source, which may be empty: `Constraints.forced`.
         """
 
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """The log-probability of each target id, and of `</s>` after them: T + 1 numbers for each pair.
 
         They are the model's own, without any constraint of a search: an id that no search may choose has one, too.
-        Sources and targets are ids without `</s>`, and may be empty.
+        Sources are as in `search`. Targets are ids without `</s>`, and may be empty.
         """
 
 

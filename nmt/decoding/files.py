@@ -16,8 +16,11 @@ from typing import Any, BinaryIO, cast
 
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.corpus import Readable, count_lines, line_blocks, opened
+from nmt.data.hashes import source_hash
 from nmt.decoding.parallel import LineTranslator
+from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
 
@@ -74,17 +77,23 @@ class Totals:
         return f"{self.lines:,} lines, {self.tokens:,} tokens in {self.seconds:.1f} s: {rates}"
 
 
-def translate_files(translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool) -> Totals:
+def translate_files(
+    translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool, source: SourceConfig = TEXT
+) -> Totals:
     """Translate line by line; each line is written as soon as it and all lines before it are translated.
 
+    If the sources are not text, they are read from a file, and each gives a line.
     With `resume`, unfinished output files are continued; raises as `OutputFiles` does.
     """
     totals = Totals()
     start = time.perf_counter()
     paths = files.outputs()
-    with OutputFiles(paths, made_from, resume, files.input) if paths else contextlib.nullcontext() as outputs:
+    # Of arrays and images, `made_from` has the hashes; of a text that may grow, what has been read is compared.
+    text = files.input if source.type == "text" else None
+    with OutputFiles(paths, made_from, resume, text) if paths else contextlib.nullcontext() as outputs:
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
-        for translation in translator.stream(_input_blocks(files.input, done, record_read), done + 1):
+        blocks = _vector_blocks(files.input, done, source) if files.input and text is None else None
+        for translation in translator.stream(blocks or _input_blocks(text, done, record_read), done + 1):
             totals.lines += 1
             totals.tokens += translation.num_tokens
             columns = [translation.text]
@@ -99,12 +108,18 @@ def translate_files(translator: LineTranslator, files: Files, made_from: dict[st
     return totals
 
 
-def made_from(files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str) -> dict[str, Any]:
+def made_from(
+    files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str, source: SourceConfig = TEXT
+) -> dict[str, Any]:
     """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
+    content = {}
+    if source.type != "text" and files.input and files.outputs():
+        content["content of --input"] = source_hash(files.input, source).hex()
     model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
     models = [[_as_text(path), path.stat().st_mtime] for path in model_files]
     return {
         "--input": _as_text(files.input),
+        **content,
         "--alignments": _as_text(files.alignments),
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
@@ -184,6 +199,24 @@ def _input_blocks(
         bar.close()
     if skip:
         raise DataError(f"{path} has {skip:,} lines fewer than its output: it is not the same text")
+
+
+def _vector_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[Item]]:
+    """The vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
+    from nmt.data.vectors import open_vectors, vector_blocks  # which imports numpy
+
+    assert source.type != "text"
+    bar = None
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=len(open_vectors(path, source)), initial=skip, unit=" sources", dynamic_ncols=True)
+    for block in vector_blocks(path, source, skip):
+        yield [*block]
+        if bar is not None:
+            bar.update(len(block))
+    if bar is not None:
+        bar.close()
 
 
 _READ = "read"

@@ -1,11 +1,18 @@
-"""The result of a search."""
+"""What a search is given, and what it returns."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import TrainingError
+
+if TYPE_CHECKING:  # a translator of text needs no numpy
+    from nmt.data.vectors import Vectors
+
+EncodedSource: TypeAlias = "Sequence[int] | Vectors"
+"""A source as an engine reads it: ids without `</s>`, or vectors (S, F)."""
 
 DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from nmt.config.inference import DecodingConfig
+from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, load
 from nmt.processes import Workers, available_cores
 
@@ -20,7 +21,7 @@ class LineTranslator(Protocol):
     def engine_name(self) -> str:
         """As `Translator.engine_name`."""
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
         """As `Translator.stream`."""
 
 
@@ -85,7 +86,7 @@ class ParallelTranslator:
         loading = [self._workers.submit((1, []), "loaded a model") for _ in range(len(self._workers))]
         return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time."""
         under_way: deque[Future[tuple[str, list[Translation]]]] = deque()
         for block in blocks:
@@ -105,7 +106,7 @@ def _translator_on(
     engine: str,
     precision: str | None,
     logs_engine: bool,
-) -> Callable[[tuple[int, Sequence[str]]], tuple[str, list[Translation]]]:
+) -> Callable[[tuple[int, Sequence[Item]]], tuple[str, list[Translation]]]:
     """A worker's function: from a block's first line number and its lines to the engine's name and the translations.
 
     One worker logs the choice of its engine; the others choose the same.

@@ -7,11 +7,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from nmt.config.source import SourceConfig
+from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
+from nmt.data.corpus import read_lines, read_pairs
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import DIVERGED
-from nmt.decoding.source_text import SourceText, beginning
+from nmt.decoding.hypothesis import DIVERGED, EncodedSource
+from nmt.decoding.source_text import Item, SourceEncoder, beginning, check_same_sources, encoder_of
 from nmt.decoding.translator import LINES_AT_ONCE, batches_by_length
 from nmt.errors import TrainingError
 from nmt.runs import open_runs
@@ -61,20 +64,36 @@ class Totals:
         return math.exp(-self.log_prob / self.tokens) if self.tokens else math.nan
 
 
+def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[Item, str]]:
+    """The pairs of two files; `DataError` if one cannot be read, or they differ in length."""
+    if source.type == "text":
+        yield from read_pairs(files)
+        return
+    from nmt.data.vectors import pairs_of, vector_blocks  # which imports numpy
+
+    pairs_of(files, source)
+    yield from zip(itertools.chain.from_iterable(vector_blocks(files.src, source)), read_lines(files.tgt), strict=True)
+
+
 class Scorer:
     """Scores pairs of lines with an engine and the tokenizers that its model was trained with."""
 
     def __init__(
-        self, tokenizers: Tokenizers, engine: Engine, source_text: SourceText, max_tgt_length: int, batch_tokens: int
+        self,
+        tokenizers: Tokenizers,
+        engine: Engine,
+        source_encoder: SourceEncoder,
+        max_tgt_length: int,
+        batch_tokens: int,
     ) -> None:
         self._tokenizer = tokenizers.tgt
         self._engine = engine
-        self._source_text = source_text
+        self._source_encoder = source_encoder
         self._max_tgt_length = max_tgt_length
         self._positions_at_once = batch_tokens * engine.batches_at_once
 
-    def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[ScoredPair]:
-        """The scores of any number of (source, target) lines, in order.
+    def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredPair]:
+        """The scores of any number of sources, lines or vectors, with their target lines, in order.
 
         A source is read as in translation: one with more than `data.max_length` pieces is cut, with a warning. A target
         is never cut. One with more pieces than the model has positions is not scored, with a warning. An empty line is
@@ -82,7 +101,7 @@ class Scorer:
         """
         numbered = enumerate(pairs, start=1)
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
-            sources = [self._source_text.encode(src, f"line {number}", "read") for number, (src, _) in block]
+            sources = [self._source_encoder.encode(src, f"line {number}", "read") for number, (src, _) in block]
             targets = [self._target(tgt, number) for number, (_, tgt) in block]
             yield from self._score(sources, targets)
 
@@ -94,12 +113,12 @@ class Scorer:
         log.warning(message, number, self._max_tgt_length)
         return None
 
-    def _score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int] | None]) -> list[ScoredPair]:
+    def _score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int] | None]) -> list[ScoredPair]:
         scored = [ScoredPair((), ()) for _ in targets]
         eos = self._tokenizer.special.eos
         # Of a pair's two sides, the longer one, with </s>, decides how many positions it takes; 0: it is not scored.
         sides = [
-            () if tgt is None else (*max(src, tgt, key=len), eos) for src, tgt in zip(sources, targets, strict=True)
+            range(0 if tgt is None else max(len(src), len(tgt)) + 1) for src, tgt in zip(sources, targets, strict=True)
         ]
         for batch in batches_by_length(sides, self._positions_at_once):
             outputs = [targets[index] or () for index in batch]
@@ -121,6 +140,7 @@ def load_scorer(
     """The scorer of a run, of an export, or of several runs as an ensemble; the arguments are those of `nmt.load`."""
     runs = open_runs(models)
     configs = [run.inference_config() for run in runs]
+    check_same_sources(runs, configs)
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
     loaded = load_engine(runs, tokenizers, device, engine, False, precision, decoding.precision)
     if own_process and loaded.name == "torch":
@@ -128,4 +148,4 @@ def load_scorer(
 
         devices.own_the_process()
     max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>
-    return Scorer(tokenizers, loaded, SourceText.of(tokenizers.src, configs), max_tgt_length, decoding.batch_tokens)
+    return Scorer(tokenizers, loaded, encoder_of(tokenizers.src, configs), max_tgt_length, decoding.batch_tokens)

@@ -1,20 +1,91 @@
-"""How a source line becomes the ids that a model reads: one path for translating, scoring and explaining."""
+"""How a source becomes what a model reads: one path for translating, scoring and explaining.
+
+A line of text becomes ids; vectors stay as they are, and are cut like text.
+"""
 
 import itertools
 import logging
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from nmt.config.inference import InferenceConfig
+from nmt.config.source import ImageSource, SourceConfig, VectorSource
 from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
+from nmt.decoding.hypothesis import EncodedSource
+from nmt.errors import ConfigError, RunError
 from nmt.languages import base_language
+from nmt.runs import RunFolder
+
+if TYPE_CHECKING:  # a translator of text needs no numpy
+    from nmt.data.vectors import Vectors
 
 log = logging.getLogger("nmt")
 
 LONG_LINE_CHARACTERS = 1 << 14  # SentencePiece needs hundreds of bytes of memory for each character
 PIECE_CHARACTERS = 16  # maximum length of SentencePiece's pieces
+
+
+Item: TypeAlias = "str | Vectors"
+"""A source as a caller gives it: a line of text, or vectors (S, F)."""
+
+
+class SourceEncoder(Protocol):
+    """Encodes sources as a model is to read them."""
+
+    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> EncodedSource:
+        """The ids of a line, without `</s>`, or vectors; of length 0 if there is nothing to translate.
+
+        One that is cut is reported in the log: its `place`, and what is `done_to_it`.
+        """
+
+
+def source_encoder(
+    source: SourceConfig, tokenizer: Tokenizer, max_length: int, lower_capitals: bool = False, src_lang: str = ""
+) -> SourceEncoder:
+    """The encoder of a model's sources; each is cut at `max_length` positions."""
+    if source.type == "text":
+        return SourceText(tokenizer, max_length, lower_capitals, src_lang)
+    return SourceVectors(source, max_length)
+
+
+def check_same_sources(runs: Sequence[RunFolder], configs: Sequence[InferenceConfig]) -> None:
+    """`RunError` if the models of an ensemble read different kinds of sources."""
+    first = configs[0].source
+    for run, config in zip(runs, configs, strict=True):
+        if config.source.as_read() != first.as_read():
+            raise RunError(
+                f"{runs[0].path} and {run.path} read different sources ({first.as_read()} and "
+                f"{config.source.as_read()}); the models of an ensemble read the same"
+            )
+
+
+def encoder_of(tokenizer: Tokenizer, configs: Sequence[InferenceConfig]) -> SourceEncoder:
+    """For the models of an ensemble: the settings of the first, and the least `data.max_length`."""
+    first, max_length = configs[0], min(config.data.max_length for config in configs)
+    return source_encoder(first.source, tokenizer, max_length, first.decoding.lower_capitals, first.data.src_lang)
+
+
+class SourceVectors:
+    """Checks vectors, or images as patches, and cuts them at `data.max_length`."""
+
+    def __init__(self, source: VectorSource | ImageSource, max_length: int) -> None:
+        self._source = source
+        self._max_length = max_length
+
+    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> "Vectors":
+        """As `SourceEncoder.encode`; `ConfigError` for text, and for vectors with another number of features."""
+        width = self._source.width
+        if isinstance(item, str):
+            raise ConfigError(f"this model reads {self._source.type}, not text; give it a file: --input FILE")
+        if item.ndim != 2 or item.shape[1] != width:
+            raise ConfigError(f"{place}: has the shape {item.shape}; this model reads vectors (S, {width})")
+        if len(item) > self._max_length:
+            message = "%s: %d vectors; only the first %d (data.max_length) are %s"
+            log.warning(message, place, len(item), self._max_length, done_to_it)
+        return item[: self._max_length]
 
 
 class SourceText:
@@ -36,11 +107,11 @@ class SourceText:
         max_length = min(config.data.max_length for config in configs)
         return cls(tokenizer, max_length, configs[0].decoding.lower_capitals, configs[0].data.src_lang)
 
-    def encode(self, line: str, place: str, done_to_it: str = "translated") -> list[int]:
-        """The ids of a line, without `</s>`; none if it is empty.
-
-        A line that is cut is reported in the log: its `place`, and what is `done_to_it`.
-        """
+    def encode(self, item: Item, place: str, done_to_it: str = "translated") -> list[int]:
+        """As `SourceEncoder.encode`; `ConfigError` for vectors."""
+        if not isinstance(item, str):
+            raise ConfigError(f"{place}: holds vectors, and this model reads text")
+        line = item
         if self._lower_capitals and is_in_capitals(line):
             line = lowercase(line, self._dotless_i)
         ids = self._tokenizer.encode(normalize(beginning(line, self._max_length)))

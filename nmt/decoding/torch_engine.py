@@ -14,7 +14,7 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.trace import SearchTrace
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
@@ -40,7 +40,7 @@ class TorchEngine:
     @torch.inference_mode()
     def search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
@@ -53,7 +53,7 @@ class TorchEngine:
         return beam_search(self._model, source, constraints, decoding.beam_size, decoding.length_penalty)
 
     @torch.inference_mode()
-    def traced_search(self, source: Sequence[int], decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTrace]:
+    def traced_search(self, source: EncodedSource, decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTrace]:
         """`search` for one source, and the candidates that it looked at.
 
         With a beam size of 1 it is a beam search with one beam, which finds the same as greedy search.
@@ -65,7 +65,7 @@ class TorchEngine:
         return found[0], trace
 
     @torch.inference_mode()
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Engine.score`, in one batch."""
         source, special = self._source(sources), self._tgt_special
         tgt_in = pad(targets, special.pad, first=[special.start]).to(source.mask.device)  # (B, T)
@@ -76,7 +76,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def attention(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """The attention of each target id to each source id, without `</s>`: (T, S) for each pair."""
         source, special = self._source(sources), self._tgt_special
@@ -84,7 +84,7 @@ class TorchEngine:
         weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
         return [matrix[: len(tgt), : len(src)] for matrix, src, tgt in zip(weights, sources, targets, strict=True)]
 
-    def _source(self, sources: Sequence[Sequence[int]]) -> Source:
+    def _source(self, sources: Sequence[EncodedSource]) -> Source:
         """A batch on the model's device, each source with its `</s>`."""
         assert not self._model.training  # dropout would change every translation
         return source_of(sources, self._src_special).to(next(self._model.parameters()).device)
@@ -103,13 +103,13 @@ def load_torch_engine(
 
 def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, Any]:
     """The run's best model, on the CPU; `RunError` if weights, configuration and tokenizers do not match."""
-    config, sizes = run.inference_config().model, (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    config, sizes = run.inference_config(), (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
     try:
-        shapes = parameter_shapes(config, *sizes)
+        shapes = parameter_shapes(config.model, *sizes, config.source)
     except ValueError as error:
         raise RunError(f"{run.path}: its tokenizers do not match its model: {error}") from None
     check_weights(run.model_file, shapes)
-    model = build_model(config, *sizes)
+    model = build_model(config.model, *sizes, config.source)
     load_weights(model, run.model_file)
     return model
 

@@ -2,15 +2,16 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import Hypothesis, best_of
-from nmt.decoding.source_text import SourceText
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
+from nmt.decoding.source_text import Item, check_same_sources, source_encoder
 from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
@@ -39,7 +40,7 @@ class Translation:
 class Translator:
     """Translates lines of text with an engine and the tokenizers that its model was trained with.
 
-    Several threads may use one at once.
+    The sources of a model of vectors or images are arrays (S, F) instead of lines. Several threads may use one at once.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class Translator:
         max_src_length: int,
         word_aligner: "WordAligner | None" = None,
         src_lang: str = "",
+        source: SourceConfig = TEXT,
     ) -> None:
         self._tokenizers = tokenizers
         self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
         self._engine = engine
         self._decoding = decoding
-        self._source_text = SourceText(tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
+        self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
         self._word_aligner = word_aligner
 
     @property
@@ -63,8 +65,8 @@ class Translator:
         """The engine's name, recorded with results."""
         return self._engine.name
 
-    def translate(self, lines: Iterable[str], numbers: Iterable[int] | None = None) -> list[str]:
-        """The translation of each line, in order; an empty line gives an empty line.
+    def translate(self, lines: Iterable[Item], numbers: Iterable[int] | None = None) -> list[str]:
+        """The translation of each line or source of vectors, in order; an empty one gives an empty line.
 
         A line with more than `data.max_length` pieces is cut, with a warning that contains its number: from `numbers`,
         one for each line, or counted from 1.
@@ -77,7 +79,7 @@ class Translator:
             texts += [translation.text for translation in self._translate(block)]
         return texts
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
         """Translations of any number of lines, in order, each as soon as it and all before it are done.
 
         One block is held in memory at a time; batches are made within it. Warnings count lines from `first`.
@@ -90,9 +92,9 @@ class Translator:
             yield from self._translate(list(enumerate(block, start=first)))
             first += len(block)
 
-    def _translate(self, numbered: list[tuple[int, str]]) -> Iterator[Translation]:
-        sources = [self._source_text.encode(line, f"line {number}") for number, line in numbered]
-        done: list[Translation | None] = [None if ids else Translation("", 0) for ids in sources]
+    def _translate(self, numbered: list[tuple[int, Item]]) -> Iterator[Translation]:
+        sources = [self._source_encoder.encode(line, f"line {number}") for number, line in numbered]
+        done: list[Translation | None] = [None if len(source) else Translation("", 0) for source in sources]
         next_out = 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
@@ -102,10 +104,12 @@ class Translator:
                 yield ready
                 next_out += 1
 
-    def _search(self, sources: Sequence[Sequence[int]]) -> list[Translation]:
+    def _search(self, sources: Sequence[EncodedSource]) -> list[Translation]:
         found = self._engine.search(sources, self._decoding)
         outputs = [best.tokens for best in best_of(found)]
-        alignments = self._word_aligner.align(sources, outputs) if self._word_aligner else [""] * len(outputs)
+        alignments = [""] * len(outputs)
+        if self._word_aligner:
+            alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
         return [self._translation(of_one, alignment) for of_one, alignment in zip(found, alignments, strict=True)]
 
     def _translation(self, hypotheses: Sequence[Hypothesis], alignment: str) -> Translation:
@@ -118,12 +122,14 @@ class Translator:
         return " ".join(text.split("\n"))  # byte pieces may encode a line break
 
 
-def batches_by_length(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
+def batches_by_length(sources: Sequence[Sized], batch_tokens: int) -> Iterator[list[int]]:
     """Batches of the indices of nonempty sources, longest first, each of at most `batch_tokens` positions.
 
     A batch holds at least one source, however long.
     """
-    order = sorted((index for index in range(len(sources)) if sources[index]), key=lambda index: -len(sources[index]))
+    order = sorted(
+        (index for index in range(len(sources)) if len(sources[index])), key=lambda index: -len(sources[index])
+    )
     while order:
         count = max(1, batch_tokens // (len(sources[order[0]]) + 1))
         yield order[:count]
@@ -154,6 +160,10 @@ def load(
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.inference_config() for run in runs]
+    check_same_sources(runs, configs)
+    source = configs[0].source
+    if alignments and source.type != "text":
+        raise ConfigError(f"{runs[0].path}: alignments are of words, and the sources of this model are {source.type}")
     decoding = decoding or configs[0].decoding
     for run, config in zip(runs, configs, strict=True):
         if decoding.max_length >= config.model.max_positions:
@@ -176,4 +186,4 @@ def load(
         assert isinstance(loaded, Aligner)
         word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, configs[0].data.src_lang)
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, configs[0].data.src_lang, source)

@@ -48,7 +48,7 @@ def average_run(
 def _write_average(run: RunFolder, steps: list[int], target: RunFolder, device: str) -> AveragedRun:
     config = run.config()
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
-    validation = read_test_set(config.data.validation.src, [config.data.validation.tgt])
+    validation = read_test_set(config.data.validation.src, [config.data.validation.tgt], config.source)
     with replacing(target.path) as temporary:
         temporary.mkdir()
         new = RunFolder(temporary)

@@ -4,17 +4,19 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json, write_text
 from nmt.config.inference import DecodingConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import read_lines
-from nmt.data.hashes import file_hash
+from nmt.data.hashes import source_hash
+from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError, RunError
@@ -29,8 +31,14 @@ class TestSet:
 
     __test__ = False  # pytest: not a test
 
-    src: list[str]
+    src: list[Item]
     references: list[list[str]]
+
+    def src_lines(self) -> list[str]:
+        """The sources, which are to be lines of text."""
+        lines = [item for item in self.src if isinstance(item, str)]
+        assert len(lines) == len(self.src), "checked by the callers"
+        return lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +53,28 @@ class Evaluation:
     """The file that the hypotheses were written to."""
 
 
-def read_test_set(src: Path, references: Sequence[Path]) -> TestSet:
+def read_test_set(src: Path, references: Sequence[Path], source: SourceConfig = TEXT) -> TestSet:
     """Read a test set; `DataError` if it is empty or its files differ in length."""
-    lines = list(read_lines(src))
-    if not lines:
+    sources: list[Item] = [*read_sources(src, source)]
+    if not sources:
         raise DataError(f"{src} is empty")
-    return TestSet(lines, [_read_reference(path, src, len(lines)) for path in references])
+    return TestSet(sources, [_read_reference(path, src, len(sources), source) for path in references])
 
 
-def _read_reference(path: Path, other: Path, count: int) -> list[str]:
+def read_sources(src: Path, source: SourceConfig) -> Iterable[Item]:
+    """The lines, vectors or images of a file; `DataError` if one cannot be read."""
+    if source.type == "text":
+        return read_lines(src)
+    from nmt.data.vectors import open_vectors
+
+    return open_vectors(src, source).read()
+
+
+def _read_reference(path: Path, other: Path, count: int, source: SourceConfig) -> list[str]:
     lines = list(read_lines(path))
     if len(lines) != count:
-        raise DataError(f"{other} has {count:,} lines, {path} has {len(lines):,}; every line needs its reference")
+        what = "line" if source.type == "text" else "source"
+        raise DataError(f"{other} has {count:,} {what}s, {path} has {len(lines):,}; every {what} needs its reference")
     return lines
 
 
@@ -74,7 +92,7 @@ def evaluate(
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(hypotheses, references)
-    return Evaluation(test_set.src, score(metrics, test_set.src, test_set.references))
+    return Evaluation(test_set.src_lines(), score(metrics, test_set.src_lines(), test_set.references))
 
 
 def evaluate_runs(
@@ -91,7 +109,8 @@ def evaluate_runs(
     Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run; those of an ensemble to
     evaluation/NAME.ensemble-OTHERS.hyp and .json in its first run.
     """
-    read = {name: read_test_set(src, references) for name, (src, references) in test_sets.items()}
+    source = runs[0].inference_config().source
+    read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     suffix = _ensemble_suffix(runs)
@@ -102,7 +121,7 @@ def evaluate_runs(
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
-        made_from = {"weights": weights, "src_sha256": file_hash(test_sets[name][0]).hex()}
+        made_from = {"weights": weights, "src_sha256": source_hash(test_sets[name][0], source).hex()}
         write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
 
@@ -115,13 +134,14 @@ def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
     path = run.evaluation / f"{name}.hyp"
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return None
-    wanted = run.inference_config().decoding.model_dump()
+    config = run.inference_config()
+    wanted = config.decoding.model_dump()
     try:
         made_from = read_json(path.with_suffix(".json"))
         (weights,) = made_from["weights"]
         is_fresh = (
             ModelFile(**weights).is_still(_weights_file(run))
-            and made_from["src_sha256"] == file_hash(src).hex()
+            and made_from["src_sha256"] == source_hash(src, config.source).hex()
             and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )
     except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged

@@ -6,7 +6,9 @@
 Shapes: L layers, H heads, S source positions with `</s>`, T target positions with `<s>` or `</s>`.
 """
 
+import base64
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -18,7 +20,9 @@ from torch import Tensor
 
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.data.vectors import picture_of
 from nmt.decoding.alignment import word_numbers
+from nmt.decoding.hypothesis import EncodedSource
 from nmt.languages import is_without_spaces
 from nmt.models.interface import Seq2SeqModel
 
@@ -36,7 +40,7 @@ class AttentionMaps:
     """Attention weights of one pair: row q of a map is what position q attends to, and sums to 1."""
 
     src_tokens: tuple[str, ...]
-    """The S pieces of the source, with `</s>` last."""
+    """The S pieces of the source, with `</s>` last; or the names of a picture's patches."""
     tgt_tokens: tuple[str, ...]
     """The T pieces that the decoder reads, with `<s>` first."""
     out_tokens: tuple[str, ...]
@@ -64,16 +68,36 @@ class AttentionMaps:
         return rows, self.tgt_tokens if kind == "decoder" else self.src_tokens
 
 
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A source picture, as the model reads it."""
+
+    pixels: NDArray[np.uint8]
+    """(size, size, 3): RGB"""
+    grid: int
+    """Patches in a row, and in a column."""
+
+    @classmethod
+    def of(cls, patches: NDArray[np.uint8]) -> "Picture":
+        """The picture that a source's patches are of."""
+        return cls(picture_of(patches), math.isqrt(len(patches)))
+
+    def to_json(self) -> dict[str, Any]:
+        """`rgb` is base64 of the pixels, row by row."""
+        rgb = base64.b64encode(self.pixels.tobytes()).decode()
+        return {"size": len(self.pixels), "grid": self.grid, "rgb": rgb}
+
+
 @torch.no_grad()
 def attention_maps(
     model: Seq2SeqModel[Any, Any],
     tokenizers: Tokenizers,
-    src_ids: Sequence[int],
+    src_ids: EncodedSource,
     tgt_ids: Sequence[int],
     src_lang: str = "",
     tgt_lang: str = "",
 ) -> AttentionMaps:
-    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`.
+    """The attention of a model in evaluation mode, on whatever device, to ids without `<s>` and `</s>`, or to patches.
 
     The weights are those of `Seq2SeqModel.attention_weights`: written out in basic operations, for one pair without
     padding. The languages decide what a word is; without them, white space separates words.
@@ -84,19 +108,34 @@ def attention_maps(
     source = source_of([src_ids], src.special).to(device)
     tgt_in = pad([tgt_ids], tgt.special.pad, first=[tgt.special.start]).to(device)
     weights = model.attention_weights(source, tgt_in)
-    src_pieces, tgt_pieces = src.pieces(src_ids), tgt.pieces(tgt_ids)
-    src_words, tgt_words = _words(src, src_ids, src_lang), _words(tgt, tgt_ids, tgt_lang)
+    tgt_pieces, tgt_words = tgt.pieces(tgt_ids), _words(tgt, tgt_ids, tgt_lang)
+    if isinstance(src_ids, np.ndarray):
+        src_tokens, src_words = patch_names(len(src_ids)), [*range(len(src_ids))]
+    else:
+        src_tokens = (*src.pieces(src_ids), *src.pieces([src.special.eos]))
+        src_words = _words(src, src_ids, src_lang)
+        src_words.append(_next(src_words))
     return AttentionMaps(
-        src_tokens=(*src_pieces, *src.pieces([src.special.eos])),
+        src_tokens=src_tokens,
         tgt_tokens=(*tgt.pieces([tgt.special.start]), *tgt_pieces),
         out_tokens=(*tgt_pieces, *tgt.pieces([tgt.special.eos])),
-        src_words=(*src_words, _next(src_words)),
+        src_words=tuple(src_words),
         tgt_words=(0, *(number + 1 for number in tgt_words)),
         out_words=(*tgt_words, _next(tgt_words)),
-        encoder=_stacked(weights, "encoder", len(src_ids) + 1, len(src_ids) + 1),
+        encoder=_stacked(weights, "encoder", len(src_tokens), len(src_tokens)),
         decoder=_stacked(weights, "decoder", len(tgt_ids) + 1, len(tgt_ids) + 1),
-        cross=_stacked(weights, "cross", len(tgt_ids) + 1, len(src_ids) + 1),
+        cross=_stacked(weights, "cross", len(tgt_ids) + 1, len(src_tokens)),
     )
+
+
+def patch_names(count: int) -> tuple[str, ...]:
+    """The names of a picture's patches: row and column, from 1.
+
+    >>> patch_names(4)
+    ('1,1', '1,2', '2,1', '2,2')
+    """
+    grid = math.isqrt(count)
+    return tuple(f"{number // grid + 1},{number % grid + 1}" for number in range(count))
 
 
 def _stacked(weights: Mapping[str, Tensor], kind: Kind, queries: int, keys: int) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,17 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.vectors import patches, read_image
 from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.hypothesis import Hypothesis, best_of
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, AttentionMaps, attention_maps
+from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.source import Source
@@ -98,6 +100,9 @@ class Explanation:
     """For each position, the two likeliest other pieces that a search may choose there; none where `tgt` is longer than
     any translation that it could find."""
 
+    picture: Picture | None = None
+    """The source, if it is a picture; `src` is then the name of its file."""
+
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
         maps = self.maps
@@ -135,6 +140,7 @@ class Explanation:
                 "nodes": nodes,
             },
             "what_if": what_if,
+            **({} if self.picture is None else {"picture": self.picture.to_json()}),
         }
 
 
@@ -149,7 +155,7 @@ def _rounded(values: NDArray[np.float32]) -> Any:
 def explain(
     run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
 ) -> Explanation:
-    """Explain the model's own translation of a text or, if it is given, `tgt`.
+    """Explain the model's own translation of a text, or of an image, whose path the text is; or explain `tgt`.
 
     The search is that of `nmt translate` with PyTorch, with the settings of the run or of `decoding`. The rest is
     computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
@@ -162,7 +168,7 @@ def explain(
     log_probs = next_log_probs(*pair)
     return Explanation(
         model=run.name,
-        src=text,
+        src=text if isinstance(case.src_ids, Sequence) else Path(text).name,
         tgt=_text(tokenizers, tgt_ids) if tgt is None else tgt,
         is_own=tgt is None,
         src_lang=case.languages[0],
@@ -172,6 +178,7 @@ def explain(
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
         search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
         what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
+        picture=Picture.of(case.src_ids) if isinstance(case.src_ids, np.ndarray) else None,
     )
 
 
@@ -195,7 +202,7 @@ class _Case:
     tokenizers: Tokenizers
     languages: tuple[str, str]
     decoding: DecodingConfig
-    src_ids: Sequence[int]
+    src_ids: EncodedSource
     given: Sequence[int] | None
     """The ids of a given translation."""
 
@@ -208,9 +215,17 @@ class _Case:
         config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
         if not config.model.has_attention:
             raise RunError(f"{run.path}: has no attention (model.attention: none), so there is none to show")
-        src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
-        if not src_ids:
-            raise ConfigError("the text is empty, so there is nothing to explain")
+        src_ids: EncodedSource
+        match config.source.type:
+            case "text":
+                src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
+                if not src_ids:
+                    raise ConfigError("the text is empty, so there is nothing to explain")
+            case "images":
+                size, patch_size = config.source.image_size, config.source.patch_size
+                src_ids = patches(read_image(Path(text), size, "the image"), patch_size)
+            case "vectors":
+                raise ConfigError(f"{run.path}: reads vectors; only texts and images can be explained")
         given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
         languages = (config.data.src_lang, config.data.tgt_lang)
         return cls(run, device, tokenizers, languages, decoding or config.decoding, src_ids, given)
@@ -244,7 +259,7 @@ def _text(tokenizers: Tokenizers, ids: Sequence[int]) -> str:
 
 
 def _inputs(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> tuple[Source, Tensor]:
     """The model's inputs for one pair, on its device: the source with `</s>`, and (1, T) ids that begin with `<s>`."""
     special, device = tokenizers.tgt.special, next(model.parameters()).device
@@ -254,7 +269,7 @@ def _inputs(
 
 @torch.no_grad()
 def next_log_probs(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> Tensor:
     """The log-probability of every piece at each of the T rows, without constraints: (T, V) fp32 on the CPU."""
     source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
@@ -263,7 +278,7 @@ def next_log_probs(
 
 
 def gradient_times_input(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> NDArray[np.float32]:
     """How much each source position matters for each prediction, to first order: (T, S), rows sum to 1.
 
@@ -319,7 +334,7 @@ def _what_ifs(
     tokenizers: Tokenizers,
     decoding: DecodingConfig,
     log_probs: Tensor,
-    src_ids: Sequence[int],
+    src_ids: EncodedSource,
     tgt_ids: Sequence[int],
 ) -> Iterator[WhatIf]:
     """Each position's likeliest other pieces, and the translations that follow them; `log_probs` are (T, V).

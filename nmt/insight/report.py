@@ -74,6 +74,8 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     Raises `RunError` for an export, and for a run that is damaged.
     """
     config = run.config("make the report of the run that it was made from")
+    if config.source.type != "text":
+        raise RunError(f"{run.path}: reads {config.source.type}, and reports are about translations of text")
     record, history = read_record(run), read_history(run)
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)

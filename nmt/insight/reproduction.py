@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.file import settings_to_yaml
-from nmt.config.inference import Section
+from nmt.config.section import Section
 from nmt.config.training import Config
 from nmt.training.record import RecordedCorpus, Start, TrainingRecord
 

@@ -165,6 +165,9 @@ def _translated_sets(
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one of `files`, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
+    for run in runs:
+        if (kind := run.inference_config().source.type) != "text":
+            raise ConfigError(f"{run.path}: reads {kind}, and nmt compare compares translations of text; use nmt eval")
     if runs:
         named = choose_test_sets(runs[0], files.src, files.references)
     else:
@@ -184,7 +187,7 @@ def _translated_sets(
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
         systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
-        yield TranslatedSet(name, test_set.src if runs or files.src else None, test_set.references, systems)
+        yield TranslatedSet(name, test_set.src_lines() if runs or files.src else None, test_set.references, systems)
 
 
 def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:

@@ -77,6 +77,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     """
     data, evaluation = config.data, config.evaluation
     num_lines, numbers, test_set = _read(data.validation)
+    lines = test_set.src_lines()
     decoding = config.decoding.model_copy(update={"beam_size": evaluation.validation_beam_size})
     translator = Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
     metrics = make_metrics(evaluation.metrics, data.tgt_lang, evaluation.bleu_tokenizer)
@@ -84,15 +85,15 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     intervals = confidence_intervals(metrics, result.hypotheses, test_set.references)
     both = make_metrics(("bleu", "chrf"), data.tgt_lang, evaluation.bleu_tokenizer)
     bleu, chrf = (SentenceStatistics(both[name], result.hypotheses, test_set.references) for name in both)
-    lengths = scores_by(source_lengths(test_set.src, data.src_lang), SOURCE_LENGTHS, bleu)
+    lengths = scores_by(source_lengths(lines, data.src_lang), SOURCE_LENGTHS, bleu)
     scores = chrf.sentence_scores()
-    chosen = choose_examples(scores, [len(line) for line in test_set.src])
+    chosen = choose_examples(scores, [len(line) for line in lines])
     indices = [index for of_kind in chosen.values() for index in of_kind]
     source_text = SourceText.of(tokenizers.src, [config])
-    attentions = _attentions([test_set.src[index] for index in indices], source_text, tokenizers, engine, decoding)
+    attentions = _attentions([lines[index] for index in indices], source_text, tokenizers, engine, decoding)
     examples = {
         index: Example(
-            numbers[index], test_set.src[index], test_set.references[0][index], result.hypotheses[index],
+            numbers[index], lines[index], test_set.references[0][index], result.hypotheses[index],
             scores[index], *attention,
         )
         for index, attention in zip(indices, attentions, strict=True)

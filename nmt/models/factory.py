@@ -8,24 +8,29 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from nmt.config.inference import ModelConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.models.interface import TrainableModel
 from nmt.models.rnn import Rnn
 from nmt.models.transformer import Transformer
 
 
-def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TrainableModel[Any, Any]:
+def build_model(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+) -> TrainableModel[Any, Any]:
     """The model, initialised with torch's random generator."""
     match config.architecture:
         case "transformer":
-            return Transformer(config, src_vocab_size, tgt_vocab_size)
+            return Transformer(config, src_vocab_size, tgt_vocab_size, source)
         case "rnn":
-            return Rnn(config, src_vocab_size, tgt_vocab_size)
+            return Rnn(config, src_vocab_size, tgt_vocab_size, source)
 
 
-def parameter_shapes(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+) -> dict[str, tuple[int, ...]]:
     """Shapes of the model's parameters by name, shared ones once; no memory is allocated for the parameters."""
     with torch.device("meta"), _NotInitialised():
-        model = build_model(config, src_vocab_size, tgt_vocab_size)
+        model = build_model(config, src_vocab_size, tgt_vocab_size, source)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 

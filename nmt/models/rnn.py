@@ -1,6 +1,6 @@
 """The recurrent encoder-decoder, with attention (Bahdanau et al. 2015, Luong et al. 2015) or without it.
 
-    source -> Embedding -> Bidirectional x N -> memory
+    source -> Embedding (or, of vectors, VectorLayer) -> Bidirectional x N -> memory
     tgt_in -> Embedding -> Recurrence x N -> s -> attention to memory -> states -> output -> logits
 
 One decoder serves all kinds of attention. With e the embedding of a piece, and s_t the state of the last layer:
@@ -22,6 +22,9 @@ What differs from the papers:
 - Sutskever et al. 2014 has a unidirectional LSTM of 4 layers, and reverses the source instead of reading it in both
   directions; all of the last states start the decoder's, without a bridge.
 
+Without encoder layers (N = 0), which vectors and images may have, the decoder attends to the first layer's output h,
+and v is its mean: Xu et al. 2015, "Show, Attend and Tell", with Luong's order of attention.
+
 Embeddings are scaled by sqrt(E), as in the Transformer. Shapes: B batch, K beams, S source length, T target length,
 E d_embedding, D d_model, G gates, V vocabulary. Masks are bool, True = may attend.
 """
@@ -35,13 +38,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import RnnConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
+from nmt.models.positions import PositionalEncoding
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
 from nmt.models.source_attention import SourceAttention
+from nmt.models.source_layer import VectorLayer
 from nmt.models.stepwise import LinearMap, StepwiseLinear, product_dtype
 from nmt.source import Source
 
@@ -54,7 +60,8 @@ class Memory(NamedTuple):
     mask: Tensor
     """(B, S) bool, True = may attend"""
     last: Tensor
-    """v, the last states of both directions, (B, D): all that a decoder without attention sees of the source."""
+    """v, the last states of both directions, (B, D): all that a decoder without attention sees of the source. The mean
+    of the states if there are no encoder layers."""
 
 
 class Attended(NamedTuple):
@@ -117,13 +124,19 @@ class Rnn(TrainableModel[Memory, RnnState]):
     with zero biases; the recurrent layers' own is in `Recurrence`.
     """
 
-    def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
+    def __init__(
+        self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+    ) -> None:
         super().__init__()
         width, d_embedding = config.d_model, config.d_embedding
         self.cell = config.cell
         self.scale = math.sqrt(d_embedding)
-        self.src_embedding = nn.Embedding(src_vocab_size, d_embedding)
-        if config.tie_embeddings == "all":
+        self.src_vectors: VectorLayer | None = None
+        if source.type == "text":
+            self.src_embedding = nn.Embedding(src_vocab_size, d_embedding)
+        else:
+            self.src_vectors = VectorLayer(source, config.source_width, config.max_positions, config.dropout)
+        if source.type == "text" and config.tie_embeddings == "all":
             if src_vocab_size != tgt_vocab_size:
                 raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
             self.tgt_embedding = self.src_embedding
@@ -156,22 +169,36 @@ class Rnn(TrainableModel[Memory, RnnState]):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
+                nn.init.normal_(module.table, std=0.02)
 
     def embed_sources(self, source: Source) -> Source:
-        """Sources of ids -> of their embeddings (B, S, E), before they are scaled"""
+        """Sources of ids -> of their embeddings (B, S, E), before they are scaled; vectors stay as they are"""
+        if self.src_vectors is not None:
+            return source
         return Source(self.src_embedding(source.values), source.mask)
 
     def encode(self, source: Source) -> Memory:
-        """Sources of ids, or of their embeddings -> states (B, S, D), their mask, and the last states (B, D)"""
-        mask = source.mask
-        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        x, reversal = self.dropout(vectors * self.scale), reversal_within(mask)
+        """Sources of ids, of their embeddings, or of vectors -> states (B, S, D), their mask, and v (B, D)"""
+        x, mask = self._first_states(source)
+        if not len(self.encoder):
+            real = mask[:, :, None].to(x.dtype)
+            return Memory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))
+        reversal = reversal_within(mask)
         for layer in self.encoder:
             x = self.dropout(layer(x, reversal))  # (B, S, D)
         # The first of the reversed positions is the last real one.
         rightward, leftward = reordered(x, reversal)[:, 0], x[:, 0]
         half = x.shape[2] // 2
         return Memory(x, mask, torch.cat([rightward[:, :half], leftward[:, half:]], dim=-1))
+
+    def _first_states(self, source: Source) -> Source:
+        """Sources of ids, of their embeddings, or of vectors -> (B, S, E), or (B, S, D) without encoder layers"""
+        if self.src_vectors is not None:
+            states: Source = self.src_vectors(source)
+            return states
+        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
+        return Source(self.dropout(vectors * self.scale), source.mask)
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, E)"""
@@ -268,7 +295,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
         for name, parameter in self.named_parameters():  # names shared parameters once
             part = name.split(".")[0]
-            if part in ("src_embedding", "tgt_embedding", "output"):
+            if part in ("src_embedding", "src_vectors", "tgt_embedding", "output"):
                 part = "embeddings"
             counts[part if part in counts else "decoder"] += parameter.numel()
         return counts

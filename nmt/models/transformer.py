@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
-    source -> Embedding -> EncoderLayer x N -> memory
+    source -> Embedding (or, of vectors, VectorLayer) -> EncoderLayer x N -> memory
     tgt_in -> Embedding -> DecoderLayer x N (attending to memory) -> states -> output -> logits
 
 Shapes: B batch, K beams, H heads, S source length, T target length, D d_model, V vocabulary.
@@ -17,49 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
+from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
+from nmt.models.positions import PositionalEncoding
+from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
-
-
-def sinusoidal_positions(length: int, d_model: int) -> Tensor:
-    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
-
-    Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
-    that depends only on k.
-    """
-    positions = torch.arange(length, dtype=torch.float64)[:, None]
-    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D/2,)
-    angles = positions * frequencies  # (length, D/2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (length, D)
-
-
-class PositionalEncoding(nn.Module):
-    """Adds a sinusoidal or learned vector to the state at each position.
-
-    >>> PositionalEncoding(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
-    [0.0, 1.0, 0.0, 1.0]
-    """
-
-    table: Tensor
-
-    def __init__(self, d_model: int, max_positions: int, learned: bool = False) -> None:
-        super().__init__()
-        if learned:
-            self.table = nn.Parameter(torch.zeros(max_positions, d_model))
-        else:
-            table = torch.empty(max_positions, d_model)
-            if not table.is_meta:  # on the meta device, torch would import its compiler to fill it, for seconds
-                table = sinusoidal_positions(max_positions, d_model)
-            self.register_buffer("table", table, persistent=False)
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """(B, T, D) -> (B, T, D); the first state is at position `start`."""
-        return x + self.table[start : start + x.shape[1]]
-
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swiglu": F.silu}
 
@@ -247,18 +213,25 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     sqrt(D), and logits about unit variance when tied to the output; learned positions normal with 0.02.
     """
 
-    def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
+    ) -> None:
         super().__init__()
         self.scale = math.sqrt(config.d_model)
-        self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
-        if config.tie_embeddings == "all":
+        learned = config.positions == "learned"
+        self.src_vectors: VectorLayer | None = None
+        if source.type == "text":
+            self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
+        else:
+            self.src_vectors = VectorLayer(source, config.d_model, config.max_positions, config.dropout)
+        if source.type == "text" and config.tie_embeddings == "all":
             if src_vocab_size != tgt_vocab_size:
                 raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
             self.tgt_embedding = self.src_embedding
         else:
             self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
-        learned = config.positions == "learned"
-        self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
+        if source.type == "text":
+            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
         self.dropout = Dropout(config.dropout)
         self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
@@ -288,11 +261,12 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return self.decode(tgt_in, self.encode(source))
 
     def encode(self, source: Source) -> Memory:
-        """Sources of ids, or of their embeddings -> states (B, S, D) and their mask"""
-        x, mask = self._first_states(source), for_heads(source.mask)
+        """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and their mask"""
+        x, src_mask = self._first_states(source)
+        mask = for_heads(src_mask)
         for layer in self.encoder:
             x = layer(x, mask)
-        return Memory(self.encoder_norm(x), source.mask)
+        return Memory(self.encoder_norm(x), src_mask)
 
     def decode(self, tgt_in: Tensor, memory: Memory) -> Tensor:
         """(B, T), memory of B sources -> (B, T, D)"""
@@ -303,14 +277,18 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         return states
 
     def embed_sources(self, source: Source) -> Source:
-        """Sources of ids -> of their embeddings (B, S, D), before they are scaled"""
+        """Sources of ids -> of their embeddings (B, S, D), before they are scaled; vectors stay as they are"""
+        if self.src_vectors is not None:
+            return source
         return Source(self.src_embedding(source.values), source.mask)
 
-    def _first_states(self, source: Source) -> Tensor:
-        """Sources of ids, or of their embeddings -> (B, S, D)"""
+    def _first_states(self, source: Source) -> Source:
+        """Sources of ids, of their embeddings, or of vectors -> (B, S, D)"""
+        if self.src_vectors is not None:
+            states: Source = self.src_vectors(source)
+            return states
         vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        states: Tensor = self.dropout(self.src_positions(vectors * self.scale))
-        return states
+        return Source(self.dropout(self.src_positions(vectors * self.scale)), source.mask)
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
@@ -322,8 +300,8 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
         The states are computed as in `states`, the attention weights separately.
         """
-        weights, mask = {}, for_heads(source.mask)
-        x = self._first_states(source)
+        x, src_mask = self._first_states(source)
+        weights, mask = {}, for_heads(src_mask)
         for number, encoder_layer in enumerate(self.encoder):
             weights[f"encoder.{number}.self"] = encoder_layer.weights(x, mask)
             x = encoder_layer(x, mask)

@@ -21,6 +21,8 @@ def describe(
     data, settings, corpus = config.data, config.training, prepared.corpus
     src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
+    if config.source.type != "text":
+        sizes = f"{tgt_size:,} pieces for the target; the sources are {config.source.as_read()}"
     counts = model.parameter_counts()
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""

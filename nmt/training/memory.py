@@ -57,13 +57,17 @@ class MemoryAccount:
 def worst_batch(reach: Reach, batch_tokens: int, parts: int = 1) -> Batch:
     """The largest batch of any plan, every pair as long as the longest, or one of `parts` equal parts of it."""
     rows = max(1, int(reach.stretch * batch_tokens) // reach.width)
-    return _batch_of(-(-rows // parts), reach.width)
+    return _batch_of(-(-rows // parts), reach)
 
 
-def _batch_of(rows: int, width: int) -> Batch:
-    """A batch without padding; the ids do not matter, and are all 0."""
+def _batch_of(rows: int, reach: Reach) -> Batch:
+    """A batch without padding; the ids or vectors do not matter, and are all 0."""
+    width = reach.width
     src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
     source = Source(src_ids, torch.ones(rows, width, dtype=torch.bool))
+    if reach.vectors is not None:
+        vectors = torch.zeros(rows, *reach.vectors)
+        source = Source(vectors, torch.ones(vectors.shape[:2], dtype=torch.bool))
     return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
 
@@ -112,7 +116,7 @@ def try_worst_batch(
     batch = worst_batch(reach, batch_tokens, parts)
     rows, width = batch.tgt_out.shape
     if free is not None and rows > MORE:
-        fixed, per_pair = _estimate(objective, width, dtype)
+        fixed, per_pair = _estimate(objective, reach, dtype)
         if fixed + rows * per_pair > free:
             raise _too_large(rows, width, batch.tgt_out.device, free)
     return try_batch(objective, batch, dtype)
@@ -129,7 +133,7 @@ def fit_batch_tokens(
     width, stretch = reach.width, reach.stretch
     rows = int(stretch * update_tokens) // width
     if free is not None and rows > MORE:
-        fixed, per_pair = _estimate(objective, width, dtype)
+        fixed, per_pair = _estimate(objective, reach, dtype)
         rows = min(rows, int((USABLE * free - fixed) / per_pair))
     while rows > 0:
         batch_tokens = min(update_tokens, int(((rows + 1) * width - 1) / stretch))
@@ -143,9 +147,9 @@ def fit_batch_tokens(
     raise _too_large(1, width, next(objective.parameters()).device, free)
 
 
-def _estimate(objective: Objective, width: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Bytes for a batch of any size, and additional bytes for each pair of `width` positions."""
-    few, more = (try_batch(objective, _batch_of(rows, width), dtype) for rows in (FEW, MORE))
+def _estimate(objective: Objective, reach: Reach, dtype: torch.dtype) -> tuple[float, float]:
+    """Bytes for a batch of any size, and additional bytes for each pair as long as the longest."""
+    few, more = (try_batch(objective, _batch_of(rows, reach), dtype) for rows in (FEW, MORE))
     per_pair = BACKWARD_FACTOR * (more.activations - few.activations) / (MORE - FEW)
     return few.total - FEW * per_pair, per_pair
 

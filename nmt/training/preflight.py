@@ -37,14 +37,19 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
         )
     for name, test_set in {"validation": prepared.validation, **prepared.test_sets}.items():
-        src = side_report(test_set.src, tokenizers.src, data.src_lang, data.max_length)
-        tgt = side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)
-        if src.too_long:
+        reports = {"tgt": side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)}
+        if lines := [item for item in test_set.src if isinstance(item, str)]:
+            reports = {"src": side_report(lines, tokenizers.src, data.src_lang, data.max_length), **reports}
+            too_long, longest = reports["src"].too_long, reports["src"].longest
+        else:
+            lengths = [len(item) for item in test_set.src]
+            too_long, longest = sum(length > data.max_length for length in lengths), max(lengths)
+        if too_long:
             yield (
-                f"{name}: {src.too_long:,} sources are longer than data.max_length ({data.max_length} pieces) and are "
-                f"cut when they are translated; the longest has {src.longest:,}"
+                f"{name}: {too_long:,} sources are longer than data.max_length ({data.max_length} pieces) and are "
+                f"cut when they are translated; the longest has {longest:,}"
             )
-        for side, report in (("src", src), ("tgt", tgt)):
+        for side, report in reports.items():
             if report.unknown_share > MAX_UNKNOWN:
                 yield f"{name}: {report.unknown_share:.2%} of the {side} pieces are <unk>; {_remedy(config)}"
             if report.byte_share > MAX_BYTES:
@@ -53,7 +58,7 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
                     f"does not contain; is the text in the vocabulary's language ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
-    found = survey(data.train, held_out)
+    found = survey(data.train, held_out, config.source)
     if found.copied > MAX_COPIED * found.pairs:
         yield (
             f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "

@@ -9,9 +9,9 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config.training import Config, Metric
 from nmt.data.batches import num_workers, start_worker_server
-from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.data.vectors import check_corpora
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import NmtError
@@ -28,7 +28,7 @@ class Prepared:
     tokenizers: Tokenizers
     corpus: EncodedCorpus
     validation: TestSet
-    """As text, for translating."""
+    """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
     """As ids, for the loss."""
     test_sets: dict[str, TestSet]
@@ -66,7 +66,7 @@ def prepare(
 
     A resumed run keeps its vocabulary. Raises one `NmtError` that lists all problems.
     """
-    data = config.data
+    data, source = config.data, config.source
     problems = Problems()
     test_sets = {}
     with problems.collected():
@@ -83,13 +83,13 @@ def prepare(
     with problems.collected():
         make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
-        validation = read_test_set(data.validation.src, [data.validation.tgt])
+        validation = read_test_set(data.validation.src, [data.validation.tgt], source)
     for name, files in data.test.items():
         with problems.collected():
-            test_sets[name] = read_test_set(files.src, [files.tgt])
+            test_sets[name] = read_test_set(files.src, [files.tgt], source)
     for files in () if resuming else data.train:
         with problems.collected():
-            count_pairs([files])
+            check_corpora([files], source)
     problems.raise_all()
 
     if num_workers(device, config.augmentation.is_on):
@@ -97,7 +97,9 @@ def prepare(
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say)
-    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say)
-    validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length)
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source)
+    corpus = encode_corpus(
+        data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say, source=source
+    )
+    validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source)
     return Prepared(tokenizers, corpus, validation, validation_corpus, test_sets, metrics, device, dtype)

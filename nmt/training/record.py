@@ -17,6 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.atomic import read_json, write_json
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config, CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
@@ -158,9 +159,9 @@ def _described(
     counts = corpus.counts
     return TrainingRecord(
         folder=str(Path.cwd()),
-        train=tuple(map(_recorded, data.train)),
-        validation=_recorded(data.validation),
-        test={name: _recorded(files) for name, files in data.test.items()},
+        train=tuple(_recorded(files, config.source) for files in data.train),
+        validation=_recorded(data.validation, config.source),
+        test={name: _recorded(files, config.source) for name, files in data.test.items()},
         pairs={"read": counts.read, "empty": counts.empty, "too_long": counts.too_long, "duplicate": counts.duplicate},
         corpus_sizes=corpus.sizes,
         validation_pairs=len(prepared.validation.src),
@@ -180,8 +181,8 @@ def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
     return (*check_same(old, config.model_copy(update={"training": new}), run), *lines)
 
 
-def _recorded(files: CorpusFiles) -> RecordedCorpus:
-    src, tgt = (digest.hex() for digest in corpus_hashes([files]))
+def _recorded(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
+    src, tgt = (digest.hex() for digest in corpus_hashes([files], source))
     return RecordedCorpus(
         src=RecordedFile(path=str(files.src), sha256=src), tgt=RecordedFile(path=str(files.tgt), sha256=tgt)
     )

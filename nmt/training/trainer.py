@@ -67,7 +67,8 @@ class Trainer:
         self.configure(config)
         torch.manual_seed(config.training.seed)
         tokenizers = prepared.tokenizers
-        self.model = model or build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+        sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+        self.model = model or build_model(config.model, *sizes, config.source)
         self.model.to(prepared.device)
         self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
@@ -334,7 +335,8 @@ class Trainer:
         decoding = config.decoding.model_copy(update=search)
         data, tokenizers = config.data, self.prepared.tokenizers
         engine = TorchEngine(self.model, tokenizers)
-        return Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
+        source = self.config.source
+        return Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang, source=source)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:

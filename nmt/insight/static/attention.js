@@ -35,6 +35,7 @@ class AttentionPage {
     this.map = new HeatMap(box("map"), this.palettes.map, "Attention", on);
     this.gradient = new HeatMap(box("gradient"), this.palettes.gradient, "Gradient times input", on);
     this.lines = new LinesView(box("lines"), on);
+    this.pictures = page.picture ? new Pictures(box("pictures"), page.picture, on) : null;
     this.readout = box("readout");
     this.listen();
     this.showKind();
@@ -126,6 +127,7 @@ class AttentionPage {
     this.heads.mark(this.head, shown);
     document.getElementById("head-name").textContent = nameOfHead(shown);
     const matrix = this.matrixOf(shown.layer, shown.head);
+    this.pictures?.setMatrix(this.kind === "cross" ? matrix : null);
     if (matrix !== this.map.matrix) {
       this.map.setMatrix(matrix);
       this.lines.setMatrix(matrix, ...SIDES[this.kind]);
@@ -155,6 +157,7 @@ class AttentionPage {
     this.map.highlight(row, column);
     this.gradient.highlight(row, column);
     this.lines.highlight(row, column);
+    this.pictures?.highlight(row);
     this.readout.replaceChildren(...this.said(row, column));
   }
 

@@ -1,0 +1,34 @@
+"""The base of a configuration's sections, and the limits of their numbers."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+# Larger than in any model so far: a typing error is reported at once, and an untrusted configuration cannot
+# exhaust the memory.
+MAX_LAYERS = 256
+MAX_WIDTH = 1 << 17
+MAX_POSITIONS = 1 << 16
+MAX_PIECES = 1_000_000
+MAX_BEAMS = 1_000
+MAX_LENGTH_PENALTY = 10.0
+MAX_IMAGE_SIZE = 4_096
+Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
+BeamSize = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, and values cannot change after parsing."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        defer_build=True,  # saves time where a section is never read
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )

@@ -1,0 +1,300 @@
+"""Sources that are not text: arrays of vectors, and lists of images. Source n belongs to line n of the target.
+
+    features.npy                     (N, S, F): N sources of S vectors
+    folder/values.npy, offsets.npy   (sum of all S, F) and (N + 1): source n is values[offsets[n]:offsets[n + 1]]
+    images.txt                       a path a line, relative to the list: source n is image n, as patches
+
+Arrays are memory-mapped, and nothing is ever unpickled. The format is chosen by the `source` section.
+
+Shapes: N sources, S source length, F features, G patches in a row or column, P pixels in a row or column of a patch.
+"""
+
+import hashlib
+import math
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.config.source import ImageSource, SourceConfig, VectorSource
+from nmt.config.training import CorpusFiles
+from nmt.data.corpus import (
+    BLOCK_PAIRS,
+    Block,
+    count_lines,
+    count_pairs,
+    listed_images,
+    pairs_in,
+    read_blocks,
+    read_lines,
+)
+from nmt.errors import DataError, MissingExtraError, how_to_install
+
+Vectors = NDArray[Any]
+"""(S, F): fp16 or fp32; or uint8, the pixels of images"""
+
+BLOCK_VALUES = 1 << 23  # bytes of vectors that are read at once
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not EPS, for which Pillow starts a program
+
+
+def as_numbers(values: NDArray[Any]) -> NDArray[np.float32]:
+    """What a model reads: pixels of 0 to 255 become -1 to 1, and other numbers fp32.
+
+    >>> as_numbers(np.array([0, 255], dtype=np.uint8)).tolist()
+    [-1.0, 1.0]
+    """
+    numbers: NDArray[np.float32] = values.astype(np.float32)
+    return numbers / np.float32(127.5) - np.float32(1) if values.dtype == np.uint8 else numbers
+
+
+class VectorFile(Protocol):
+    """The N sources of a file."""
+
+    dtype: np.dtype[Any]
+    nbytes: int
+    """Bytes of all vectors"""
+
+    def __len__(self) -> int:
+        """N"""
+
+    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
+        """Sources `begin` to `end`; `DataError` names the file and the row, or the list's line, that cannot be used."""
+
+
+def open_vectors(path: Path, source: VectorSource | ImageSource) -> VectorFile:
+    """Open the sources of a file; `DataError` if it cannot be read or has other features than the `source` section."""
+    if source.type == "images":
+        return _ImageList(path, source)
+    return _Ragged(path, source.features) if path.is_dir() else _Dense(path, source.features)
+
+
+class _Dense:
+    """An array (N, S, F)."""
+
+    def __init__(self, path: Path, features: int) -> None:
+        self._path = path
+        self._array = _mapped(path)
+        self.dtype, self.nbytes = self._array.dtype, self._array.nbytes
+        _check_numbers(path, self._array, "(N, S, F)", features)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
+        found = list(self._array[begin:end])
+        _check_finite(self._path, found, begin)
+        return found
+
+
+class _Ragged:
+    """Sources of different lengths, one after another."""
+
+    def __init__(self, folder: Path, features: int) -> None:
+        self._path = folder / "values.npy"
+        self._values = _mapped(self._path)
+        self.dtype, self.nbytes = self._values.dtype, self._values.nbytes
+        _check_numbers(self._path, self._values, "(sum of the lengths, F)", features)
+        offsets = _mapped(folder / "offsets.npy")
+        if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
+            raise DataError(
+                f"{folder / 'offsets.npy'}: is {offsets.dtype} {offsets.shape}; it should be int64 (N + 1): where each "
+                "source begins, and the end of the last"
+            )
+        if offsets[0] != 0 or offsets[-1] != len(self._values) or (np.diff(offsets) < 0).any():
+            raise DataError(
+                f"{folder / 'offsets.npy'}: should rise from 0 to {len(self._values):,}, the number of vectors in "
+                "values.npy"
+            )
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
+        offsets = self._offsets[begin : len(self) + 1 if end is None else end + 1].tolist()
+        found = [self._values[start:stop] for start, stop in pairwise(offsets)]
+        _check_finite(self._path, found, begin)
+        return found
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """A file's array, memory-mapped."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError, TypeError, EOFError, OverflowError, MemoryError) as error:
+        reason = f"{error}".splitlines()[0] if f"{error}" else type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read as an array of numbers ({reason}); write it with numpy.save, without objects"
+        ) from None
+    if not isinstance(array, np.memmap):
+        raise DataError(f"{path}: holds several arrays; write one with numpy.save")
+    return np.asarray(array)  # a plain view: a memmap's methods are slower
+
+
+def _check_numbers(path: Path, array: NDArray[Any], shape: str, features: int) -> None:
+    if array.dtype not in (np.dtype(np.float16), np.dtype(np.float32)):
+        raise DataError(f"{path}: holds {array.dtype}; features should be float16 or float32: array.astype('float16')")
+    if array.ndim != shape.count(",") + 1:
+        raise DataError(f"{path}: has the shape {array.shape}; it should be {shape}")
+    if array.shape[-1] != features:
+        raise DataError(f"{path}: has {array.shape[-1]:,} features a vector, and source.features is {features:,}")
+
+
+def _check_finite(path: Path, found: Sequence[Vectors], begin: int) -> None:
+    for row, vectors in enumerate(found, start=begin):
+        if not np.isfinite(vectors).all():
+            raise DataError(
+                f"{path}: row {row} (counted from 0; line {row + 1} of the other side) holds a feature that is NaN or "
+                "infinite; repair it, or leave the row and its line out"
+            )
+
+
+class _ImageList:
+    """A list of images. Each becomes (G * G, P * P * 3) uint8: its patches row by row, each with its pixels row by row,
+    red, green and blue."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, path: Path, source: ImageSource) -> None:
+        self._path = path
+        self._source = source
+        self._images = listed_images(path)
+        self.nbytes = len(self._images) * 3 * source.image_size**2
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
+        size, patch_size = self._source.image_size, self._source.patch_size
+        return [
+            patches(read_image(path, size, f"{self._path}:{number}"), patch_size)
+            for number, path in enumerate(self._images[begin:end], start=begin + 1)
+        ]
+
+
+def patches(pixels: NDArray[Any], size: int) -> NDArray[Any]:
+    """An image's square patches of `size` pixels, row by row: (G * P, G * P, 3) -> (G * G, P * P * 3)."""
+    grid = len(pixels) // size
+    tiles = pixels.reshape(grid, size, grid, size, 3).transpose(0, 2, 1, 3, 4)  # (G, G, P, P, 3)
+    return tiles.reshape(grid * grid, size * size * 3)
+
+
+def picture_of(patches_of_it: NDArray[Any]) -> NDArray[Any]:
+    """The inverse of `patches`: (G * G, P * P * 3) -> (G * P, G * P, 3)."""
+    grid, size = math.isqrt(len(patches_of_it)), math.isqrt(patches_of_it.shape[1] // 3)
+    tiles = patches_of_it.reshape(grid, grid, size, size, 3).transpose(0, 2, 1, 3, 4)  # (G, P, G, P, 3)
+    return tiles.reshape(grid * size, grid * size, 3)
+
+
+def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
+    """An image's pixels, turned upright as its EXIF data says, and scaled to a square: (size, size, 3), RGB.
+
+    `DataError` with the `place` that named it if it is missing, is no image of `IMAGE_FORMATS`, or has more pixels than
+    Pillow's limit: a file of kilobytes can hold an image of gigabytes.
+    """
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise MissingExtraError(f"reading images needs Pillow: {how_to_install('image')}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=IMAGE_FORMATS) as image:
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+                scaled = upright.resize((size, size), Image.Resampling.BICUBIC)
+    except FileNotFoundError:
+        raise DataError(f"{place}: {path}: no such file") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{place}: {path}: is not an image ({', '.join(IMAGE_FORMATS)})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        limit = f"{Image.MAX_IMAGE_PIXELS:,}"
+        raise DataError(f"{place}: {path}: has more than {limit} pixels; scale it down") from None
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, MemoryError) as error:
+        raise DataError(f"{place}: {path}: cannot be read as an image: {error}") from None
+    return np.asarray(scaled)
+
+
+class OpenFiles:
+    """Files of vectors, each opened when it is first read."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, VectorFile] = {}
+
+    def read(self, name: str, source: VectorSource | ImageSource, begin: int, end: int) -> list[Vectors]:
+        """Sources `begin` to `end` of a file."""
+        if name not in self._files:
+            self._files[name] = open_vectors(Path(name), source)
+        return self._files[name].read(begin, end)
+
+
+def fingerprint(vectors: Vectors) -> str:
+    """A text that two sources have in common only if they are the same."""
+    return hashlib.blake2b(np.ascontiguousarray(vectors).data, digest_size=16).hexdigest()
+
+
+def pairs_of(files: CorpusFiles, source: SourceConfig) -> int:
+    """The number of pairs, possibly 0; `DataError` if a file cannot be read or the two sides differ in length."""
+    if source.type == "text":
+        return pairs_in(files)
+    return _check_pairing(files, len(open_vectors(files.src, source)))
+
+
+def check_corpora(corpora: Sequence[CorpusFiles], source: SourceConfig) -> int:
+    """The number of pairs of all corpora; `DataError` as for `pairs_of`, and if one is empty."""
+    if source.type == "text":
+        return count_pairs(corpora)
+    counts = [pairs_of(files, source) for files in corpora]
+    for files, count in zip(corpora, counts, strict=True):
+        if not count:
+            raise DataError(f"{files.src} and {files.tgt} are empty")
+    return sum(counts)
+
+
+def _check_pairing(files: CorpusFiles, num_sources: int) -> int:
+    lines = count_lines(files.tgt)
+    if lines != num_sources:
+        raise DataError(
+            f"the two sides differ in length: {files.src} has {num_sources:,} sources, {files.tgt} has {lines:,} "
+            "lines; every source needs its line"
+        )
+    return lines
+
+
+def blocks_of(files: CorpusFiles, source: SourceConfig) -> Iterator[Block]:
+    """`read_blocks`, also for vectors and images: their blocks hold the target's lines alone."""
+    if source.type == "text":
+        yield from read_blocks(files)
+        return
+    vectors = open_vectors(files.src, source)
+    _check_pairing(files, len(vectors))
+    size = _rows_at_once(vectors)
+    lines: list[bytes] = []
+    first = 1
+    for line in read_lines(files.tgt):
+        lines.append(f"{line}\n".encode())
+        if len(lines) == size:
+            yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))
+            first += len(lines)
+            lines.clear()
+    if lines:
+        yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))
+
+
+def vector_blocks(path: Path, source: VectorSource | ImageSource, skip: int = 0) -> Iterator[list[Vectors]]:
+    """The sources of a file after the first `skip`, in blocks of about `BLOCK_VALUES` bytes."""
+    vectors = open_vectors(path, source)
+    size = _rows_at_once(vectors)
+    for begin in range(skip, len(vectors), size):
+        yield vectors.read(begin, begin + size)
+
+
+def _rows_at_once(vectors: VectorFile) -> int:
+    """The number of sources to read at once."""
+    return max(1, min(BLOCK_PAIRS, BLOCK_VALUES * len(vectors) // max(1, vectors.nbytes)))

@@ -1,0 +1,50 @@
+"""Position embeddings: fixed sine waves, in one or two dimensions, or learned vectors.
+
+Shapes: B batch, T length, D d_model, G rows and columns of a grid.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoidal_positions(length: int, d_model: int) -> Tensor:
+    """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
+
+    Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
+    that depends only on k.
+    """
+    positions = torch.arange(length, dtype=torch.float64)[:, None]
+    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D/2,)
+    angles = positions * frequencies  # (length, D/2)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (length, D)
+
+
+def sinusoidal_positions_2d(grid: int, d_model: int) -> Tensor:
+    """(G * G, D), row by row: the first D/2 numbers are `sinusoidal_positions` of the row, the others of the column."""
+    one = sinusoidal_positions(grid, d_model // 2)  # (G, D/2)
+    rows, columns = one[:, None].expand(-1, grid, -1), one[None].expand(grid, -1, -1)  # (G, G, D/2)
+    return torch.cat([rows, columns], dim=2).flatten(0, 1)  # (G * G, D)
+
+
+class PositionalEncoding(nn.Module):
+    """Adds a sinusoidal or learned vector to the state at each position.
+
+    >>> PositionalEncoding(d_model=4, max_positions=10)(torch.zeros(1, 2, 4))[0, 0].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_positions: int, learned: bool = False) -> None:
+        super().__init__()
+        if learned:
+            self.table = nn.Parameter(torch.zeros(max_positions, d_model))
+        else:
+            table = torch.empty(max_positions, d_model)
+            if not table.is_meta:  # on the meta device, torch would import its compiler to fill it, for seconds
+                table = sinusoidal_positions(max_positions, d_model)
+            self.register_buffer("table", table, persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """(B, T, D) -> (B, T, D); the first state is at position `start`."""
+        return x + self.table[start : start + x.shape[1]]

@@ -1,0 +1,88 @@
+"""What a model of configs/shapes.yaml has learned: three figures, and an exit code of 1 if one is not as it should be.
+
+    python scripts/check_shapes.py data/shapes                # of runs/latest
+    python scripts/check_shapes.py data/shapes --model runs/shapes
+
+exact       pictures of held_out, with combinations that training never showed, whose description is right word for word
+            (at least 90%), and the same of test
+shuffled    the same of held_out if each description is compared with the picture of another one (less than 20%): a
+            model that guesses the likeliest sentence without looking would reach as much as before
+attention   the share of a noun's cross-attention (the mean of all layers and heads) that lies on the cells of its
+            shape, divided by the share of the picture that these cells are (at least 3)
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from make_shapes_corpus import SIDE, draw, scenes
+from numpy.typing import NDArray
+
+from nmt.data.corpus import read_lines
+from nmt.data.tokenizer import load_tokenizers
+from nmt.data.vectors import Vectors, open_vectors
+from nmt.decoding.torch_engine import TorchEngine, load_torch_engine
+from nmt.decoding.translator import load
+from nmt.runs import open_run
+
+COVERED = 0.25  # a cell belongs to a shape that covers this share of it
+BATCH = 100
+
+
+def exact(outputs: list[str], references: list[str]) -> float:
+    """Share of the outputs that are their reference."""
+    return sum(output == reference for output, reference in zip(outputs, references, strict=True)) / len(references)
+
+
+def cells_of(mask: NDArray[np.bool_], grid: int) -> NDArray[np.bool_]:
+    """The cells of a shape: (SIDE, SIDE) pixels -> (grid * grid,), row by row."""
+    size = SIDE // grid
+    covered = mask.reshape(grid, size, grid, size).mean(axis=(1, 3))
+    return (covered >= min(COVERED, covered.max())).ravel()
+
+
+def attention_on_shapes(engine: TorchEngine, sources: list[Vectors], targets: list[list[int]]) -> tuple[float, float]:
+    """The mean share of the nouns' attention on their shapes' cells, and the mean share of the cells."""
+    on_shape, chance = [], []
+    drawn = [draw(scene, random)[1] for scene, random in scenes("held_out")]
+    for begin in range(0, len(sources), BATCH):
+        part = slice(begin, begin + BATCH)
+        for weights, masks in zip(engine.attention(sources[part], targets[part]), drawn[part], strict=True):
+            grid = round(weights.shape[1] ** 0.5)
+            for row, mask in zip((2, -1), masks, strict=True):  # ein ROTER KREIS ...: the third word, and the last
+                cells = cells_of(mask, grid)
+                on_shape.append(weights[row, cells].sum())
+                chance.append(cells.mean())
+    return float(np.mean(on_shape)), float(np.mean(chance))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="the corpus, as scripts/make_shapes_corpus.py wrote it")
+    parser.add_argument("--model", help="the run; default: the newest")
+    arguments = parser.parse_args()
+    run = open_run(arguments.model)
+    source = run.inference_config().source
+    assert source.type == "images"
+    translator = load(run.path, device="cpu")
+    found, read = {}, {}
+    for name in ("test", "held_out"):
+        read[name] = open_vectors(arguments.folder / f"{name}.txt", source).read()
+        found[name] = translator.translate(read[name])
+    references = {name: list(read_lines(arguments.folder / f"{name}.de")) for name in found}
+    shuffled = exact(translator.translate(read["held_out"][1:] + read["held_out"][:1]), references["held_out"])
+    tokenizers = load_tokenizers(run.tokenizer)
+    targets = [tokenizers.tgt.encode(line) for line in references["held_out"]]
+    engine = load_torch_engine([run], tokenizers, "cpu")
+    on_shape, chance = attention_on_shapes(engine, read["held_out"], targets)
+    held_out = exact(found["held_out"], references["held_out"])
+    print(f"exact: {held_out:.1%} of held_out, {exact(found['test'], references['test']):.1%} of test")
+    print(f"shuffled: {shuffled:.1%} of held_out")
+    print(f"attention: {on_shape:.1%} on the noun's shape, {chance:.1%} of the picture: {on_shape / chance:.1f} times")
+    if held_out < 0.9 or shuffled >= 0.2 or on_shape < 3 * chance:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
