@@ -321,7 +321,7 @@ def test_an_export_holds_the_sections_for_inference_and_needs_no_corpora(
     for path in tmp_path.glob("val.*"):
         path.unlink()
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert list(config) == ["data", "tokenizer", "model", "decoding"]
+    assert list(config) == ["data", "source", "tokenizer", "model", "decoding"]
     assert config["data"] == {"src_lang": "en", "tgt_lang": "de", "max_length": 20}
     read = RunFolder(folder).inference_config()
     assert (read.tokenizer, read.model, read.decoding) == (whole.tokenizer, whole.model, whole.decoding)

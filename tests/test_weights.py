@@ -162,18 +162,23 @@ UNPICKLING_CALLS = {"torch.load", "torch.save", "torch.hub", "numpy.load", "np.l
 
 
 def unpickling(code: str) -> list[str]:
-    """The calls in a module that read or write pickles."""
+    """The calls in a module that read or write pickles; numpy's `load` reads none with a literal `allow_pickle=False`."""
     found = []
-    for node in ast.walk(ast.parse(code)):
+    nodes = list(ast.walk(ast.parse(code)))
+    safe: list[ast.AST] = []
+    for call in nodes:
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "np.load":
+            safe += [call.func for keyword in call.keywords if ast.unparse(keyword) == "allow_pickle=False"]
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names if alias.name.split(".")[0] in PICKLERS]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             names = [f"{module}.{alias.name}" for alias in node.names]
             found += [name for name in names if module.split(".")[0] in PICKLERS or name in UNPICKLING_CALLS]
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) in UNPICKLING_CALLS:
+        elif isinstance(node, ast.Attribute) and node not in safe and ast.unparse(node) in UNPICKLING_CALLS:
             found.append(ast.unparse(node))
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             found.append("allow_pickle")
     return found
 
@@ -194,7 +199,12 @@ def test_no_file_is_ever_unpickled() -> None:
 @pytest.mark.parametrize(
     "code",
     ["import pickle", "from dill import loads", "from torch import load", "import torch\ntorch.load('x')",
-     "torch.save(1, 'x')", "import numpy as np\nnp.load('x')", "np.memmap('x'); f(allow_pickle=True)"],
+     "torch.save(1, 'x')", "import numpy as np\nnp.load('x')", "np.memmap('x'); f(allow_pickle=True)",
+     "np.load('x', allow_pickle=True)", "np.load('x', allow_pickle=flag)", "np.load(np.load('x'), allow_pickle=False)"],
 )  # fmt: skip
 def test_an_unpickler_would_be_found(code: str) -> None:
     assert unpickling(code)
+
+
+def test_an_array_that_holds_no_objects_may_be_loaded() -> None:
+    assert unpickling("np.load('x', mmap_mode='r', allow_pickle=False)") == []
