@@ -162,7 +162,7 @@ UNPICKLING_CALLS = {"torch.load", "torch.save", "torch.hub", "numpy.load", "np.l
 
 
 def unpickling(code: str) -> list[str]:
-    """The calls in a module that read or write pickles; numpy's `load` reads none with a literal `allow_pickle=False`."""
+    """The calls in a module that read or write pickles; numpy's `load` does not with a literal `allow_pickle=False`."""
     found = []
     nodes = list(ast.walk(ast.parse(code)))
     safe: list[ast.AST] = []
