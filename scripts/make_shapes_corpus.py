@@ -10,7 +10,7 @@ white. The sentence names the larger one first, so a picture has one description
 
 Combinations of a colour and a shape are held out: at each of the two places in the sentence, other ones. No picture of
 train, val and test has one of them at that place; every picture of held_out has at least one. So a model that describes
-held_out has not learned the pairs by heart, but colours and shapes.
+held_out has not memorised the pairs, but learned colours and shapes.
 
 The same seed makes the same files, except for how the version of Pillow compresses them.
 """

@@ -1,4 +1,4 @@
-"""Confidence intervals and paired tests: sacreBLEU's own, with no difference told apart from a small p."""
+"""Confidence intervals and paired tests: sacreBLEU's own, where no difference is not a small p."""
 
 import re
 import subprocess

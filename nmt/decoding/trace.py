@@ -80,7 +80,7 @@ class SearchTrace:
             state: State = "finished" if ended else "kept" if is_extended else "pruned"
             nodes.append(len(self._nodes))
             self._nodes.append(Node(len(self._nodes), self._prefixes[origin], step, "", token, log_prob, score, state))
-        # A place without a hypothesis is never extended to one; the root stands in for it.
+        # A place without a hypothesis is never extended to one; the root is its placeholder.
         self._prefixes = [nodes[place] or 0 for place in next_prefixes]
 
     def tree(

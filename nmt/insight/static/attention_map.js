@@ -39,7 +39,7 @@ class Palette {
   }
 }
 
-/** At most `size` rows and columns, each cell the largest weight of those that it stands for: for thumbnails. */
+/** At most `size` rows and columns, each cell the largest weight of those that it shows: for thumbnails. */
 function reduced(matrix, size) {
   const step = Math.max(1, Math.ceil(Math.max(matrix.rows.length, matrix.columns.length) / size));
   if (step === 1) return matrix;
