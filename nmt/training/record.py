@@ -8,7 +8,6 @@ import contextlib
 import datetime
 import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Literal
@@ -35,7 +34,7 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
 }
 # Those that decide the weights, and those that decide the scores.
-_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
+_PACKAGES = ("numpy", "sentencepiece", "sacrebleu")
 
 
 class _Recorded(BaseModel):
@@ -189,13 +188,9 @@ def _recorded(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"nmt": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version_of(package)
-        except PackageNotFoundError:  # a build of torch under another name
-            continue
-    return versions
+    # torch's own name of its version says which build it is.
+    versions = {"nmt": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    return versions | {package: version_of(package) for package in _PACKAGES}
 
 
 def _machine(device: torch.device) -> str:
