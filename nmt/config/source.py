@@ -98,4 +98,4 @@ def _text_by_default(raw: Any) -> Any:
 SourceConfig = Annotated[
     TextSource | VectorSource | ImageSource, Field(discriminator="type"), BeforeValidator(_text_by_default)
 ]
-TEXT = TextSource()
+TEXT = TextSource.model_construct()  # without validation, which would load much of pydantic at start-up
