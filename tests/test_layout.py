@@ -19,7 +19,8 @@ _IN_ORDER = """
     processes waiting device distributed masks source
     data.corpus data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
-    models.interface models.layers models.dropout models.positions models.source_layer models.attention
+    models.interface models.layers models.dropout models.positions models.initialisation
+    models.source_layer models.attention
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
     models.packed models.factory
     checkpoint

@@ -42,9 +42,9 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
 from nmt.models.dropout import Dropout
+from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
-from nmt.models.positions import PositionalEncoding
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
 from nmt.models.source_attention import SourceAttention
 from nmt.models.source_layer import VectorLayer
@@ -157,20 +157,9 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
         self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
         self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
-        self._initialise()
+        initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
-                nn.init.normal_(module.table, std=0.02)
 
     def embed_sources(self, source: Source) -> Source:
         """Sources of ids -> of their embeddings (B, S, E), before they are scaled; vectors stay as they are"""

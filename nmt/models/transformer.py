@@ -21,6 +21,7 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout
+from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
 from nmt.models.positions import PositionalEncoding
@@ -241,20 +242,9 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
-        self._initialise()
+        initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
-                nn.init.normal_(module.table, std=0.02)
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, D)"""

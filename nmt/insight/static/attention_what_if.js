@@ -119,7 +119,7 @@ function differences(before, after) {
   return [old, now];
 }
 
-/** A line of text whose words that are not common stand in `ins` or `del` elements; neighbours share one. */
+/** A line of text whose words that are not common are in `ins` or `del` elements; neighbours share one. */
 function marked(words, name, language) {
   const line = element("p", { class: `what-if-line ${name}`, dir: "auto", lang: language || null });
   let part = null;
