@@ -242,7 +242,9 @@ def crossings(series: Sequence[Series], kind: str) -> str:
         point = crossing(of[line], of[square])
         if point is None:
             ratio = of[line][lengths[-1]] / of[square][lengths[-1]]
-            text = f"does not take longer than {line} up to {lengths[-1]:,}, where {line} takes {ratio:.1f} times as long"
+            text = (
+                f"does not take longer than {line} up to {lengths[-1]:,}, where {line} takes {ratio:.1f} times as long"
+            )
         elif point == lengths[0]:
             text = f"takes longer than {line} at every length"
         else:

@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Make every table and picture of docs/attention.md.
+
+    scripts/get_multi30k
+    for name in none additive dot transformer; do nmt train configs/what_attention_bought/$name.yaml; done
+    python scripts/what_attention_bought.py                    # all parts, of runs/none, runs/additive, ...
+    python scripts/what_attention_bought.py results speed      # some of them
+    python scripts/what_attention_bought.py --runs FOLDER      # of trainings in another folder
+
+    results       parameters, updates, minutes, BLEU, and BLEU by length of the source: four quarters of each test set
+    speed         training again for some updates in turn, which means something only on idle cores
+    alignments    where additive attention, dot product and Transformer look while they write the same translation
+    permutation   what is left if the words of the sources are shuffled, and of a Transformer without positions
+    lengths       scripts/sequence_lengths.py
+
+Each table replaces what stands on the page between `<!-- NAME -->` and `<!-- /NAME -->`; `--page` names another page.
+"""
+
+import argparse
+import dataclasses
+import io
+import itertools
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.atomic import read_json, write_text
+from nmt.config.file import load_config
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.decoding.translator import Translator, load
+from nmt.evaluation.buckets import source_lengths
+from nmt.evaluation.metrics import make_metrics, score
+from nmt.evaluation.significance import confidence_intervals
+from nmt.history import duration, read_history
+from nmt.insight.explanation import explain_attention
+from nmt.insight.fonts import drawing, save
+from nmt.insight.systems import Files, Material, TranslatedSet, read_material
+from nmt.models.transformer import Transformer
+from nmt.runs import RunFolder, open_run
+from nmt.source import Source
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CONFIGS = REPOSITORY / "configs" / "what_attention_bought"
+NAMES = {"none": "no attention", "additive": "additive", "dot": "dot product", "transformer": "Transformer"}
+COLOURS = ("#5c6570", "#0b57a4", "#b35c00", "#1b7f4b", "#8a2b8a")
+QUARTERS = ("shortest", "second", "third", "longest")
+SENTENCE = "A man in a blue shirt is standing on a ladder cleaning a window."
+TRANSLATION = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster."
+SEED = 1
+WARMUP, UPDATES, ROUNDS = 5, 20, 3
+"""Of `speed`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where the runs are, and where tables and pictures go."""
+
+    runs: Path
+    page: Path
+    images: Path
+
+    def run(self, name: str) -> RunFolder:
+        return open_run(str(self.runs / name))
+
+    def write(self, name: str, text: str) -> None:
+        write_text(self.page, filled(self.page.read_text(encoding="utf-8"), name, text))
+        print(f"{text}\n", flush=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of a plot."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def filled(page: str, name: str, text: str) -> str:
+    """The page with `text` between the markers of a name, each of which is on a line of its own.
+
+    >>> filled("<!-- a -->\\nold\\n<!-- /a -->\\n", "a", "new")
+    '<!-- a -->\\nnew\\n<!-- /a -->\\n'
+    """
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise SystemExit(f"the page needs one line {begin.strip()} and after it one line {end.strip()}")
+    before, rest = page.split(begin)
+    return before + begin + text + "\n" + end + rest.split(end)[1]
+
+
+def quarters(lengths: Sequence[int]) -> list[list[int]]:
+    """The positions of the shortest quarter, of the next two, and of the longest; equal lengths stay in order.
+
+    >>> quarters([5, 1, 9, 1, 7, 3, 8, 2])
+    [[1, 3], [7, 5], [0, 4], [6, 2]]
+    """
+    order = sorted(range(len(lengths)), key=lambda position: lengths[position])
+    edges = [len(order) * part // 4 for part in range(5)]
+    return [order[begin:end] for begin, end in itertools.pairwise(edges)]
+
+
+def shuffled(lines: Sequence[str], seed: int = SEED) -> list[str]:
+    """The words of each line in random order, always the same one for a seed."""
+    generator = random.Random(seed)
+    return [" ".join(generator.sample(words, len(words))) for words in (line.split() for line in lines)]
+
+
+@torch.no_grad()
+def order_difference(model: Any, ids: Tensor, permutation: Tensor) -> float:
+    """How far the encoder's states of permuted ids are from the permuted states of the ids, at most.
+
+    (1, S), (S,) -> the largest difference of two numbers, in units of the states' standard deviation.
+    """
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    states = model.encode(Source(ids, mask)).states  # (1, S, D)
+    of_permuted = model.encode(Source(ids[:, permutation], mask)).states
+    return float((of_permuted - states[:, permutation]).abs().max() / states.std())
+
+
+def without_source_positions(model: Transformer) -> Transformer:
+    """The same model, which now adds nothing to the embeddings of the source."""
+    model.src_positions.table.zero_()
+    return model
+
+
+def plot(path: Path, lines: Sequence[Line], x_label: str, y_label: str, logarithmic: bool = False) -> None:
+    """Lines in one diagram, as SVG on white."""
+    with drawing(()):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        for line, colour in zip(lines, COLOURS, strict=False):
+            x, y = zip(*line.points, strict=True)
+            axes.plot(x, y, color=colour, label=line.label, marker="o", markersize=3.5, linewidth=1.6)
+        if logarithmic:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(color="#d9dde2", linewidth=0.8)
+        axes.legend(frameon=False, fontsize=9)
+        save(figure, path)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def results(place: Place) -> None:
+    """Tables `results` and `quarters`, and the plot of BLEU by length."""
+    runs = {name: place.run(name) for name in NAMES}
+    test, validation = translated_sets(place, runs["none"])
+    rows = []
+    scores = {one.name: bleu_of(one, range(len(one.references[0]))) for one in (validation, test)}
+    for number, (name, run) in enumerate(runs.items()):
+        history = read_history(run)
+        rates = [one.tgt_tokens_per_second for one in history.intervals if one.tgt_tokens_per_second]
+        parameters = sum(read_json(run.record_file)["parameters"].values())
+        row = [NAMES[name], f"{parameters / 1e6:.2f} million", f"{history.step:,}", duration(history.seconds or 0)]
+        row.append(f"{statistics.median(rates):,.0f}")
+        rows.append([*row, *(f"{of_set[number]:.2f}" for of_set in scores.values())])
+    head = ["model", "parameters", "updates", "minutes", "target tokens/s", validation.name, test.name]
+    place.write("results", table(head, rows))
+    of_validation, (of_test, means) = by_length(validation)[0], by_length(test)
+    head = ["source length in words", "lines", *NAMES.values()]
+    behind = [f"{max(row[1:]) - row[0]:.1f}" for row in means]
+    place.write("quarters", table(head, of_test + of_validation) + "\n\n" + (
+        f"On {test.name}, no attention is {behind[0]} BLEU behind the best of the others on the shortest quarter, then "
+        f"{behind[1]},\n{behind[2]}, and {behind[3]} on the longest."
+    ))  # fmt: skip
+    middles = [statistics.fmean(_words(test)[line] for line in part) for part in quarters(_words(test))]
+    lines = [
+        Line(title, [(x, row[number]) for x, row in zip(middles, means, strict=True)])
+        for number, title in enumerate(NAMES.values())
+    ]
+    plot(place.images / "attention-lengths.svg", lines, "mean source length of a quarter, words", "BLEU")
+
+
+def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, TranslatedSet]:
+    """The test set and the validation set by all models, as `nmt compare` reads and translates them."""
+    paths = [str(place.runs / name) for name in NAMES]
+    (test,) = read_material(paths, (), Files(), None).test_sets
+    files = first.config().data.validation
+    assert files is not None
+    material: Material = read_material(paths, (), Files([files.tgt], files.src), None)
+    return test, dataclasses.replace(material.test_sets[0], name="validation")
+
+
+def _words(test_set: TranslatedSet) -> list[int]:
+    assert test_set.src is not None
+    return source_lengths(test_set.src, "en")
+
+
+def bleu_of(test_set: TranslatedSet, lines: Sequence[int]) -> list[float]:
+    """Cased BLEU of each system on some lines, as one corpus."""
+    return [score(BLEU, hypotheses, references)["bleu"].value for hypotheses, references in _chosen(test_set, lines)]
+
+
+def _chosen(test_set: TranslatedSet, lines: Sequence[int]) -> list[tuple[list[str], list[list[str]]]]:
+    references = [[reference[line] for line in lines] for reference in test_set.references]
+    return [([one.outputs[0].hypotheses[line] for line in lines], references) for one in test_set.systems]
+
+
+def by_length(test_set: TranslatedSet) -> tuple[list[list[str]], list[list[float]]]:
+    """A row of the table for each quarter, and its scores, one for each system."""
+    lengths = _words(test_set)
+    rows, values = [], []
+    for name, part in zip(QUARTERS, quarters(lengths), strict=True):
+        values.append(bleu_of(test_set, part))
+        widths = [confidence_intervals(BLEU, *one)["bleu"].half_width for one in _chosen(test_set, part)]
+        sizes = [lengths[line] for line in part]
+        cells = [f"{value:.1f} ± {width:.1f}" for value, width in zip(values[-1], widths, strict=True)]
+        rows.append([f"{test_set.name}, {name}: {min(sizes)} to {max(sizes)}", str(len(part)), *cells])
+    return rows, values
+
+
+def speed(place: Place) -> None:
+    """Table `speed`: some updates of each configuration in turn, each in a new process on one core."""
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(ROUNDS):
+            for name, measured in rounds.items():
+                command = [sys.executable, __file__, "--once", name, folder]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                measured.append(json.loads(done.stdout.splitlines()[-1]))
+    rows = []
+    for name, measured in rounds.items():
+        rate, step, share = (
+            statistics.median(one[key] for one in measured)
+            for key in ("tgt_tokens_per_second", "step_seconds_median", "share_of_peak")
+        )
+        spread = " to ".join(f"{end(one['tgt_tokens_per_second'] for one in measured):,.0f}" for end in (min, max))
+        steps = load_config(CONFIGS / f"{name}.yaml").training.max_steps or 0
+        row = [NAMES[name], f"{rate:,.0f} ({spread})", f"{step:.3f} s", f"{share:.0%}", f"{steps:,}"]
+        rows.append([*row, duration(steps * step)])
+    head = ["model", "target tokens/s", "an update", "share of peak", "updates", "these take"]
+    place.write("speed", table(head, rows))
+
+
+def once(name: str, folder: Path) -> None:
+    """One round of `speed` for one configuration, in this process."""
+    from bench_train import measure  # which lies beside this file
+
+    from nmt.distributed import ALONE
+
+    settings = ["training.threads=1", "training.processes=1"]
+    config = load_config(CONFIGS / f"{name}.yaml", settings)
+    own = folder / name
+    own.mkdir(exist_ok=True)
+    print(json.dumps(measure(config, own, WARMUP, UPDATES, ALONE)))
+
+
+def alignments(place: Place) -> None:
+    """The picture of three models' attention, side by side."""
+    from PIL import Image
+
+    from nmt.insight.attention_picture import make_figure
+
+    panels = []
+    for name in ("additive", "dot", "transformer"):
+        maps = explain_attention(place.run(name), SENTENCE, TRANSLATION, "cpu")
+        layers, heads = maps.cross.shape[:2]
+        mean = dataclasses.replace(maps, cross=maps.cross.mean(axis=(0, 1), keepdims=True))
+        with drawing([*maps.src_tokens, *maps.out_tokens]):
+            figure = make_figure(mean, model=NAMES[name])
+            figure.axes[0].set_title(
+                f"mean of {layers} layers of {heads} heads" if layers * heads > 1 else "", fontsize=9
+            )
+            data = io.BytesIO()
+            figure.savefig(data, format="png", dpi=110)
+        panels.append(Image.open(data).convert("RGB"))
+    whole = Image.new("RGB", (sum(panel.width for panel in panels), max(panel.height for panel in panels)), "white")
+    left = 0
+    for panel in panels:
+        whole.paste(panel, (left, 0))
+        left += panel.width
+    whole.quantize(128, dither=Image.Dither.NONE).save(place.images / "attention-alignments.png", optimize=True)
+
+
+def permutation(place: Place) -> None:
+    """Tables `order` and `shuffled`."""
+    run = place.run("transformer")
+    tokenizers = load_tokenizers(run.tokenizer)
+    ids = torch.tensor([tokenizers.src.encode(SENTENCE)])
+    permuted = torch.randperm(ids.shape[1], generator=torch.Generator().manual_seed(SEED))
+    model = load_model(run, tokenizers).double().eval()
+    assert isinstance(model, Transformer)
+    with_positions = order_difference(model, ids, permuted)
+    without = order_difference(without_source_positions(model), ids, permuted)
+    place.write("order", table(
+        ["encoder of the Transformer", "largest difference"],
+        [["with positions", f"{with_positions:.2g}"], ["without positions", f"{without:.1g}"]],
+    ))  # fmt: skip
+    test = read_material([str(place.runs / name) for name in NAMES], (), Files(), None).test_sets[0]
+    assert test.src is not None
+    mixed = shuffled(test.src)
+    rows = []
+    for system, (name, title) in zip(test.systems, NAMES.items(), strict=True):
+        of_mixed = load(place.run(name).path, device="cpu").translate(mixed)
+        rows.append(shuffled_row(title, system.outputs[0].hypotheses, of_mixed, test))
+    translator = orderless_translator(run)
+    in_order, of_mixed = (translator.translate(lines) for lines in (test.src, mixed))
+    rows.append(shuffled_row("Transformer, source positions removed", in_order, of_mixed, test))
+    place.write("shuffled", table(["model", "BLEU", "BLEU, sources shuffled", "translations unchanged"], rows))
+
+
+def shuffled_row(title: str, in_order: list[str], of_mixed: list[str], test: TranslatedSet) -> list[str]:
+    scores = [score(BLEU, hypotheses, test.references)["bleu"].value for hypotheses in (in_order, of_mixed)]
+    same = sum(one == other for one, other in zip(in_order, of_mixed, strict=True)) / len(in_order)
+    return [title, *(f"{value:.2f}" for value in scores), f"{same:.0%}"]
+
+
+def orderless_translator(run: RunFolder) -> Translator:
+    """The run's Transformer without the positions of its source."""
+    config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers).eval()
+    assert isinstance(model, Transformer)
+    engine = TorchEngine(without_source_positions(model), tokenizers)
+    return Translator(tokenizers, engine, config.decoding, config.data.max_length, src_lang=config.data.src_lang)
+
+
+def lengths(place: Place) -> None:
+    """Tables `layer`, `training` and `decoding`, and two plots."""
+    import sequence_lengths
+
+    series = sequence_lengths.measure(*sequence_lengths.chosen(quick=False), say=print)
+    for kind, name in (
+        (sequence_lengths.ALONE, "layer"), (sequence_lengths.SIDE_BY_SIDE, "layers"),
+        ("training", "training"), ("decoding", "decoding"),
+    ):  # fmt: skip
+        found = sequence_lengths.table(series, kind), sequence_lengths.crossings(series, kind)
+        place.write(name, "\n\n".join(found))
+        lines = [Line(one.name, [*one.seconds.items()]) for one in series if one.kind == kind]
+        plot(place.images / f"attention-{name}.svg", lines, "length", "seconds", logarithmic=True)
+
+
+PARTS: dict[str, Callable[[Place], None]] = {
+    "results": results, "speed": speed, "alignments": alignments, "permutation": permutation, "lengths": lengths,
+}  # fmt: skip
+BLEU = make_metrics(["bleu"], "de")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs none, additive, ...")
+    parser.add_argument("--page", type=Path, default=REPOSITORY / "docs" / "attention.md")
+    parser.add_argument("--images", type=Path, default=REPOSITORY / "docs" / "images", help="a folder")
+    parser.add_argument("--once", nargs=2, help=argparse.SUPPRESS)  # a round of `speed`, in this process
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - PARTS.keys():
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if arguments.once:
+        name, folder = arguments.once
+        once(name, Path(folder))
+        return
+    place = Place(arguments.runs, arguments.page, arguments.images)
+    for part in arguments.parts or PARTS:
+        PARTS[part](place)
+
+
+if __name__ == "__main__":
+    main()
