@@ -221,16 +221,17 @@ def table(series: Sequence[Series], kind: str) -> str:
     for unit, figures in (("ms", "seconds"), ("MB", "megabytes")):
         for one in chosen:
             values = {n: 1e3 * s for n, s in one.seconds.items()} if figures == "seconds" else one.megabytes
-            cells = [_rounded(values[length]) if length in values else "-" for length in lengths]
+            cells = [_rounded(values[length], unit) if length in values else "-" for length in lengths]
             *_, before, last = (values[length] for length in sorted(values))
-            growth = f"x {last / before:.1f}" if before >= 1 else ""
+            growth = f"x {last / before:.1f}" if unit == "ms" or before >= 1 else ""
             lines.append(f"| {one.name}, {unit} | " + " | ".join(cells) + f" | {growth} |")
     return "\n".join(lines)
 
 
-def _rounded(value: float) -> str:
-    """Less than a megabyte is not resolved."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else "< 1"
+def _rounded(value: float, unit: str) -> str:
+    if value >= 10:
+        return f"{value:,.0f}"
+    return "< 1" if unit == "MB" and value < 1 else f"{value:.1f}"  # less than a megabyte is not resolved
 
 
 def crossings(series: Sequence[Series], kind: str) -> str:

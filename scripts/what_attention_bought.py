@@ -176,17 +176,25 @@ def results(place: Place) -> None:
     place.write("results", table(head, rows))
     of_validation, (of_test, means) = by_length(validation)[0], by_length(test)
     head = ["source length in words", "lines", *NAMES.values()]
-    behind = [f"{max(row[1:]) - row[0]:.1f}" for row in means]
-    place.write("quarters", table(head, of_test + of_validation) + "\n\n" + (
-        f"On {test.name}, no attention is {behind[0]} BLEU behind the best of the others on the shortest quarter, then "
-        f"{behind[1]},\n{behind[2]}, and {behind[3]} on the longest."
-    ))  # fmt: skip
+    of_quarters = table(head, of_test + of_validation)
+    place.write("quarters", f"{of_quarters}\n\n{gains(test.name, [*means, scores[test.name]])}")
     middles = [statistics.fmean(_words(test)[line] for line in part) for part in quarters(_words(test))]
     lines = [
         Line(title, [(x, row[number]) for x, row in zip(middles, means, strict=True)])
         for number, title in enumerate(NAMES.values())
     ]
     plot(place.images / "attention-lengths.svg", lines, "mean source length of a quarter, words", "BLEU")
+
+
+def gains(title: str, columns: Sequence[Sequence[float]]) -> str:
+    """How far each model is ahead of the one before, in each quarter and in the whole set; scores by column."""
+    names = [*NAMES.values()]
+    rows = [
+        [f"{names[step]} minus {names[step - 1]}", *(f"{column[step] - column[step - 1]:+.1f}" for column in columns)]
+        for step in range(1, len(names))
+    ]
+    rows.append([f"{names[-1]} minus {names[0]}", *(f"{column[-1] - column[0]:+.1f}" for column in columns)])
+    return table([f"BLEU on {title}", *QUARTERS, "all"], rows)
 
 
 def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, TranslatedSet]:
