@@ -50,7 +50,7 @@ from nmt.training.loss import Objective
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "what_attention_bought"
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 WIDTH, HEADS, VOCABULARY, MANY = 512, 4, 8000, 16
-MAX_BYTES = 4 * 2**30
+MAX_BYTES = 4e9
 MODELS = {"none": "no attention", "additive": "additive attention", "transformer": "Transformer"}
 ALONE, SIDE_BY_SIDE = "layer, 1 sentence", f"layer, {MANY} sentences"
 # Which (line, square) are compared, by kind.
@@ -167,7 +167,7 @@ def measure(lengths: Sequence[int], rounds: int, say: Callable[[str], None]) -> 
     megabytes: dict[tuple[str, str], dict[int, float]] = {key: {} for key in done}
     for key, work in done.items():
         for length in lengths:
-            if 4 * megabytes[key].get(length // 2, 0) > MAX_BYTES / 1e6:
+            if 4 * megabytes[key].get(length // 2, 0) > MAX_BYTES / 1e6:  # a square
                 break
             megabytes[key][length] = _peak_bytes(work, length, lengths[0] // 2) / 1e6
         say(f"memory of {' '.join(key)}: up to {max(megabytes[key].values()):,.0f} MB")

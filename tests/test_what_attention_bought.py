@@ -60,17 +60,18 @@ def test_gains_compare_each_model_with_the_one_before() -> None:
         ([2, 4, 8], [0.8, 3.2, 12.8], 25),  # 0.2 n and 0.008 n^2
         ([2, 4, 8], [1, 2, 7.9], None),
         ([2, 4, 8], [3, 5, 9], 10),  # from the first length on
-        ([2, 4, 8], [2.1, 3.9, 32], 20.1),  # a crossing and back, by noise, is not the last one
+        ([2, 4, 8, 16], [1, 4.1, 7.9, 64], 40.2),  # a crossing and back, by noise, is not the last one
     ],
 )
 def test_where_a_square_crosses_a_line(line: list[float], square: list[float], expected: float | None) -> None:
-    sizes = (10, 20, 40)
-    crossing = lengths.crossing(dict(zip(sizes, line, strict=True)), dict(zip(sizes, square, strict=True)))
+    sizes = (10, 20, 40, 80)
+    crossing = lengths.crossing(dict(zip(sizes, line, strict=False)), dict(zip(sizes, square, strict=False)))
     assert crossing == (None if expected is None else pytest.approx(expected, rel=0.02))
 
 
 def test_only_lengths_that_both_have_are_compared() -> None:
     assert lengths.crossing({10: 2.0, 20: 4.0}, {10: 1.0, 20: 3.0, 40: 1000.0}) is None
+    assert lengths.crossing({10: 2.0, 20: 4.0, 40: 0.1}, {10: 1.0, 20: 3.0}) is None
 
 
 @pytest.fixture(scope="module")
