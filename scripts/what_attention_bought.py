@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,11 @@ from nmt.source import Source
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIGS = REPOSITORY / "configs" / "what_attention_bought"
 NAMES = {"none": "no attention", "additive": "additive", "dot": "dot product", "transformer": "Transformer"}
-COLOURS = ("#5c6570", "#0b57a4", "#b35c00", "#1b7f4b", "#8a2b8a")
+COLOURS = {
+    "no attention": "#5c6570", "GRU": "#5c6570", "additive": "#0b57a4", "additive attention": "#0b57a4",
+    "dot product": "#b35c00", "Transformer": "#1b7f4b", "self-attention": "#1b7f4b",
+    "self-attention written out": "#8a2b8a",
+}  # fmt: skip
 QUARTERS = ("shortest", "second", "third", "longest")
 SENTENCE = "A man in a blue shirt is standing on a ladder cleaning a window."
 TRANSLATION = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster."
@@ -133,24 +137,26 @@ def without_source_positions(model: Transformer) -> Transformer:
     return model
 
 
-def plot(path: Path, lines: Sequence[Line], x_label: str, y_label: str, logarithmic: bool = False) -> None:
-    """Lines in one diagram, as SVG on white."""
+def plot(path: Path, x_label: str, panels: Mapping[str, Sequence[Line]], logarithmic: bool = False) -> None:
+    """Diagrams side by side, by what their vertical axes show, as SVG on white."""
     with drawing(()):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        for line, colour in zip(lines, COLOURS, strict=False):
-            x, y = zip(*line.points, strict=True)
-            axes.plot(x, y, color=colour, label=line.label, marker="o", markersize=3.5, linewidth=1.6)
-        if logarithmic:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.grid(color="#d9dde2", linewidth=0.8)
-        axes.legend(frameon=False, fontsize=9)
+        figure = Figure(figsize=(6.0 if len(panels) == 1 else 9.0, 3.6), layout="constrained")
+        for number, (y_label, lines) in enumerate(panels.items(), start=1):
+            axes = figure.add_subplot(1, len(panels), number)
+            for line in lines:
+                x, y = zip(*line.points, strict=True)
+                colour = COLOURS[line.label]
+                axes.plot(x, y, color=colour, label=line.label, marker="o", markersize=3.5, linewidth=1.6)
+            if logarithmic:
+                axes.set_xscale("log", base=2)
+                axes.set_yscale("log")
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.set_xlabel(x_label)
+            axes.set_ylabel(y_label)
+            axes.grid(color="#d9dde2", linewidth=0.8)
+            axes.legend(frameon=False, fontsize=9)
         save(figure, path)
 
 
@@ -183,7 +189,7 @@ def results(place: Place) -> None:
         Line(title, [(x, row[number]) for x, row in zip(middles, means, strict=True)])
         for number, title in enumerate(NAMES.values())
     ]
-    plot(place.images / "attention-lengths.svg", lines, "mean source length of a quarter, words", "BLEU")
+    plot(place.images / "attention-lengths.svg", "mean source length of a quarter, words", {"BLEU": lines})
 
 
 def gains(title: str, columns: Sequence[Sequence[float]]) -> str:
@@ -351,8 +357,16 @@ def lengths(place: Place) -> None:
     ):  # fmt: skip
         found = sequence_lengths.table(series, kind), sequence_lengths.crossings(series, kind)
         place.write(name, "\n\n".join(found))
-        lines = [Line(one.name, [*one.seconds.items()]) for one in series if one.kind == kind]
-        plot(place.images / f"attention-{name}.svg", lines, "length", "seconds", logarithmic=True)
+        of_kind = [one for one in series if one.kind == kind]
+        panels = {
+            "seconds": [Line(one.name, [*one.seconds.items()]) for one in of_kind],
+            "MB (1 or more)": [
+                Line(one.name, points)
+                for one in of_kind
+                if (points := [(length, size) for length, size in one.megabytes.items() if size >= 1])
+            ],
+        }
+        plot(place.images / f"attention-{name}.svg", "length", panels, logarithmic=True)
 
 
 PARTS: dict[str, Callable[[Place], None]] = {
