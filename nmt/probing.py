@@ -4,25 +4,18 @@ A package that is broken may raise anything, or end its process; here it gives a
 """
 
 import dataclasses
-import functools
-import importlib
 import json
-import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nmt.processes import end_of, processor_name, python_command
-
-if TYPE_CHECKING:  # imported in the other process
-    import torch
 
 DEVICES = "devices"
 """The question for torch's devices, beside those for modules."""
 _SECONDS = 120.0
-_GB = 1e9
+_PROBED = str(Path(__file__).with_name("probed.py"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +59,7 @@ def _asked(questions: Sequence[str], seconds: float) -> list[Answer]:
     """The answers of one process; if it ends at a question, that is the answer, and another process takes the rest."""
     answers: list[Answer] = []
     while rest := list(questions[len(answers) :]):
-        command = python_command("from nmt.probing import answer; answer(sys.argv[1:])", *rest)
+        command = python_command(f"import runpy; runpy.run_path({_PROBED!r}, run_name='__main__')", *rest)
         try:
             child = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds)
             output, errors, end = child.stdout, child.stderr, end_of(child.returncode)
@@ -84,68 +77,10 @@ def _asked(questions: Sequence[str], seconds: float) -> list[Answer]:
 
 def _received(line: str) -> Answer:
     fields = json.loads(line)
-    return Answer(**{**fields, "devices": tuple(Device(**device) for device in fields["devices"])})
-
-
-def answer(questions: Sequence[str]) -> None:
-    """The other process's main function: a line of JSON for each answer, to standard output."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # so that what a package prints is not taken for an answer
-        for question in questions:
-            print(json.dumps(dataclasses.asdict(_found_out(question))), file=out, flush=True)
-
-
-def _found_out(question: str) -> Answer:
-    try:
-        if question == DEVICES:
-            return Answer(question, devices=tuple(_devices()))
-        version = getattr(importlib.import_module(question), "__version__", "")
-    except ModuleNotFoundError as error:
-        return Answer(question, error=_one_line(error), is_missing=error.name == question)
-    except BaseException as error:  # whatever a broken package raises, SystemExit included
-        return Answer(question, error=_one_line(error))
-    return Answer(question, str(version) if version else "")
-
-
-def _devices() -> Iterator[Device]:
-    import torch
-
-    yield _measured(torch.device("cpu"), processor_name(), None, lambda: None)
-    for index in range(torch.cuda.device_count()):
-        device = torch.device("cuda", index)
-        properties = torch.cuda.get_device_properties(device)
-        yield _measured(device, properties.name, properties.total_memory / _GB, torch.cuda.synchronize)
-    if torch.backends.mps.is_available():
-        memory = torch.mps.recommended_max_memory() / _GB
-        yield _measured(torch.device("mps"), processor_name(), memory, torch.mps.synchronize)
-
-
-def _measured(device: "torch.device", model: str, memory_gb: float | None, wait: Callable[[], None]) -> Device:
-    """The device with the speed of a matrix product in each precision; `wait` returns when the device has computed."""
-    import torch
-
-    torch.set_num_threads(1)  # so that other programs on the machine disturb less
-    size, seconds, error = 256 if device.type == "cpu" else 4096, {}, ""
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        try:
-            matrix = torch.ones(size, size, dtype=dtype, device=device)
-            seconds[name] = min(_seconds(functools.partial(torch.matmul, matrix, matrix), wait) for _ in range(4))
-        except Exception as failure:  # a device that is full, or lacks the precision
-            error = error or f"{name}: {_one_line(failure)}"
-    speed = {name: round(seconds["fp32"] / time, 2) for name, time in seconds.items() if "fp32" in seconds}
-    return Device(str(device), model, memory_gb and round(memory_gb, 1), speed, error)
-
-
-def _seconds(compute: Callable[[], object], wait: Callable[[], None]) -> float:
-    wait()
-    began = time.perf_counter()
-    compute()
-    wait()
-    return time.perf_counter() - began
-
-
-def _one_line(error: BaseException) -> str:
-    return _shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    devices = [
+        Device(**{**device, "model": device["model"] or processor_name()}) for device in fields.get("devices", ())
+    ]
+    return Answer(**{**fields, "error": _shortened(fields.get("error", "")), "devices": tuple(devices)})
 
 
 def _shortened(text: str) -> str:

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 _IN_ORDER = """
     version errors languages config.section config.source config.inference config.training config.keys config.file
     config.schema config.manual locks atomic runs history
-    processes probing environment waiting device distributed masks source
+    processes probed probing environment waiting device distributed masks source
     data.corpus data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation

@@ -31,8 +31,8 @@ def _lines(environment: "Environment") -> Iterator[str]:
         yield f"{'' if number else 'devices':<12}{_device(device)}"
     if environment.devices_error:
         yield f"devices     not known: {environment.devices_error}"
-    working = [f"{package.name} {package.version}".rstrip() for package in environment.packages if not package.error]
-    yield from textwrap.wrap(f"packages    {', '.join(working) or 'none'}", 100, subsequent_indent=" " * 12)
+    working = [f"{package.name}={package.version}" for package in environment.packages if not package.error]
+    yield from textwrap.wrap(f"packages    {' '.join(working) or 'none'}", 100, subsequent_indent=" " * 12)
     for package in environment.packages:
         if package.error:
             yield f"            {_broken(package)}"
@@ -40,8 +40,8 @@ def _lines(environment: "Environment") -> Iterator[str]:
         found = ", ".join(f"{package.name} {package.version}".rstrip() for package in extra.packages)
         yield f"{'' if number else 'extras':<12}{extra.name:<12} {found if extra.works else f'for {extra.purpose}'}"
         if not extra.works:
-            problems = "; ".join(_broken(package) for package in extra.packages if package.error)
-            yield f"{'':<25}{problems}: {extra.how_to_install}"
+            yield from (f"{'':<25}{_broken(package)}" for package in extra.packages if package.error)
+            yield f"{'':<25}{extra.how_to_install}"
 
 
 def _device(device: "Device") -> str:
