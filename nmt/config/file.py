@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.keys import selector_of, variants
+from nmt.config.section import selector_of, variants
 from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
 from nmt.errors import ConfigError
 

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
+from nmt.config.section import selector_of, variants
 from nmt.config.training import Config
 
 
@@ -112,22 +113,6 @@ def nearest(path: str) -> list[str]:
     close = [key] if key in ends else difflib.get_close_matches(key, ends, n=3)
     found = [one for end in dict.fromkeys(close) for one in known if one.rpartition(".")[2] == end]
     return sorted(found, key=lambda one: not one.startswith(f"{section}."))[:3]
-
-
-def variants(annotation: Any) -> list[type[BaseModel]]:
-    """The classes of mappings within a type, in order: one, several that a key distinguishes, or none."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [variant for part in typing.get_args(annotation) for variant in variants(part)]
-
-
-def selector_of(section: type[BaseModel]) -> tuple[str, str]:
-    """The key that distinguishes a variant from the others, and its value; ('', '') if there is none."""
-    for name, field in section.model_fields.items():
-        values = typing.get_args(field.annotation)
-        if typing.get_origin(field.annotation) is typing.Literal and len(values) == 1:
-            return name, str(values[0])
-    return "", ""
 
 
 def is_required(section: type[BaseModel], name: str) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nmt.config.keys import docstrings, is_required, selector_of, variants
+from nmt.config.keys import docstrings, is_required
+from nmt.config.section import selector_of, variants
 from nmt.config.training import Config
 
 # pydantic's: a title repeats the name, `path` is no format of JSON Schema, and a discriminator is OpenAPI's.
