@@ -86,6 +86,7 @@ def test_a_section_that_is_switched_off_becomes_its_variants_default(
 
 def test_every_key_is_printed_below_its_docstring(cli: Cli) -> None:
     text = cli("config")[1]
+    assert "None" not in re.findall(r"^ *#?\w+: (\w+)$", text, re.M), "no default and no example in manual.EXAMPLES"
     comments = " ".join(re.findall(r"^ *# (.*)$", text, re.M))
     for section, field in Config.model_fields.items():
         blocks = [block for block in text.split("\n\n") if re.search(rf"^#?{section}:$", block, re.M)]

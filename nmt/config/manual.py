@@ -25,6 +25,7 @@ EXAMPLES = {
     "training.max_epochs": "30",
 }
 
+# Editors look for the line about the schema in any comment, so that it may not be spelled out here.
 _HEAD = f"""\
 # Every key of a configuration with its default (nmt {__version__}, nmt config).
 #
