@@ -95,7 +95,7 @@ def test_help_loads_next_to_nothing() -> None:
     program = (
         "import nmt.cli.main, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main.main()\nexcept SystemExit: pass"
     )
-    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu"}
+    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu", "sentencepiece"}
     check = f"{program}\nprint(*{slow} & set(sys.modules), file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.stderr == "\n"
