@@ -13,6 +13,7 @@ some releases of Python 3.11 (gh-94777).
 import contextlib
 import os
 import pickle
+import platform
 import queue
 import signal
 import subprocess
@@ -44,6 +45,14 @@ def cores_to_use() -> int:
     """Number of cores to compute with: OMP_NUM_THREADS if it is set, else all available ones."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) else available_cores()
+
+
+def processor_name() -> str:
+    """The processor's name, as far as the system says."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or platform.machine()
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
@@ -113,7 +122,7 @@ class Workers(Generic[Request, Answer]):
             answer: Answer | NmtError = pickle.load(process.stdout)
         except (OSError, *BROKEN_OFF):
             raise TrainingError(
-                f"a process that {task} {_end_of(process.wait())}; if memory ran out, close other programs or raise "
+                f"a process that {task} {end_of(process.wait())}; if memory ran out, close other programs or raise "
                 "the limit, and run the same command again"
             ) from None
         finally:
@@ -123,7 +132,8 @@ class Workers(Generic[Request, Answer]):
         return answer
 
 
-def _end_of(code: int) -> str:
+def end_of(code: int) -> str:
+    """How a process with this exit code has ended, for a sentence: `was ended by SIGKILL`."""
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(-code).name}"

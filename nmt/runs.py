@@ -184,12 +184,17 @@ def find_run(model: str | None) -> RunFolder:
     if not run.exists() and ((RUNS / model / "config.yaml").is_file() or not run.path.is_dir()):
         run = RunFolder(RUNS / model)
     if not run.path.is_dir():
-        others = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
+        others = run_names()
         raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
     if not run.exists() and not run.marked_trainer():
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
     _refuse_links(run)
     return run
+
+
+def run_names() -> list[str]:
+    """The runs under `runs/`, sorted."""
+    return sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
 
 
 def _refuse_links(run: RunFolder) -> None:

@@ -1,30 +1,29 @@
 #!/usr/bin/env python3
-"""Write docs/reference.md: every configuration key and every command, from the code.
+"""Write docs/reference.md, every configuration key and every command, and configs/schema.json, from the code.
 
 usage: scripts/make_reference.py [--check]
 
 A key's text is the docstring below its field; a command's is that of its function, an option's its help. --check
-writes nothing and fails if the page is not what the code says.
+writes nothing and fails if a file is not what the code says.
 """
 
 import argparse
-import ast
-import functools
 import inspect
 import sys
 import textwrap
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic import BaseModel
 
 from nmt.cli.main import app
-from nmt.config.training import Config
+from nmt.config.keys import Key, sections
+from nmt.config.schema import schema_text
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE = REPOSITORY / "docs" / "reference.md"
+SCHEMA = REPOSITORY / "configs" / "schema.json"
 HEAD = """# Reference
 <!-- Made by scripts/make_reference.py. Do not edit it: edit the docstring or the help text, and run the script. -->
 
@@ -45,9 +44,9 @@ def page() -> str:
 
 
 def _contents() -> Iterator[str]:
-    for name, classes in _sections():
-        keys = dict.fromkeys(key for section in classes for key in section.model_fields)
-        yield _wrapped(f"**{name}**: " + ", ".join(f"[{key}](#{name}{key})" for key in keys))
+    for section in sections():
+        keys = dict.fromkeys(key.name for variant in section.variants for key in variant.keys)
+        yield _wrapped(f"**{section.name}**: " + ", ".join(f"[{key}](#{section.name}{key})" for key in keys))
     names = [name for name, _, _ in _all_commands(typer.main.get_command(app), "nmt", None)]
     links = ", ".join(f"[{name.replace(' ', chr(0))}](#{name.replace(' ', '-')})" for name in names)  # kept on one line
     yield _wrapped(f"**Commands**: {links}").replace(chr(0), " ")
@@ -56,131 +55,31 @@ def _contents() -> Iterator[str]:
 # Configuration
 
 
-def _sections() -> list[tuple[str, list[type[BaseModel]]]]:
-    """Each section's name, and the classes that it may be."""
-    return [(name, _models(field.annotation)) for name, field in Config.model_fields.items()]
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The sections within a type, in order."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models(part)]
-
-
 def _configuration() -> Iterator[str]:
     yield "## Configuration\n"
     seen: set[str] = set()
-    for name, classes in _sections():
-        yield f"### {name}\n"
-        yield _wrapped(_docstrings(Config)[name])
-        for section in classes:
-            schema = _schema(section)
-            if len(classes) > 1:
-                yield _wrapped(f"*{inspect.getdoc(section)}*")
-            for key in section.model_fields:
-                property_ = schema["properties"][key]
-                no_default = key in schema.get("required", ())
-                # A default that is computed from other keys is described by the docstring.
-                required = no_default and "Default:" not in _docstrings(section)[key]
-                text = f"{_kind(property_)}.{'' if no_default else _default(section, key, property_)}"
-                shown = f"{name}.{key}\n{text}\n{_docstrings(section)[key]}"
-                if shown in seen:  # of another class of the same section
+    for section in sections():
+        yield f"### {section.name}\n"
+        yield _wrapped(section.meaning)
+        for variant in section.variants:
+            if variant.selector:
+                yield _wrapped(f"*{variant.meaning}*")
+            for key in variant.keys:
+                shown = f"{section.name}.{key.name}\n{_type(key)}\n{key.meaning}"
+                if shown in seen:  # of another variant of the same section
                     continue
                 seen.add(shown)
-                yield f"#### {name}.{key}\n"
-                yield _wrapped(f"{text}{' Required.' if required else ''}")
-                yield _wrapped(_docstrings(section)[key])
-                for inner in _models(section.model_fields[key].annotation):
-                    yield _inner_keys(inner)
+                yield f"#### {section.name}.{key.name}\n"
+                yield _wrapped(f"{_type(key)}{' Required.' if key.is_required else ''}")
+                yield _wrapped(key.meaning)
+                for inner in key.inner:
+                    yield "".join(_wrapped(f"- `{one.name}`: {_type(one)} {one.meaning}", "  ") for one in inner.keys)
 
 
-def _inner_keys(section: type[BaseModel]) -> str:
-    """The keys of a mapping that is a key's value."""
-    schema = _schema(section)
-    lines = []
-    for key, text in _docstrings(section).items():
-        default = "" if key in schema.get("required", ()) else _default(section, key, schema["properties"][key])
-        lines.append(_wrapped(f"- `{key}`: {_kind(schema['properties'][key])}.{default} {text}", "  "))
-    return "".join(lines)
-
-
-@functools.cache
-def _schema(section: type[BaseModel]) -> dict[str, Any]:
-    return section.model_json_schema()
-
-
-@functools.cache
-def _docstrings(section: type[BaseModel]) -> dict[str, str]:
-    """The text below each field, inherited ones included, in the order of the fields."""
-    texts = {}
-    for base in reversed(section.__mro__):
-        if not issubclass(base, BaseModel) or base is BaseModel:
-            continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(definition, ast.ClassDef)
-        for statement, below in zip(definition.body, definition.body[1:], strict=False):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                texts[statement.target.id] = inspect.cleandoc(below.value.value)
-    missing = [key for key in section.model_fields if key not in texts]
-    if missing:
-        raise SystemExit(f"{section.__name__}: no docstring below {', '.join(missing)}")
-    return {key: texts[key] for key in section.model_fields}
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    """What a value may be, in words."""
-    return (words := _kind_in_sentence(schema))[:1].upper() + words[1:]
-
-
-def _kind_in_sentence(schema: dict[str, Any]) -> str:
-    if options := schema.get("anyOf") or schema.get("oneOf"):
-        kinds = list(dict.fromkeys(_kind_in_sentence(option) for option in options))
-        return (", or " if any(", at" in kind or ", ab" in kind for kind in kinds) else " or ").join(kinds)
-    if "enum" in schema:
-        *others, last = [f"`{value}`" for value in schema["enum"]]
-        return f"{', '.join(others)} or {last}"
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if "$ref" in schema or schema.get("type") == "object":
-        inner = schema.get("additionalProperties")
-        return "mapping of names to mappings" if isinstance(inner, dict) else "mapping"
-    if schema["type"] == "array":
-        parts = schema.get("prefixItems")
-        if parts:
-            return f"list of {len(parts)}: {_kind_in_sentence(parts[0])} each"
-        return f"list; each item: {_kind_in_sentence(schema['items'])}"
-    if schema["type"] in ("integer", "number"):
-        return _number(schema)
-    words = {"boolean": "`true` or `false`", "null": "`null`"}
-    return words.get(schema["type"], "a file's path" if schema.get("format") == "path" else "text")
-
-
-_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-
-
-def _number(schema: dict[str, Any]) -> str:
-    bounds = [f"{words} {schema[key]:,}" for key, words in _BOUNDS.items() if key in schema]
-    return ", ".join(["whole number" if schema["type"] == "integer" else "number", *bounds])
-
-
-def _default(section: type[BaseModel], key: str, schema: dict[str, Any]) -> str:
-    value = schema.get("default")
-    if value == "" or (isinstance(value, (dict, list)) and not value):
-        return ""
-    if value is None:
-        return "" if section.model_fields[key].default_factory else " Default: `null`."
-    if isinstance(value, bool):
-        value = str(value).lower()
-    if isinstance(value, list):
-        value = f"[{', '.join(str(part) for part in value)}]"
-    return f" Default: `{value}`."
+def _type(key: Key) -> str:
+    """What a value may be, and the default if it says anything."""
+    shows_default = key.has_default and key.default not in ("", [], {})
+    return f"{key.kind[0].upper()}{key.kind[1:]}.{f' Default: `{key.default_text}`.' if shows_default else ''}"
 
 
 # Commands
@@ -203,6 +102,8 @@ def _commands(command: Any, name: str, parent: Any) -> Iterator[str]:
         records = [record for parameter in one.get_params(context) if (record := parameter.get_help_record(context))]
         records = [(names, text) for names, text in records if not names.startswith("--help")]
         yield "".join(_wrapped(f"- `{names}`: {text}", "  ") for names, text in records) or "\n"
+        if one.epilog:  # its examples, after a mark and a heading
+            yield "\n".join(["```", *(line.strip() for line in one.epilog.splitlines()[2:]), "```"]) + "\n"
 
 
 def _wrapped(text: str, indent: str = "") -> str:
@@ -211,13 +112,14 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write docs/reference.md from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is stale")
-    if parser.parse_args().check:
-        if PAGE.read_text(encoding="utf-8") != page():
-            sys.exit(f"{PAGE.relative_to(PAGE.parents[1])} is not what the code says; run scripts/make_reference.py")
-    else:
-        PAGE.write_text(page(), encoding="utf-8")
+    parser = argparse.ArgumentParser(description="Write docs/reference.md and configs/schema.json from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is stale")
+    is_check = parser.parse_args().check
+    for path, text in ((PAGE, page()), (SCHEMA, schema_text())):
+        if not is_check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path.relative_to(REPOSITORY)} is not what the code says; run scripts/make_reference.py")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
-    version errors languages config.section config.source config.inference config.training config.file locks atomic
-    runs history
-    processes waiting device distributed masks source
+    version errors languages config.section config.source config.inference config.training config.keys config.file
+    config.schema config.manual locks atomic runs history
+    processes probed probing environment waiting device distributed masks source
     data.corpus data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
@@ -38,8 +38,8 @@ _IN_ORDER = """
     insight.systems insight.differences insight.comparison insight.comparison_text insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.options cli.train cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report
-    cli.show cli.runs cli.average cli.export cli.main __main__
+    __init__ cli.completion cli.options cli.config cli.info cli.train cli.vocab cli.translate cli.evaluate cli.score
+    cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"
@@ -95,7 +95,7 @@ def test_help_loads_next_to_nothing() -> None:
     program = (
         "import nmt.cli.main, sys; sys.argv = ['nmt', '--help']\ntry: nmt.cli.main.main()\nexcept SystemExit: pass"
     )
-    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu"}
+    slow = {"torch", "numpy", "ctranslate2", "asyncio", "sacrebleu", "sentencepiece"}
     check = f"{program}\nprint(*{slow} & set(sys.modules), file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert result.stderr == "\n"

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmt.cli import options
+from nmt.cli.completion import complete_run
 from nmt.errors import ConfigError
 
 _MAX_SAMPLES = 1_000_000
@@ -15,7 +16,10 @@ _MAX_SAMPLES = 1_000_000
 
 def compare(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs; RUN,RUN joins seeds of one system.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="Runs; RUN,RUN joins seeds of one system.", autocompletion=complete_run
+        ),
     ] = None,
     hyp: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Translations by any program; FILE,FILE joins seeds.")

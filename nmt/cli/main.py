@@ -19,8 +19,10 @@ from typer.core import TyperGroup
 from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.compare import compare
+from nmt.cli.config import config
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.info import info
 from nmt.cli.report import report
 from nmt.cli.runs import runs
 from nmt.cli.score import score
@@ -41,7 +43,19 @@ class ReaderGoneError(Exception):
 
 
 class _Commands(TyperGroup):
-    """All commands."""
+    """All commands, in groups: the panel that each is registered with is the heading above it in the help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The help's list of commands, each with its first sentence."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            text = command.get_short_help_str(1_000)  # the formatter wraps it
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
+        width = max(len(name) for rows in panels.values() for name, _ in rows)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and flush its output."""
@@ -55,7 +69,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -79,19 +92,72 @@ def options(
     """Options before the command."""
 
 
-app.command()(train)
-app.command()(vocab)
-app.command()(translate)
-app.command(name="eval")(evaluate)
-app.command()(score)
-app.command()(compare)
-app.command()(attention)
-app.command()(report)
-app.command()(show)
-app.command()(runs)
-app.command()(average)
-exports.command(name="ctranslate2")(export_ctranslate2)
-app.add_typer(exports, name="export")
+def _examples(*commands: str) -> str:
+    """Commands below the options in a help; without the mark, they would be one paragraph."""
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
+_SET_UP, _TRAIN, _TRANSLATE = "Set up", "Train", "Translate"
+_EVALUATE, _LOOK_INSIDE, _SHIP = "Evaluate", "Look inside", "Ship"
+
+app.command(
+    rich_help_panel=_SET_UP, epilog=_examples("nmt config > captions.yaml", "nmt config training.learning_rate")
+)(config)
+app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt train captions.yaml", "nmt train captions.yaml --set training.max_epochs=50 --name captions-50"
+    ),
+)(train)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),
+)(vocab)
+app.command(rich_help_panel=_TRAIN, epilog=_examples("nmt show", "nmt show --model captions --watch"))(show)
+app.command(rich_help_panel=_TRAIN, epilog=_examples("nmt runs", "nmt runs --sort validation"))(runs)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples("nmt average --last 5", "nmt average --model captions --best 3 --name captions-best"),
+)(average)
+app.command(
+    rich_help_panel=_TRANSLATE,
+    epilog=_examples(
+        'nmt translate "A man is sleeping on a couch."', "nmt translate --input new.en --output new.de --continue"
+    ),
+)(translate)
+app.command(
+    name="eval",
+    rich_help_panel=_EVALUATE,
+    epilog=_examples("nmt eval", "nmt eval --hyp translated.de --ref test.de --json"),
+)(evaluate)
+app.command(
+    rich_help_panel=_EVALUATE,
+    epilog=_examples("nmt score --src test.en --tgt test.de", "nmt score --src test.en --tgt test.de --tokens"),
+)(score)
+app.command(
+    rich_help_panel=_EVALUATE,
+    epilog=_examples(
+        "nmt compare baseline deeper --output compare.html",
+        "nmt compare --hyp ours.de --hyp theirs.de --ref test.de --src test.en",
+    ),
+)(compare)
+app.command(
+    rich_help_panel=_LOOK_INSIDE,
+    epilog=_examples(
+        'nmt attention "A man is sleeping." --output page.html',
+        'nmt attention "A man is sleeping." --output cross.png --layer 3',
+    ),
+)(attention)
+app.command(
+    rich_help_panel=_LOOK_INSIDE,
+    epilog=_examples("nmt report", "nmt report --model captions --license mit --dataset bentrevett/multi30k"),
+)(report)
+exports.command(
+    name="ctranslate2",
+    epilog=_examples("nmt export ctranslate2", "nmt export ctranslate2 --model captions --quantization float32"),
+)(export_ctranslate2)
+app.add_typer(exports, name="export", rich_help_panel=_SHIP)
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
 """The options that several commands share."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from nmt.cli.completion import complete_run, complete_setting
 from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
@@ -12,18 +14,34 @@ from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, run_named
 
-ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML. Default: the only one here.")
+]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of FILE as an argument.")]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Replace one value; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Replace one value; may be repeated.",
+        autocompletion=complete_setting,
+    ),
 ]
 NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
 ModelsOption = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="RUN", help="A run's folder or name; may be repeated. Default: the newest run."),
+    typer.Option(
+        "--model",
+        metavar="RUN",
+        help="A run's folder or name; may be repeated. Default: the newest run.",
+        autocompletion=complete_run,
+    ),
 ]
 RunOption = Annotated[
-    str | None, typer.Option("--model", metavar="RUN", help="A run's folder or name; default: the newest run.")
+    str | None,
+    typer.Option(
+        "--model", metavar="RUN", help="A run's folder or name; default: the newest run.", autocompletion=complete_run
+    ),
 ]
 PrecisionOption = Annotated[
     Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 needs a GPU. Default: the run's.")
@@ -42,14 +60,33 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a prog
 
 
 def configured_run(
-    file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
+    command: str, file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
 ) -> tuple[Config, RunFolder]:
-    """The configuration that the command line names, and the folder of its run."""
-    if (file is None) == (option is None):
-        raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
-    path = file or option
-    assert path is not None
+    """The configuration that the command line names, or the only one in this folder, and the folder of its run.
+
+    Raises `ConfigError` if none or several could be meant; `command` is for its remedy.
+    """
+    if file is not None and option is not None:
+        raise ConfigError("name one configuration file, as FILE or as --config FILE, not both")
+    path = file or option or _only_config(command)
     return load_config(path, overrides or ()), run_named(path.stem if name is None else name)
+
+
+def _only_config(command: str) -> Path:
+    """The one *.yaml or *.yml of the current folder; hidden files are other programs'."""
+    found = sorted(
+        path for path in Path().iterdir()
+        if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and path.is_file()
+    )  # fmt: skip
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            f"there is no configuration (*.yaml) in this folder; name one: nmt {command} FILE\n"
+            f"nmt config > FILE.yaml writes one with every key explained"
+        )
+    commands = "\n".join(f"  nmt {command} {shlex.quote(str(path))}" for path in found)
+    raise ConfigError(f"there are {len(found)} configurations in this folder; name one:\n{commands}")
 
 
 def search_settings(

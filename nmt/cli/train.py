@@ -29,7 +29,7 @@ def train(
             raise ConfigError("--resume and --fresh exclude each other")
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
-        settings, run = configured_run(file, config, overrides, name)
+        settings, run = configured_run("train", file, config, overrides, name)
         from nmt.training.launching import launch
         from nmt.training.start import num_processes
         from nmt.training.start import train as run_training

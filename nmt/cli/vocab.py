@@ -21,7 +21,7 @@ def vocab(
     as_json: JsonOption = False,
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
-    settings, run = configured_run(file, config, overrides, name)
+    settings, run = configured_run("vocab", file, config, overrides, name)
     from nmt.data.statistics import vocabulary_report
 
     report = vocabulary_report(settings, run)

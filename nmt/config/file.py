@@ -9,12 +9,13 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from nmt.config.inference import InferenceConfig, TextConfig
+from nmt.config.section import selector_of, variants
 from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
 from nmt.errors import ConfigError
 
@@ -253,20 +254,13 @@ def _explain(
     return "\n".join(lines)
 
 
-def _variants(section: Any) -> list[type[BaseModel]]:
-    """The classes of a section: one, or several that a key of the section distinguishes."""
-    if isinstance(section, type) and issubclass(section, BaseModel):
-        return [section]
-    return [variant for part in get_args(section) for variant in _variants(part)]
-
-
 def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
     """A pydantic location as the keys in a file, and the variant of the section ('' if it has only one).
 
     For a section with several variants, pydantic's location names one after the section: model, transformer, d_ff.
     """
     field = schema.model_fields.get(location[0]) if location else None
-    if field is None or len(location) < 2 or len(_variants(field.annotation)) < 2:
+    if field is None or len(location) < 2 or len(variants(field.annotation)) < 2:
         return location, ""
     return [location[0], *location[2:]], location[1]
 
@@ -315,9 +309,9 @@ def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str
 
 def _keys(section: Any, variant: str) -> list[str]:
     """The keys of a section; if it has several variants, those of the one with this name in a `Literal`."""
-    variants = _variants(section)
-    named = [one for one in variants if any(get_args(of.annotation) == (variant,) for of in one.model_fields.values())]
-    return [key for one in named or variants for key in one.model_fields]
+    classes = variants(section)
+    named = [one for one in classes if selector_of(one)[1] == variant]
+    return [key for one in named or classes for key in one.model_fields]
 
 
 # Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.

@@ -1,6 +1,6 @@
-"""The base of a configuration's sections, and the limits of their numbers."""
+"""The base of a configuration's sections, the limits of their numbers, and the variants of a section."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,3 +32,19 @@ class Section(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
     )
+
+
+def variants(annotation: Any) -> list[type[BaseModel]]:
+    """The classes of mappings within a type, in order: one, several that a key distinguishes, or none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [variant for part in get_args(annotation) for variant in variants(part)]
+
+
+def selector_of(section: type[BaseModel]) -> tuple[str, str]:
+    """The key that distinguishes a variant from the others, and its value; ('', '') if there is none."""
+    for name, field in section.model_fields.items():
+        values = get_args(field.annotation)
+        if get_origin(field.annotation) is Literal and len(values) == 1:
+            return name, str(values[0])
+    return "", ""

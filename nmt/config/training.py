@@ -67,7 +67,13 @@ def _named_test_sets(value: object) -> object:
 class DataConfig(TextConfig):
     """Corpora for training, validation and tests, and their languages."""
 
-    train: Annotated[tuple[TrainingFiles, ...], Field(min_length=1), BeforeValidator(_as_list)]
+    train: Annotated[
+        tuple[TrainingFiles, ...],
+        Field(min_length=1),
+        BeforeValidator(
+            _as_list, json_schema_input_type=TrainingFiles | Annotated[tuple[TrainingFiles, ...], Field(min_length=1)]
+        ),
+    ]
     """The training corpus: one `{src, tgt}`, or a list of several. A `weight` makes the pairs of one corpus occur more
     or less often."""
     temperature: Annotated[float, Field(ge=1)] | None = None
@@ -77,7 +83,10 @@ class DataConfig(TextConfig):
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     validation: CorpusFiles
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
-    test: Annotated[dict[str, CorpusFiles], BeforeValidator(_named_test_sets)] = Field(default_factory=dict)
+    test: Annotated[
+        dict[str, CorpusFiles],
+        BeforeValidator(_named_test_sets, json_schema_input_type=CorpusFiles | dict[str, CorpusFiles]),
+    ] = Field(default_factory=dict)
     """The test sets that `nmt eval` scores: `NAME: {src, tgt}` for each, or one `{src, tgt}`, which is named `test`."""
 
     @model_validator(mode="before")

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import sentencepiece
-
 from nmt.atomic import read_json, replacing, write_json
 from nmt.config.inference import TokenizerConfig
 from nmt.config.source import TEXT, SourceConfig
@@ -80,6 +78,8 @@ class SentencePieceTokenizer:
     """
 
     def __init__(self, model: bytes) -> None:
+        import sentencepiece  # where it is used, so that a broken one does not end commands that do without
+
         self._model = model
         self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.special = SpecialIds(processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
@@ -90,6 +90,8 @@ class SentencePieceTokenizer:
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
         """Train on lines after normalization; `VocabularyError` if `vocab_size` pieces cannot be built from them."""
+        import sentencepiece
+
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(

@@ -21,7 +21,7 @@ from nmt.config.training import Config, CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
 from nmt.errors import RunError
-from nmt.processes import available_cores
+from nmt.processes import available_cores, processor_name
 from nmt.runs import RunFolder
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
@@ -196,11 +196,5 @@ def _versions() -> dict[str, str]:
 def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     cores = available_cores()
-    return f"{name}, {cores} {'core' if cores == 1 else 'cores'}"
+    return f"{processor_name()}, {cores} {'core' if cores == 1 else 'cores'}"

@@ -1,0 +1,28 @@
+"""`nmt config`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nmt.cli.completion import complete_key
+from nmt.errors import ConfigError
+
+
+def config(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="A key or a section: training.batch_tokens.", autocompletion=complete_key),
+    ] = None,
+    as_schema: Annotated[
+        bool, typer.Option("--json-schema", help="Print the JSON Schema that editors complete and check by.")
+    ] = False,
+) -> None:
+    """Print a configuration with every key explained, or what one key means."""
+    if key is not None and as_schema:
+        raise ConfigError("--json-schema prints all keys; leave out KEY")
+    from nmt.config.manual import explanation, template
+    from nmt.config.schema import schema_text
+
+    text = schema_text() if as_schema else template() if key is None else f"{explanation(key)}\n"
+    sys.stdout.buffer.write(text.encode())  # UTF-8 on every system: it is saved as a file

@@ -1,0 +1,174 @@
+"""Help in groups with examples that parse, shell completion through its protocol, and `nmt train` without a file."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from conftest import COPY_TASK, Cli
+
+from nmt.cli.completion import complete_run
+from nmt.cli.main import app
+from nmt.cli.options import configured_run
+from nmt.errors import ConfigError
+
+
+def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with its words."""
+    if not hasattr(command, "commands"):
+        yield words, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from all_commands(inner, (*words, name))
+
+
+COMMANDS = dict(all_commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_commands_help_ends_with_two_examples_that_parse(cli: Cli, words: tuple[str, ...]) -> None:
+    code, out, _ = cli(*words, "--help")
+    assert code == 0
+    head, _, examples = out.partition("\n  Examples:\n")
+    assert "  --help" in head
+    lines = examples.rstrip("\n").split("\n")
+    assert len(lines) == 2
+    assert len(set(lines)) == 2
+    for line in lines:
+        assert line.startswith("    nmt ")
+        assert len(line) <= 80
+        (arguments, *_) = shlex.split(line.partition(" > ")[0]), None
+        assert tuple(arguments[1 : 1 + len(words)]) == words
+        context = COMMANDS[words].make_context(words[-1], arguments[1 + len(words) :])  # raises for a wrong option
+        assert context.args == []
+
+
+def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
+    code, out, _ = cli("--help")
+    assert code == 0
+    groups = dict(re.findall(r"^([A-Z][\w ]+):\n((?:  .*\n)+)", out, re.M))
+    groups.pop("Options")
+    assert list(groups) == ["Set up", "Train", "Translate", "Evaluate", "Look inside", "Ship"]
+    listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
+    assert sorted(listed) == sorted({words[0] for words in COMMANDS})
+    assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == ["train", "vocab", "show", "runs", "average"]
+    assert "..." not in out.partition("\nSet up:\n")[2]
+
+
+# ------------------------------------------------------------------------------------------- completion
+
+
+@pytest.fixture
+def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("captions", "captions-50", "other", "unfinished"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        if name != "unfinished":
+            (tmp_path / "runs" / name / "config.yaml").write_text("")
+    (tmp_path / "runs" / "latest").write_text("other\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("nmt tra", ["train", "translate"]),
+        ("nmt export ", ["ctranslate2"]),
+        ("nmt translate --be", ["--beam-size"]),
+        ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--dry-run", "--help"]),
+        ("nmt compare --test ", ["bs", "ar"]),
+        ("nmt translate --model cap", ["captions", "captions-50"]),
+        ("nmt show --model ", ["captions", "captions-50", "other"]),
+        ("nmt compare captions o", ["other"]),
+        ("nmt train --set de", [
+            "decoding.beam_size=", "decoding.length_penalty=", "decoding.min_length=", "decoding.max_length=",
+            "decoding.max_length_ratio=", "decoding.no_repeat_ngram_size=", "decoding.lower_capitals=",
+            "decoding.precision=", "decoding.batch_tokens="]),
+        ("nmt train --set t", ["tokenizer.", "training."]),
+        ("nmt vocab --set training.b", ["training.batch_tokens=", "training.batches_per_update=",
+                                        "training.batch_parts=", "training.best_metric="]),
+        ("nmt train --set training.schedule", [
+            f"training.schedule={value}" for value in ("inverse_sqrt", "cosine", "linear", "constant")]),
+        ("nmt train --set training.warm", ["training.warmup_steps=1000"]),
+        ("nmt train --set data.validation.", ["data.validation.src=", "data.validation.tgt="]),
+        ("nmt train --set nothing", []),
+        ("nmt config tr", ["training"]),
+        ("nmt config training.see", ["training.seed"]),
+        ("nmt config data.train.w", ["data.train.weight"]),
+    ],
+)  # fmt: skip
+def test_a_shell_gets_what_completes_a_line(
+    in_folder_with_runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    expected: list[str],
+) -> None:
+    words = line.split(" ")
+    variables = {"_NMT_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as end:
+        app(prog_name="nmt")
+    assert (end.value.code, *capsys.readouterr()) == (0, "\n".join([*expected, ""]) if expected else "\n", "")
+
+
+def test_without_runs_nothing_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert complete_run("") == []
+
+
+def test_bash_completes_with_the_script_that_nmt_prints(in_folder_with_runs: Path) -> None:
+    program = in_folder_with_runs / "bin" / "nmt"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom nmt.cli.main import main\nmain()\n")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    steps = """
+    source <(_NMT_COMPLETE=source_bash nmt)
+    [ "$(complete -p nmt)" = "complete -o default -F _nmt_completion nmt" ] || exit 9
+    COMP_WORDS=(nmt translate --model capt) COMP_CWORD=3
+    _nmt_completion nmt
+    printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    found = subprocess.run(["bash", "--norc", "-c", steps], env=environment, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "captions\ncaptions-50\n", "")
+
+
+# ------------------------------------------------------------------------------------------- train without a file
+
+
+def test_train_alone_takes_the_one_configuration_here(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli("train")
+    assert (code, out) == (2, "")
+    assert err == (
+        "nmt: there is no configuration (*.yaml) in this folder; name one: nmt train FILE\n"
+        "nmt config > FILE.yaml writes one with every key explained\n"
+    )
+    (tmp_path / "my captions.yml").write_text(COPY_TASK)
+    (tmp_path / ".hidden.yaml").write_text("")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "other.yaml").write_text("")
+    config, run = configured_run("train", None, None, ["model.d_model=16"], None)
+    assert (config.model.d_model, config.training.max_steps, run.path) == (16, 12, Path("runs/my captions"))
+    assert configured_run("vocab", None, None, None, "mine")[1].path == Path("runs/mine")
+    assert "train.en: no such file" in cli("train")[2]  # of that configuration
+    (tmp_path / "a.yaml").write_text(COPY_TASK)
+    for command in ("train", "vocab"):
+        code, out, err = cli(command)
+        assert (code, out) == (2, "")
+        listed = f"  nmt {command} a.yaml\n  nmt {command} 'my captions.yml'\n"
+        assert err == f"nmt: there are 2 configurations in this folder; name one:\n{listed}"
+    with pytest.raises(ConfigError, match="not both"):
+        configured_run("train", Path("a.yaml"), Path("a.yaml"), None, None)
+    assert configured_run("train", None, Path("a.yaml"), None, None)[1].name == "a"
