@@ -1,15 +1,16 @@
 """The options that several commands share."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
+from nmt.inheritance import load_run_config
 from nmt.runs import RunFolder, run_named
 
 ConfigArgument = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML.")]
@@ -42,14 +43,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a prog
 
 
 def configured_run(
-    file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
+    file: Path | None,
+    option: Path | None,
+    overrides: list[str] | None,
+    name: str | None,
+    init_from: str | None = None,
+    is_fresh: bool = False,
 ) -> tuple[Config, RunFolder]:
-    """The configuration that the command line names, and the folder of its run."""
+    """The configuration that the command line names, and the folder of its run.
+
+    `init_from` replaces `training.init_from`; with `is_fresh`, what is in the folder does not matter.
+    """
     if (file is None) == (option is None):
         raise ConfigError("name one configuration file, for example: nmt train configs/tiny.yaml")
     path = file or option
     assert path is not None
-    return load_config(path, overrides or ()), run_named(path.stem if name is None else name)
+    run = run_named(path.stem if name is None else name)
+    quoted = [] if init_from is None else [f"training.init_from={json.dumps(init_from)}"]
+    return load_run_config(path, [*(overrides or ()), *quoted], run, is_fresh), run
 
 
 def search_settings(

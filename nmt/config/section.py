@@ -1,6 +1,6 @@
 """The base of a configuration's sections, and the limits of their numbers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,9 @@ Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 BeamSize = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
+
+ModelPart = Literal["embeddings", "encoder", "decoder", "output"]
+"""The parts of every model, of which `output` is the projection to the vocabulary."""
 
 
 class Section(BaseModel):
