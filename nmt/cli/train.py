@@ -55,16 +55,15 @@ def train(
 
 def _score_what_was_forgotten(run: RunFolder) -> None:
     """Compare the scores before and after a training with `training.init_from`, which is done: a failure is a line."""
-    from nmt.training.forgetting import score_after
+    from nmt.training.forgetting import score_after, table
 
     try:
         found = score_after(run, _say)
     except NmtError as error:
         _say(f"what was forgotten is not known: {error}; to try again: the same command")
     else:
-        for one in found:
-            for line in one.lines():
-                _say(line)
+        for line in table(found):
+            _say(line)
 
 
 def _write_report(run: RunFolder, device: str) -> None:

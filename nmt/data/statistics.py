@@ -78,9 +78,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     """Build the run's vocabulary if it is missing; report how it fits the `src` and `tgt` of the validation set.
 
-    With `training.init_from` it is copied, not built.
-
-    Sources that are not text have no vocabulary, and no report.
+    With `training.init_from` it is copied, not built. Sources that are not text have no vocabulary, and no report.
     Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
     """
     data = config.data

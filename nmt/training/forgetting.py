@@ -4,7 +4,7 @@ They are written as those of `nmt eval`, by the same code, to evaluation/before/
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,6 +22,20 @@ from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
 
 
 @dataclasses.dataclass(frozen=True)
+class Change:
+    """One score, before and after."""
+
+    metric: str
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclasses.dataclass(frozen=True)
 class Forgetting:
     """The scores of one test set of the old run."""
 
@@ -31,12 +45,11 @@ class Forgetting:
     after: dict[Metric, Score]
     """With the run's model."""
 
-    def lines(self) -> Iterator[str]:
-        """A line for each metric: `test_2016_flickr  BLEU   39.90 ->  35.21  (-4.69)`"""
+    @property
+    def rows(self) -> Iterator["Change"]:
+        """The change of each metric."""
         for metric, before in self.before.items():
-            after = self.after[metric]
-            change = after.value - before.value
-            yield f"{self.name}  {before.name:6} {before.value:6.2f} -> {after.value:6.2f}  ({change:+.2f})"
+            yield Change(before.name, before.value, self.after[metric].value)
 
 
 class _Evaluated(BaseModel):
@@ -95,6 +108,17 @@ def read_forgetting(run: RunFolder) -> list[Forgetting]:
         ):
             found.append(Forgetting(path.stem, before.scores, after.scores))
     return found
+
+
+def table(forgotten: Sequence[Forgetting]) -> Iterator[str]:
+    """Lines of a table for a terminal."""
+    if not forgotten:
+        return
+    width = max(len(one.name) for one in forgotten)
+    yield f"{'forgotten':{width}}  {'':6} {'before':>6} {'after':>6} {'change':>6}"
+    for one in forgotten:
+        for row in one.rows:
+            yield f"{one.name:{width}}  {row.metric:6} {row.before:6.2f} {row.after:6.2f} {row.change:+6.2f}"
 
 
 def _score(config: Config, run: RunFolder, sets: Mapping[str, CorpusFiles], folder: Path) -> None:
