@@ -15,12 +15,14 @@ import nmt
 from nmt.checkpoint import save_weights
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TransformerConfig
+from nmt.config.section import ModelPart
 from nmt.config.source import VectorSource
 from nmt.config.training import Config
 from nmt.data.mixture import epoch_counts, pairs_of_epoch
 from nmt.data.tokenizer import ensure_tokenizers
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.inheritance import load_run_config
+from nmt.insight.report_page import write_report
 from nmt.insight.reproduction import reproduction
 from nmt.models.factory import build_model
 from nmt.runs import RunFolder, run_named
@@ -297,6 +299,17 @@ def test_a_part_that_the_model_does_not_have_cannot_be_frozen() -> None:
     assert [name for name, value in model.named_parameters() if not value.requires_grad] == ["output.weight"]
 
 
+@pytest.mark.parametrize("tie", ["all", "decoder"])
+@pytest.mark.parametrize("part", ["embeddings", "output"])
+def test_a_matrix_of_two_parts_is_frozen_by_the_name_of_either(tie: str, part: ModelPart) -> None:
+    config = TransformerConfig.model_validate({"d_model": 8, "num_heads": 2, "d_ff": 8, "tie_embeddings": tie})
+    model = build_model(config, 9, 9)
+    freeze(model, [part])
+    assert not model.output.weight.requires_grad
+    first = next(model.parameters())  # of the source alone, if only the decoder's are shared
+    assert first.requires_grad == (tie == "decoder" and part == "output")
+
+
 def test_a_corpus_to_replay_must_be_there_and_unchanged(work: Path) -> None:
     first = trained("training.max_steps=1", name="first")
     replaying = [f"training.init_from={first.name}", "data.replay=0.5", "training.max_steps=1"]
@@ -332,6 +345,18 @@ def test_test_sets_that_are_gone_are_a_line(work: Path, capsys: pytest.CaptureFi
     written = (run.evaluation / "after" / "kept.json").stat().st_mtime_ns
     score_after(run, said.append)
     assert (run.evaluation / "after" / "kept.json").stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_the_report_shows_what_was_forgotten(solved: Path, work: Path) -> None:
+    run = trained(f"training.init_from={solved / 'runs' / 'copy'}", "training.learning_rate=1e-2")
+    (one,) = score_after(run, print)
+    page = write_report(run, "cpu").read_text()
+    table = page.partition("What was forgotten")[2].partition("</table>")[0]
+    figures = re.findall(r'<td class="number">([^<]*)</td>', table)
+    scores = [(one.before[metric].value, one.after[metric].value) for metric in one.before]
+    assert figures == [figure for old, new in scores for figure in (f"{old:.2f}", f"{new:.2f}", f"{new - old:+.2f}")]
+    assert one.before != one.after
 
 
 def test_without_test_sets_the_old_validation_set_is_scored(work: Path) -> None:
