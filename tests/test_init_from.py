@@ -349,7 +349,8 @@ def test_test_sets_that_are_gone_are_a_line(work: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_the_report_shows_what_was_forgotten(solved: Path, work: Path) -> None:
-    run = trained(f"training.init_from={solved / 'runs' / 'copy'}", "training.learning_rate=1e-2")
+    run = trained(f"training.init_from={solved / 'runs' / 'copy'}", "training.learning_rate=1e-2",
+                  "training.best_metric=loss", "data.validation={src: new.en, tgt: new.de}")  # fmt: skip
     (one,) = score_after(run, print)
     page = write_report(run, "cpu").read_text()
     table = page.partition("What was forgotten")[2].partition("</table>")[0]
