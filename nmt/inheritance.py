@@ -20,8 +20,8 @@ from nmt.languages import language_suffix
 from nmt.runs import RunFolder, open_run
 
 FINE_TUNING = {"learning_rate": 3e-4, "schedule": "constant", "validate_every": 50, "patience": 5}
-"""Defaults of the `training` section with `init_from`. At 1e-3, 300 updates on 500 pairs of software localisation made a
-small captions model forget captions altogether; at this rate, a fifth of its BLEU."""
+"""Defaults of the `training` section with `init_from`. With the rate of a first training, a small model forgets most of
+what it knew within a few hundred updates."""
 MAX_STEPS = 1000
 """Updates, if neither `max_steps` nor `max_epochs` nor `max_minutes` is given."""
 WARMUP_STEPS = 50
