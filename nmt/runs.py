@@ -43,6 +43,10 @@ class RunFolder:
         """Whether a training has started here, or a model was written here."""
         return self.config_file.is_file()
 
+    def has_checkpoints(self) -> bool:
+        """Whether there is a training to resume here."""
+        return any(path.name.isascii() and path.name.isdecimal() for path in self.checkpoints.glob("*"))
+
     def is_export(self) -> bool:
         """Whether this is an export, with a model in another engine's format only."""
         return self.export_file.is_file()

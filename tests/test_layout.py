@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
     version errors languages config.section config.source config.inference config.training config.keys config.file
-    config.schema config.manual locks atomic runs history
+    config.schema config.manual locks atomic runs inheritance history
     processes probed probing environment waiting device distributed masks source
     data.corpus data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
@@ -30,9 +30,10 @@ _IN_ORDER = """
     decoding.translator decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.evaluate evaluation.significance evaluation.buckets evaluation.averaged_run
     ctranslate2.export
-    training.loss training.optimization training.stopping training.interruption training.divergence training.scalars
-    training.monitor training.memory training.averaging training.sharing training.resuming training.preparation
-    training.record training.announcement training.feeding training.trainer training.preflight training.launching
+    training.loss training.optimization training.freezing training.stopping training.interruption training.divergence
+    training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
+    training.preparation training.record training.origin training.forgetting training.announcement training.feeding
+    training.trainer training.preflight training.launching
     training.start
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.comparison_text insight.comparison_page

@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,11 +8,11 @@ from typing import Annotated, Literal
 import typer
 
 from nmt.cli.completion import complete_run, complete_setting
-from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
+from nmt.inheritance import load_run_config
 from nmt.runs import RunFolder, run_named
 
 ConfigArgument = Annotated[
@@ -60,16 +61,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a prog
 
 
 def configured_run(
-    command: str, file: Path | None, option: Path | None, overrides: list[str] | None, name: str | None
+    command: str,
+    file: Path | None,
+    option: Path | None,
+    overrides: list[str] | None,
+    name: str | None,
+    init_from: str | None = None,
+    is_fresh: bool = False,
 ) -> tuple[Config, RunFolder]:
     """The configuration that the command line names, or the only one in this folder, and the folder of its run.
 
-    Raises `ConfigError` if none or several could be meant; `command` is for its remedy.
+    `init_from` replaces `training.init_from`; with `is_fresh`, what is in the folder does not matter. Raises
+    `ConfigError` if no file or several could be meant; `command` is for its remedy.
     """
     if file is not None and option is not None:
         raise ConfigError("name one configuration file, as FILE or as --config FILE, not both")
     path = file or option or _only_config(command)
-    return load_config(path, overrides or ()), run_named(path.stem if name is None else name)
+    run = run_named(path.stem if name is None else name)
+    quoted = [] if init_from is None else [f"training.init_from={json.dumps(init_from)}"]
+    return load_run_config(path, [*(overrides or ()), *quoted], run, is_fresh), run
 
 
 def _only_config(command: str) -> Path:

@@ -9,7 +9,7 @@ import typer
 
 from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
 from nmt.distributed import is_launched, joined
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, NmtError
 from nmt.processes import python_command
 from nmt.runs import RunFolder
 
@@ -21,6 +21,9 @@ def train(
     name: NameOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+    init_from: Annotated[
+        str | None, typer.Option("--init-from", metavar="RUN", help="Start from the weights of a trained run.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
     """Train a model, or resume a training that was stopped."""
@@ -29,7 +32,7 @@ def train(
             raise ConfigError("--resume and --fresh exclude each other")
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
-        settings, run = configured_run("train", file, config, overrides, name)
+        settings, run = configured_run("train", file, config, overrides, name, init_from, fresh)
         from nmt.training.launching import launch
         from nmt.training.start import num_processes
         from nmt.training.start import train as run_training
@@ -44,8 +47,23 @@ def train(
         trained = run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
         is_text = settings.source.type == "text"  # which reports are about
         wanted = trained and ranks.is_main and settings.evaluation.report and is_text
+    if ranks.is_main and settings.training.init_from is not None and not dry_run:
+        _score_what_was_forgotten(run)
     if wanted:
         _write_report(run, settings.training.device)
+
+
+def _score_what_was_forgotten(run: RunFolder) -> None:
+    """Compare the scores before and after a training with `training.init_from`, which is done: a failure is a line."""
+    from nmt.training.forgetting import score_after, table
+
+    try:
+        found = score_after(run, _say)
+    except NmtError as error:
+        _say(f"what was forgotten is not known: {error}; to try again: the same command")
+    else:
+        for line in table(found):
+            _say(line)
 
 
 def _write_report(run: RunFolder, device: str) -> None:

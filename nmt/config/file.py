@@ -7,7 +7,7 @@ in a file are relative to its folder. `--set section.key=value` replaces single 
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,22 +20,28 @@ from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
 from nmt.errors import ConfigError
 
 Schema = TypeVar("Schema", bound=BaseModel)
+Completion = Callable[[dict[str, Any]], None]
+"""Fills in keys of a file's sections that it does not give, before they are validated."""
 
 
-def read_config(path: Path, schema: type[Schema], overrides: Iterable[str] = ()) -> Schema:
+def read_config(
+    path: Path, schema: type[Schema], overrides: Iterable[str] = (), complete: Completion | None = None
+) -> Schema:
     """Read a file into a `schema`.
 
-    `overrides` are `section.key=value` texts; their values are YAML.
+    `overrides` are `section.key=value` texts; their values are YAML. `complete` sees the values after them.
     Raises `ConfigError` if the file cannot be read or a value is invalid.
     """
     root, raw = _parse(path, schema)
     overridden = [_override(raw, text) for text in overrides]
+    if complete is not None:
+        complete(raw)
     return _validate(raw, schema, root, path, overridden)
 
 
-def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
+def load_config(path: Path, overrides: Iterable[str] = (), complete: Completion | None = None) -> Config:
     """Read the configuration of a whole run, as `read_config` does."""
-    return read_config(path, Config, overrides)
+    return read_config(path, Config, overrides, complete)
 
 
 def load_inference_config(path: Path) -> InferenceConfig:

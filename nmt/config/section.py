@@ -21,6 +21,9 @@ Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 BeamSize = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
 
+ModelPart = Literal["embeddings", "encoder", "decoder", "output"]
+"""The parts of every model, of which `output` is the projection to the vocabulary."""
+
 
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, and values cannot change after parsing."""

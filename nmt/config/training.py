@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.section import BeamSize, PositiveInt, Rate, Section
+from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 from nmt.languages import language_suffix
 
 Metric = Literal["bleu", "chrf", "ter"]
@@ -50,6 +50,8 @@ class TrainingFiles(CorpusFiles):
     weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     """How often each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice and half of the pairs,
     sampled again for each epoch, a third time."""
+    replayed: bool = False
+    """Whether this is a corpus of `data.replay`. Written by nmt into the run's config.yaml; do not set it."""
 
 
 def _as_list(value: Any) -> Any:
@@ -79,6 +81,9 @@ class DataConfig(TextConfig):
     temperature: Annotated[float, Field(ge=1)] | None = None
     """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
     as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
+    replay: Rate = 0.0
+    """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
+    the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
     drop_duplicates: bool = False
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     validation: CorpusFiles
@@ -118,6 +123,12 @@ class DataConfig(TextConfig):
         if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
             raise ValueError("a temperature and the weights in data.train exclude each other; leave one of them out")
         return value
+
+    @model_validator(mode="after")
+    def _replay_without_temperature(self) -> Self:
+        if self.replay and self.temperature is not None:
+            raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
+        return self
 
     @field_validator("test")
     @classmethod
@@ -178,6 +189,14 @@ class AugmentationConfig(Section):
 class TrainingConfig(Section):
     """How the model is trained: duration, batches, optimizer, device, validation, checkpoints."""
 
+    init_from: str | None = None
+    """Start from the weights of a trained run, given as for `--model` by its folder or its name. Its tokenizer,
+    architecture, source and languages are the new run's; leave these sections out. `data.max_length` and the keys of
+    `decoding` are the old run's where they are not given, and learning rate, warm-up, schedule, limits and validations
+    have the defaults of fine-tuning (docs/fine-tuning.md). `null`: random weights."""
+    freeze: tuple[ModelPart, ...] = ()
+    """With `init_from`: the parts of the model that keep the old run's weights, of `embeddings`, `encoder`, `decoder`
+    and `output`. A matrix that two parts share (`model.tie_embeddings`) is frozen by the name of either."""
     max_steps: PositiveInt | None = None
     """Stop after this many updates; `null`: no limit. One of `max_steps`, `max_epochs`, `max_minutes` is required."""
     max_epochs: PositiveInt | None = None
@@ -284,6 +303,10 @@ class TrainingConfig(Section):
             raise ValueError(
                 "training.batch_tokens: auto and training.update_tokens, the size of a whole update, need each other"
             )
+        if self.freeze and self.init_from is None:
+            raise ValueError(
+                "training.freeze is for a run with training.init_from; without it, random weights would be frozen"
+            )
         if self.batch_tokens == "auto" and self.batches_per_update != 1:
             raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
         if self.ema_decay is not None and self.average_last is not None:
@@ -351,6 +374,11 @@ class Config(InferenceConfig):
                 f"tokenizer has one way to write a word"
             )
         settings = self.training
+        if self.data.replay and settings.init_from is None:
+            raise ValueError(
+                "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
+                "data.replay out, or add the corpus to data.train with a weight"
+            )
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens

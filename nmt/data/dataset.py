@@ -18,7 +18,7 @@ import hashlib
 import json
 import mmap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,16 @@ class EncodedSide:
         if self._pairs_read > _PAIRS_MAPPED:
             self._release_pages()
         return ids, lengths
+
+    def share_of(self, wanted: Iterable[int], pairs: int) -> float:
+        """The share of some ids among those of the first pairs; 0 if they have none."""
+        end = int(self.lengths[:pairs].sum(dtype=np.int64))
+        ids = np.array(sorted(wanted), dtype=self._flat.dtype)
+        count = sum(
+            int(np.isin(self._flat[begin : min(begin + (1 << 20), end)], ids).sum()) for begin in range(0, end, 1 << 20)
+        )
+        self._release_pages()
+        return count / max(1, end)
 
     def _release_pages(self) -> None:
         """Unmap the pages that were read; they stay in the kernel's cache, but not in this process's memory."""

@@ -14,14 +14,29 @@ Pairs = NDArray[np.integer]
 def epoch_counts(sizes: Sequence[int], data: DataConfig) -> list[int]:
     """The number of pairs of each corpus in an epoch; `sizes` are the corpora's sizes after cleaning.
 
-    With weights, size * weight. With a temperature T, the total number of pairs is divided in proportion to
-    size ** (1 / T) (Arivazhagan et al. 2019).
+    With weights, size * weight; with `data.replay`, the weights of the replayed corpora are multiplied by the same
+    number, so that together they have this share of the epoch. With a temperature T, the total number of pairs is
+    divided in proportion to size ** (1 / T) (Arivazhagan et al. 2019).
     """
     if data.temperature is None:
-        return [round(size * files.weight) for size, files in zip(sizes, data.train, strict=True)]
+        weighted = [size * files.weight for size, files in zip(sizes, data.train, strict=True)]
+        return [round(count) for count in (_replaying(weighted, data) if data.replay else weighted)]
     shares = np.array(sizes, dtype=np.float64) ** (1 / data.temperature) * (np.array(sizes) > 0)
     ends = np.rint(np.cumsum(shares) / shares.sum() * sum(sizes))  # rounded sums, so that the total is exact
     return [int(count) for count in np.diff(ends, prepend=0)]
+
+
+def _replaying(counts: Sequence[float], data: DataConfig) -> list[float]:
+    """The counts, those of the replayed corpora multiplied so that they are the share `data.replay` of the sum.
+
+    `DataError` if no pair of them is left.
+    """
+    old = sum(count for count, files in zip(counts, data.train, strict=True) if files.replayed)
+    new = sum(count for count, files in zip(counts, data.train, strict=True) if not files.replayed)
+    if not old:
+        raise DataError("data.replay: no pair of the old run's training corpora is left; leave it out")
+    factor = data.replay / (1 - data.replay) * new / old
+    return [count * factor if files.replayed else count for count, files in zip(counts, data.train, strict=True)]
 
 
 def pairs_of_epoch(sizes: Sequence[int], data: DataConfig, seed: int, epoch: int) -> Pairs | None:

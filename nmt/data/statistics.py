@@ -17,6 +17,7 @@ from nmt.data.hashes import CACHE, corpus_hashes
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
 from nmt.errors import RunError
+from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
 
 _SURVEY_FORMAT = 1  # raise it when the counts of a survey change
@@ -77,12 +78,15 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
 def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     """Build the run's vocabulary if it is missing; report how it fits the `src` and `tgt` of the validation set.
 
-    Sources that are not text have no vocabulary, and no report.
+    With `training.init_from` it is copied, not built. Sources that are not text have no vocabulary, and no report.
     Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
     """
     data = config.data
     check_corpora([*data.train, data.validation], config.source)
-    if not run.exists():
+    if not run.exists() and config.training.init_from is not None:
+        copy_tokenizer(starting_run(config.training.init_from), run)
+        tokenizers = load_tokenizers(run.tokenizer)
+    elif not run.exists():
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source=config.source)
     elif run.inference_config().tokenizer == config.tokenizer:
         tokenizers = load_tokenizers(run.tokenizer)

@@ -103,11 +103,12 @@ def evaluate_runs(
     device: str,
     engine: str = "auto",
     precision: str | None = None,
+    folder: Path | None = None,
 ) -> Iterator[tuple[str, Evaluation]]:
     """Translate and score `name: (sources, references)`, after reading all of them.
 
-    Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run; those of an ensemble to
-    evaluation/NAME.ensemble-OTHERS.hyp and .json in its first run.
+    Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run, or to another `folder`; those of
+    an ensemble to NAME.ensemble-OTHERS.hyp and .json, in its first run.
     """
     source = runs[0].inference_config().source
     read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
@@ -117,7 +118,7 @@ def evaluate_runs(
     weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)
-        path = runs[0].evaluation / f"{name}{suffix}.hyp"
+        path = (folder or runs[0].evaluation) / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}

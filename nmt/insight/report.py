@@ -23,6 +23,7 @@ from nmt.insight.progress import MEANING, read_status
 from nmt.insight.reproduction import Reproduction, Setting, changed_settings, reproduction
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
+from nmt.training.forgetting import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record
 
 MAX_RESAMPLED_LINES = 5000
@@ -60,6 +61,8 @@ class Report:
     model_bytes: int
     validation: ValidationResult | None
     tests: tuple[TestScores, ...]
+    forgotten: tuple[Forgetting, ...]
+    """What a run with `training.init_from` forgot of the run that it started from."""
     settings: tuple[Setting, ...]
     reproduction: Reproduction
     averaged: tuple[int, ...]
@@ -103,6 +106,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         model_bytes=model_file.size,
         validation=validation,
         tests=tuple(_test_scores(run, config)),
+        forgotten=tuple(read_forgetting(run)),
         settings=changed_settings(config),
         reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
         averaged=averaged,

@@ -13,6 +13,7 @@ from typing import Any
 from nmt.config.file import settings_to_yaml
 from nmt.config.section import Section
 from nmt.config.training import Config
+from nmt.inheritance import FINE_TUNED
 from nmt.training.record import RecordedCorpus, Start, TrainingRecord
 
 
@@ -102,6 +103,11 @@ def _without_defaults(config: Config) -> dict[str, dict[str, Any]]:
     """The settings that differ from the defaults or have none; and the architecture, which decides what the others
     mean."""
     dumped: dict[str, dict[str, Any]] = config.model_dump(mode="json", exclude_defaults=True)
+    if config.training.init_from is not None:  # these keys then have other defaults
+        every = config.model_dump(mode="json")
+        dumped["data"]["max_length"] = every["data"]["max_length"]
+        dumped["decoding"], dumped["model"] = every["decoding"], every["model"]
+        dumped["training"] |= {key: every["training"][key] for key in FINE_TUNED}
     dumped["model"] = {"architecture": config.model.architecture, **dumped.get("model", {})}
     cleared = {section: {key: value for key, value in keys.items() if value != {}} for section, keys in dumped.items()}
     return {section: cleared[section] for section in Config.model_fields if cleared.get(section)}
@@ -132,9 +138,12 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
 
 
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:
-    """The hash of each file, by its path as the commands name it."""
+    """The hash of each file that a training reads, by its path as the commands name it."""
     corpora: list[RecordedCorpus] = [*record.train, record.validation, *record.test.values()]
-    return {from_folder(file.path, folder): file.sha256 for files in corpora for file in (files.src, files.tgt)}
+    files = [file for corpus in corpora for file in (corpus.src, corpus.tgt)]
+    if record.init_from is not None:
+        files.append(record.init_from.model)
+    return {from_folder(file.path, folder): file.sha256 for file in files}
 
 
 def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from nmt.config.section import ModelPart
 from nmt.source import Source
 
 
@@ -96,5 +97,13 @@ class TrainableModel(Seq2SeqModel[M, S]):
         return logits
 
     @abstractmethod
+    def part_of(self, name: str) -> ModelPart:
+        """The part of the model that a parameter is in, by its name; a shared one has several names, and parts."""
+
     def parameter_counts(self) -> dict[str, int]:
-        """The number of parameters in each part of the model; shared ones are counted once."""
+        """The number of parameters in embeddings (with the output), encoder and decoder; shared ones count once."""
+        counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
+        for name, parameter in self.named_parameters():  # names shared parameters once
+            part = self.part_of(name)
+            counts["embeddings" if part == "output" else part] += parameter.numel()
+        return counts

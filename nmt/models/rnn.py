@@ -38,6 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import RnnConfig
+from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
@@ -279,12 +280,13 @@ class Rnn(TrainableModel[Memory, RnnState]):
         context, weights = self.source_attention(query, source.keys, source.memory, source.bias)
         return self.dropout(torch.tanh(maps.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
 
-    def parameter_counts(self) -> dict[str, int]:
-        """The numbers of parameters in embeddings (with the output), encoder, and decoder with bridge and attention."""
-        counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
-        for name, parameter in self.named_parameters():  # names shared parameters once
-            part = name.split(".")[0]
-            if part in ("src_embedding", "src_vectors", "tgt_embedding", "output"):
-                part = "embeddings"
-            counts[part if part in counts else "decoder"] += parameter.numel()
-        return counts
+    def part_of(self, name: str) -> ModelPart:
+        """The first layer of vectors belongs to the embeddings; bridge and attention belong to the decoder."""
+        match name.split(".")[0]:
+            case "output":
+                return "output"
+            case "encoder":
+                return "encoder"
+            case "src_embedding" | "src_vectors" | "tgt_embedding":
+                return "embeddings"
+        return "decoder"

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
+from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
@@ -325,10 +326,13 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits
 
-    def parameter_counts(self) -> dict[str, int]:
-        """The numbers of parameters in embeddings (with a tied output), encoder and decoder."""
-        counts = {"embeddings": 0, "encoder": 0, "decoder": 0}
-        for name, parameter in self.named_parameters():  # names shared parameters once
-            part = name.split(".")[0].removesuffix("_norm")
-            counts[part if part in counts else "embeddings"] += parameter.numel()
-        return counts
+    def part_of(self, name: str) -> ModelPart:
+        """Positions and the first layer of vectors belong to the embeddings, a last norm to its layers."""
+        match name.split(".")[0]:
+            case "output":
+                return "output"
+            case "encoder" | "encoder_norm":
+                return "encoder"
+            case "decoder" | "decoder_norm":
+                return "decoder"
+        return "embeddings"

@@ -10,6 +10,7 @@ from nmt.data.mixture import describe_mixture
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
+from nmt.training.freezing import num_frozen
 from nmt.training.preparation import Prepared
 from nmt.training.stopping import total_steps
 
@@ -34,6 +35,7 @@ def describe(
         f"data        {data.src_lang} -> {data.tgt_lang}: training {corpus.counts}, "
         f"validation {len(prepared.validation.src):,} pairs",
         *([f"mixture     {mixture}"] if mixture else []),
+        *([f"starts from {settings.init_from}{_frozen(model, settings)}"] if settings.init_from is not None else []),
         f"vocabulary  {config.tokenizer.type}, {sizes}",
         f"model       {sum(counts.values()):,} parameters ({parts})",
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
@@ -57,6 +59,12 @@ def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
         f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
         f"{steps:,.0f} steps in all; lower it"
     ]
+
+
+def _frozen(model: TrainableModel[Any, Any], settings: TrainingConfig) -> str:
+    """How much of the model keeps the weights that it starts from, or ''."""
+    parts = f"; {', '.join(settings.freeze)} frozen, {num_frozen(model):,} parameters"
+    return parts if settings.freeze else ""
 
 
 def _average(settings: TrainingConfig) -> str:

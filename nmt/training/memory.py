@@ -103,7 +103,8 @@ def try_batch(objective: Objective, batch: Batch, dtype: torch.dtype) -> MemoryA
         objective.zero_grad(set_to_none=True)
     size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     logits = logits_bytes(rows * width, len(objective.model.output.weight), device)
-    return MemoryAccount(size, size, 2 * size, sum(kept.values()), logits, (rows, width))
+    learned = sum(one.numel() * one.element_size() for one in parameters if one.requires_grad)
+    return MemoryAccount(size, learned, 2 * learned, sum(kept.values()), logits, (rows, width))
 
 
 def try_worst_batch(

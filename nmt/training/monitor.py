@@ -33,7 +33,10 @@ class Monitor:
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
-        """Begin at `step` of `total_steps` (None: unknown); records of later steps are removed from metrics.jsonl."""
+        """Begin at `step` of `total_steps` (None: unknown); records of later steps are removed from metrics.jsonl.
+
+        With -1, also those of step 0.
+        """
         if self._silent:
             return
         self._metrics_file.touch()  # also marks that a training has begun here
@@ -44,7 +47,7 @@ class Monitor:
         if self._scalars is not None:
             self._scalars.start(step)
         if sys.stderr.isatty():
-            self._bar = tqdm(initial=step, total=total_steps, unit="step", dynamic_ncols=True)
+            self._bar = tqdm(initial=max(0, step), total=total_steps, unit="step", dynamic_ncols=True)
 
     def say(self, message: str) -> None:
         """Print a line."""

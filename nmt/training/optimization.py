@@ -20,8 +20,8 @@ class AdamW(torch.optim.AdamW):
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices, not on biases and norms."""
-    parameters = list(model.parameters())
+    """AdamW (Loshchilov and Hutter 2019) of what is not frozen; weight decay on matrices, not on biases and norms."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},

@@ -36,6 +36,7 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             f"{counts.too_long:,} of {counts.read:,} training pairs ({counts.too_long / counts.read:.1%}) are longer "
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
         )
+    yield from _unfamiliar(config, prepared)
     for name, test_set in {"validation": prepared.validation, **prepared.test_sets}.items():
         reports = {"tgt": side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)}
         if lines := [item for item in test_set.src if isinstance(item, str)]:
@@ -72,7 +73,28 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             )
 
 
+def _unfamiliar(config: Config, prepared: Prepared) -> Iterator[str]:
+    """Training text that another run's vocabulary does not cover: shares of `<unk>` and of bytes in its pieces."""
+    if config.training.init_from is None:
+        return
+    tokenizers, data = prepared.tokenizers, config.data
+    new = len(data.train) - sum(files.replayed for files in data.train)  # the replayed corpora come last
+    pairs = sum(prepared.corpus.sizes[:new])
+    sides = [("src", prepared.corpus.src, tokenizers.src), ("tgt", prepared.corpus.tgt, tokenizers.tgt)]
+    for name, side, tokenizer in sides[config.source.type != "text" :]:
+        unknown, of_bytes = side.share_of([tokenizer.special.unk], pairs), side.share_of(tokenizer.byte_ids, pairs)
+        if unknown > MAX_UNKNOWN:
+            yield f"training text: {unknown:.2%} of the {name} pieces are <unk>; {_remedy(config)}"
+        if of_bytes > MAX_BYTES:
+            yield (
+                f"training text: {of_bytes:.1%} of the {name} pieces are bytes of characters that the vocabulary of "
+                f"{config.training.init_from} does not contain; the model must learn each of them from few examples"
+            )
+
+
 def _remedy(config: Config) -> str:
+    if config.training.init_from is not None:
+        return f"the vocabulary is that of {config.training.init_from}: replace such characters in the text"
     if config.tokenizer.type == "word":
         return "raise tokenizer.vocab_size, lower tokenizer.min_frequency, or take tokenizer.type: bpe"
     return "set tokenizer.byte_fallback: true, or raise tokenizer.character_coverage"

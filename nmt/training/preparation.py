@@ -17,6 +17,7 @@ from nmt.distributed import ALONE, Ranks
 from nmt.errors import NmtError
 from nmt.evaluation.evaluate import TestSet, read_test_set
 from nmt.evaluation.metrics import make_metrics
+from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
 from nmt.training.scalars import require_tensorboard
 
@@ -64,7 +65,8 @@ def prepare(
 ) -> Prepared:
     """Read all files and the device; build vocabulary and encoded corpus where they are missing.
 
-    A resumed run keeps its vocabulary. Raises one `NmtError` that lists all problems.
+    A resumed run keeps its vocabulary, and a run with `training.init_from` gets a copy of the other's. Raises one
+    `NmtError` that lists all problems.
     """
     data, source = config.data, config.source
     problems = Problems()
@@ -95,6 +97,9 @@ def prepare(
     if num_workers(device, config.augmentation.is_on):
         start_worker_server()
     if resuming:
+        tokenizers = load_tokenizers(run.tokenizer)
+    elif config.training.init_from is not None:
+        copy_tokenizer(starting_run(config.training.init_from), run)
         tokenizers = load_tokenizers(run.tokenizer)
     else:
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source)

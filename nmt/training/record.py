@@ -56,6 +56,22 @@ class RecordedCorpus(_Recorded):
     src: RecordedFile
     tgt: RecordedFile
 
+    @property
+    def files(self) -> CorpusFiles:
+        """Their paths."""
+        return CorpusFiles(src=Path(self.src.path), tgt=Path(self.tgt.path))
+
+
+class RecordedOrigin(_Recorded):
+    """The run whose weights a training started from."""
+
+    run: str
+    """Its folder."""
+    model: RecordedFile
+    """Its model.safetensors then."""
+    test: dict[str, RecordedCorpus]
+    """Its test sets that could be read, by name, or else its validation set."""
+
 
 class Start(_Recorded):
     """One start of a training: the first, or a resume."""
@@ -100,6 +116,8 @@ class TrainingRecord(_Recorded):
     """Number of pieces: `joint`, or `src` and `tgt`."""
     parameters: dict[str, int]
     """Of each part of the model; shared ones are counted once."""
+    init_from: RecordedOrigin | None = None
+    """None for a run that started from random weights."""
     starts: Annotated[tuple[Start, ...], Field(min_length=1)]
     """In order; what an earlier start computed after the step of a later one was lost."""
 
@@ -111,13 +129,20 @@ class TrainingRecord(_Recorded):
 
 
 def record_start(
-    config: Config, run: RunFolder, prepared: Prepared, parameters: Mapping[str, int], step: int, processes: int
+    config: Config,
+    run: RunFolder,
+    prepared: Prepared,
+    parameters: Mapping[str, int],
+    resumed_at: int | None,
+    processes: int,
+    origin: RecordedOrigin | None = None,
 ) -> None:
-    """Write training.json, or add this start to it if the training is resumed at `step`.
+    """Write training.json, or add this start to it if the training is resumed at a step.
 
     The run's config.yaml must still be that of the start before.
     """
     now = datetime.datetime.now(datetime.UTC).astimezone().isoformat(timespec="seconds")
+    step = resumed_at or 0
     start = Start(
         step=step,
         time=now,
@@ -128,14 +153,16 @@ def record_start(
         precision=_PRECISIONS[prepared.dtype],
         processes=processes,
         threads=torch.get_num_threads(),
-        changed=_changed(config, run) if step else (),
+        changed=() if resumed_at is None else _changed(config, run),
     )
     old = None
     with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
-        old = read_record(run) if step else None
+        old = None if resumed_at is None else read_record(run)
     before = () if old is None else tuple(one for one in old.starts if one.step < step)
     starts = (*before, start)
-    record = old.model_copy(update={"starts": starts}) if old else _described(config, prepared, parameters, starts)
+    if old is None:
+        old = _described(config, prepared, parameters, origin, starts)
+    record = old.model_copy(update={"starts": starts})
     write_json(run.record_file, record.model_dump(mode="json"))
 
 
@@ -151,21 +178,26 @@ def read_record(run: RunFolder) -> TrainingRecord | None:
 
 
 def _described(
-    config: Config, prepared: Prepared, parameters: Mapping[str, int], starts: tuple[Start, ...]
+    config: Config,
+    prepared: Prepared,
+    parameters: Mapping[str, int],
+    origin: RecordedOrigin | None,
+    starts: tuple[Start, ...],
 ) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
     counts = corpus.counts
     return TrainingRecord(
         folder=str(Path.cwd()),
-        train=tuple(_recorded(files, config.source) for files in data.train),
-        validation=_recorded(data.validation, config.source),
-        test={name: _recorded(files, config.source) for name, files in data.test.items()},
+        train=tuple(recorded_corpus(files, config.source) for files in data.train),
+        validation=recorded_corpus(data.validation, config.source),
+        test={name: recorded_corpus(files, config.source) for name, files in data.test.items()},
         pairs={"read": counts.read, "empty": counts.empty, "too_long": counts.too_long, "duplicate": counts.duplicate},
         corpus_sizes=corpus.sizes,
         validation_pairs=len(prepared.validation.src),
         vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,
         parameters=dict(parameters),
+        init_from=origin,
         starts=starts,
     )
 
@@ -180,7 +212,8 @@ def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
     return (*check_same(old, config.model_copy(update={"training": new}), run), *lines)
 
 
-def _recorded(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
+def recorded_corpus(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
+    """A corpus with the hashes of its files; `DataError` if one cannot be read."""
     src, tgt = (digest.hex() for digest in corpus_hashes([files], source))
     return RecordedCorpus(
         src=RecordedFile(path=str(files.src), sha256=src), tgt=RecordedFile(path=str(files.tgt), sha256=tgt)

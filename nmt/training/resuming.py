@@ -198,11 +198,16 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
 
 
 def restart_hint(run: RunFolder) -> str:
-    """A hint at the two ways to train with other settings or text without losing a run."""
+    """A hint at the ways to train with other settings or text without losing a run."""
     number = 2
     while run.path.with_name(f"{run.name}-{number}").exists():
         number += 1
+    name = f"{run.name}-{number}"
+    weights = (
+        f"; or start a new run from this one's weights, with its model and tokenizer: the same command with "
+        f"--init-from {run.path} --name {name}"
+    )
     return (
-        f"train a second run: the same command with --name {run.name}-{number}; or start over: with --fresh, which "
-        f"sets this run aside and deletes nothing"
+        f"train a second run: the same command with --name {name}; or start over: with --fresh, which sets this run "
+        f"aside and deletes nothing{weights if run.model_file.is_file() else ''}"
     )

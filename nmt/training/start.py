@@ -5,15 +5,16 @@ import contextlib
 import torch
 
 from nmt.atomic import write_text
-from nmt.checkpoint import checkpoint_steps
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
 from nmt.runs import RunFolder
+from nmt.training.forgetting import score_before
 from nmt.training.interruption import plain_messages
 from nmt.training.monitor import Monitor
+from nmt.training.origin import find_origin
 from nmt.training.preflight import rehearse, warnings
 from nmt.training.preparation import prepare
 from nmt.training.record import record_start
@@ -52,43 +53,56 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                 f"the machine went down"
             )
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
-        return step is not None and _train_from(step, config, run, monitor, ranks, dry_run)
+        if step is None:
+            return False
+        resumed_at = ranks.from_main(lambda: step if run.has_checkpoints() else None)
+        return _train_from(resumed_at, config, run, monitor, ranks, dry_run)
 
 
 def num_processes(config: Config, run: RunFolder, fresh: bool) -> int:
     """The number of processes for this training on this machine; `ConfigError` if they cannot share an update."""
-    if not fresh and checkpoint_steps(run.checkpoints):
+    if not fresh and run.has_checkpoints():
         config = with_recorded_settings(config, run)
     count = choose_processes(config.training)
     shared(config.training, count)
     return count
 
 
-def _train_from(step: int, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool) -> bool:
-    config = resolve_processes(with_recorded_settings(config, run, step) if step else config, ranks.size)
+def _train_from(
+    resumed_at: int | None, config: Config, run: RunFolder, monitor: Monitor, ranks: Ranks, dry_run: bool
+) -> bool:
+    """Train from the checkpoint of a step, or a new model."""
+    is_new = resumed_at is None
+    config = resolve_processes(config if is_new else with_recorded_settings(config, run, resumed_at), ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     own_the_process()
+    origin = find_origin(config, monitor.say) if is_new else None
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
             raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
-        prepared = prepare(config, run, resuming=step > 0, say=monitor.say, ranks=ranks)
-        if ranks.is_main and not step:
+        prepared = prepare(config, run, resuming=not is_new, say=monitor.say, ranks=ranks)
+        if ranks.is_main and is_new:
             for line in warnings(config, prepared):
                 monitor.say(f"warning: {line}")
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines have different training corpora; train in a folder that they share")
-    trainer = Trainer(config, run, prepared, monitor, ranks=ranks)
-    if step:
-        trainer.resume(run.checkpoints / str(step))
+    weights = None if origin is None else origin.run.model_file
+    trainer = Trainer(config, run, prepared, monitor, ranks=ranks, initial_weights=weights)
+    if resumed_at is not None:
+        trainer.resume(run.checkpoints / str(resumed_at))
     rehearse(trainer)
     trainer.announce()
     if dry_run:
         monitor.say("dry run: everything works; nothing was trained")
         return False
     if ranks.is_main:
-        record_start(trainer.config, run, prepared, trainer.model.parameter_counts(), step, ranks.size)
+        counts, recorded = trainer.model.parameter_counts(), None if origin is None else origin.recorded
+        record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, recorded)
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
+    with ranks.main_first():
+        if ranks.is_main and origin is not None:
+            score_before(config, run, origin, monitor.say)
     trainer.run()
     return True

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.atomic import write_json
-from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
+from nmt.checkpoint import (
+    Progress,
+    load_checkpoint,
+    load_weights,
+    replace_progress,
+    retain,
+    save_checkpoint,
+    save_weights,
+)
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.decoding.torch_engine import TorchEngine
@@ -29,6 +37,7 @@ from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
+from nmt.training.freezing import freeze
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
@@ -59,7 +68,9 @@ class Trainer:
         monitor: Monitor,
         model: TrainableModel[Any, Any] | None = None,
         ranks: Ranks = ALONE,
+        initial_weights: Path | None = None,
     ) -> None:
+        """`initial_weights` is a file with the weights to start from; they are validated before the first update."""
         self.folder = run
         self.prepared = prepared
         self.monitor = monitor
@@ -69,6 +80,9 @@ class Trainer:
         tokenizers = prepared.tokenizers
         sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
         self.model = model or build_model(config.model, *sizes, config.source)
+        if initial_weights is not None:
+            load_weights(self.model, initial_weights)
+        freeze(self.model, config.training.freeze)
         self.model.to(prepared.device)
         self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
@@ -78,7 +92,8 @@ class Trainer:
         # Only the range of fp16 is so small that the loss must be scaled.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
         self.averaging = Averaging(self.model, config.training, run.checkpoints)
-        self.progress = Progress(corpus_key=prepared.corpus.key)
+        never = -1
+        self.progress = Progress(corpus_key=prepared.corpus.key, validated_step=0 if initial_weights is None else never)
         self.interval = Interval(prepared.device, ranks)
         self.pace = Pace()
         self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
@@ -121,7 +136,8 @@ class Trainer:
         """Train until a limit or a signal, with validations and checkpoints."""
         settings = self.config.training
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
-        self.monitor.start(self.progress.step, total_steps(settings, self.batches_an_epoch))
+        begin = self.progress.step if self.progress.validated_step >= 0 else -1  # of what metrics.jsonl may hold
+        self.monitor.start(begin, total_steps(settings, self.batches_an_epoch))
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
         try:

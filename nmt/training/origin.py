@@ -1,0 +1,68 @@
+"""The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay."""
+
+import dataclasses
+from collections.abc import Callable
+
+from nmt.config.training import Config, CorpusFiles
+from nmt.ctranslate2.exports import ModelFile
+from nmt.errors import DataError
+from nmt.evaluation.evaluate import read_test_set
+from nmt.inheritance import starting_run
+from nmt.runs import RunFolder
+from nmt.training.record import RecordedCorpus, RecordedFile, RecordedOrigin, read_record, recorded_corpus
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a new training takes from an older run, or compares itself with."""
+
+    run: RunFolder
+    recorded: RecordedOrigin
+
+
+def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
+    """The run of `training.init_from`, which `config` must name for a new training; None if it names none.
+
+    A test set of that run that cannot be read is a line. Raises `DataError` if a corpus to replay is missing or not
+    the one that the run was trained on.
+    """
+    if config.training.init_from is None:
+        return None
+    run = starting_run(config.training.init_from)
+    _check_replayed(config, run)
+    model = RecordedFile(path=str(run.model_file), sha256=ModelFile.of(run.model_file).sha256)
+    return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=_test_sets(config, run, say)))
+
+
+def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, RecordedCorpus]:
+    """The run's test sets, or else its validation set, where they can be read."""
+    if not run.has_training_config():
+        return {}
+    data = run.config().data
+    wanted: dict[str, CorpusFiles] = dict(data.test) or {"validation": data.validation}
+    found = {}
+    for name, files in wanted.items():
+        try:
+            read_test_set(files.src, [files.tgt], config.source)
+            found[name] = recorded_corpus(files, config.source)
+        except DataError as error:
+            say(f"what is forgotten of {run.path}'s {name} is not scored: {error}")
+    return found
+
+
+def _check_replayed(config: Config, run: RunFolder) -> None:
+    """`DataError` if a corpus of `data.replay` is missing, or has other text than when the run was trained."""
+    replayed = [files for files in config.data.train if files.replayed]
+    record = read_record(run) if replayed else None
+    known = {corpus.src.path: corpus for corpus in (record.train if record else ())}
+    for files in replayed:
+        remedy = "restore it, or leave data.replay out and add text of that kind to data.train with a weight"
+        try:
+            now = recorded_corpus(files, config.source)
+        except DataError as error:
+            raise DataError(f"data.replay: a training corpus of {run.path} cannot be read: {error}; {remedy}") from None
+        then = known.get(str(files.src))
+        if then is not None and now != then:
+            raise DataError(
+                f"data.replay: {files.src} and {files.tgt} have changed since {run.path} was trained on them; {remedy}"
+            )

@@ -1,0 +1,392 @@
+"""A training that starts from the weights of a trained run: what it takes over, changes, keeps, replays and refuses."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import COPY_TASK, Cli, write_copy_task
+from safetensors.torch import load_file
+
+import nmt
+from nmt.checkpoint import save_weights
+from nmt.config.file import load_config, to_yaml
+from nmt.config.inference import TransformerConfig
+from nmt.config.section import ModelPart
+from nmt.config.source import VectorSource
+from nmt.config.training import Config
+from nmt.data.mixture import epoch_counts, pairs_of_epoch
+from nmt.data.tokenizer import ensure_tokenizers
+from nmt.errors import ConfigError, DataError, NmtError, RunError
+from nmt.inheritance import load_run_config
+from nmt.insight.report_page import write_report
+from nmt.insight.reproduction import reproduction
+from nmt.models.factory import build_model
+from nmt.runs import RunFolder, run_named
+from nmt.training.forgetting import read_forgetting, score_after
+from nmt.training.freezing import freeze
+from nmt.training.record import read_record
+from nmt.training.start import train
+
+RNN = "{architecture: rnn, d_model: 16, d_embedding: 8, dropout: 0.1, max_positions: 64}"
+FINE = """\
+data:
+  train: {src: new.en, tgt: new.de}
+  validation: {src: val.en, tgt: val.de}
+training: {init_from: old, max_steps: 4, validate_every: 2, log_every: 1, batch_tokens: 800, device: cpu, threads: 1}
+evaluation: {report: false}
+"""
+
+
+@pytest.fixture(scope="module")
+def old_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs `old`, a Transformer, and `rnn`, both with random weights, and new text."""
+    folder = tmp_path_factory.mktemp("old")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        config = write_copy_task(folder, monkeypatch)
+        lines = (folder / "train.en").read_text().splitlines()[:90]
+        (folder / "new.en").write_text("".join(f"{line}\n" for line in lines))
+        (folder / "new.de").write_text("".join(f"{line[::-1]}\n" for line in lines))  # the digits in reverse
+        (folder / "new.yaml").write_text(FINE)
+        for name in ("val", "test"):
+            for side in ("en", "de"):
+                path = folder / f"{name}.{side}"
+                path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))
+        config.write_text(COPY_TASK.replace("beam_size: 3, max_length: 30", "beam_size: 2, max_length: 12"))
+        (folder / "rnn.yaml").write_text(re.sub("model: .*", f"model: {RNN}", config.read_text()))
+        for name, file in (("old", config), ("rnn", folder / "rnn.yaml")):
+            settings, run = load_config(file), RunFolder(folder / "runs" / name)
+            run.path.mkdir(parents=True)
+            run.config_file.write_text(to_yaml(settings))
+            tokenizers = ensure_tokenizers(settings.data.train, settings.tokenizer, run.tokenizer)
+            torch.manual_seed(3)
+            save_weights(
+                build_model(settings.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size), run.model_file
+            )
+    return folder
+
+
+@pytest.fixture
+def work(old_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder as the current one; paths in the old runs' configurations lead to the original."""
+    shutil.copytree(old_runs, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def config_of(*overrides: str, name: str = "new", fresh: bool = False) -> Config:
+    return load_run_config(Path("new.yaml"), overrides, run_named(name), fresh)
+
+
+def trained(*overrides: str, name: str = "new") -> RunFolder:
+    run = run_named(name)
+    train(config_of(*overrides, name=name), run)
+    return run
+
+
+def records(run: RunFolder, kind: str = "validation") -> list[dict[str, float]]:
+    lines = map(json.loads, run.metrics_file.read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_a_training_with_next_to_no_learning_rate_is_the_old_run(
+    solved: Path, copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = RunFolder(solved / "runs" / "copy")
+    Path("same.yaml").write_text(FINE.replace("new.", "train.").replace("init_from: old, ", ""))
+    code, _, messages = cli("train", "same.yaml", "--init-from", str(old.path), "--set", "training.max_steps=1",
+                            "--set", "training.learning_rate=1e-12", "--name", "same")  # fmt: skip
+    assert code == 0, messages
+    run = run_named("same")
+    best = max(records(old), key=lambda record: record["bleu"])
+    first = records(run)[0]
+    assert first["step"] == 0
+    assert {key: first[key] for key in ("loss", "bleu", "chrf")} == {key: best[key] for key in ("loss", "bleu", "chrf")}
+    lines = Path("test.en").read_text().splitlines()
+    assert nmt.load(run.path).translate(lines) == nmt.load(old.path).translate(lines)
+    (one,) = read_forgetting(run)
+    assert one.name == "test"
+    assert one.before == one.after
+    assert one.before["bleu"].value > 50
+    assert "test  BLEU" in messages
+    assert not (old.path / "evaluation" / "before").exists()
+    old_tokenizer, new_tokenizer = ((each.tokenizer / "joint.words").read_bytes() for each in (old, run))
+    assert old_tokenizer == new_tokenizer
+
+
+DECODER = ["decoder", "src_embedding", "bridge", "source_attention", "combine", "readout", "feed"]
+
+
+@pytest.mark.parametrize(
+    ("old", "parts", "kept"),
+    [
+        ("old", "encoder", ["encoder"]),
+        ("rnn", "output", ["src_embedding"]),  # tied, and named so in the file
+        ("old", "decoder, embeddings", DECODER),
+        ("rnn", "decoder, embeddings", DECODER),
+    ],
+)
+def test_frozen_parameters_keep_every_bit_and_all_others_change(
+    work: Path, old: str, parts: str, kept: list[str]
+) -> None:
+    run = trained(f"training.init_from={old}", f"training.freeze=[{parts}]", "training.validate_every=4",
+                  "training.weight_decay=0.1", "training.ema_decay=0.9")  # fmt: skip
+    before = load_file(Path("runs", old, "model.safetensors"))
+    checkpoint = run.checkpoints / "4"
+    state = load_file(checkpoint / "state.safetensors")
+    for file in ("model", "average"):
+        after = load_file(checkpoint / f"{file}.safetensors")
+        for name, value in after.items():
+            is_frozen = name.split(".")[0].removesuffix("_norm") in kept
+            assert torch.equal(value, before[name]) == is_frozen, name
+            assert any(key.startswith(f"optimizer.{name}.") for key in state) != is_frozen, name
+    assert {name.split(".")[0] for name in before} >= {"encoder", "decoder", "src_embedding"}
+
+
+def test_the_gradients_norm_is_that_of_what_is_trained(work: Path) -> None:
+    """Against the norm computed from the gradients of a copy of the old model, the frozen parts left out."""
+    run = trained("training.freeze=[embeddings]", "training.max_steps=1", "training.label_smoothing=0",
+                  "model.dropout=0", "training.batch_tokens=2000")  # fmt: skip
+    config = run.config()
+    model = build_model(config.model, 14, 14)
+    model.load_state_dict(load_file(Path("runs/old/model.safetensors")), strict=False)
+    model.output.weight = model.tgt_embedding.weight = model.src_embedding.weight
+    words = (run.tokenizer / "joint.words").read_text().split("\n")
+    total, tokens = torch.zeros(()), 0
+    for src, tgt in zip(*(Path(f"new.{side}").read_text().splitlines() for side in ("en", "de")), strict=True):
+        src_ids = torch.tensor([[*map(words.index, src.split()), 2]])
+        ids = [*map(words.index, tgt.split())]
+        logits = model(
+            nmt.source.Source(src_ids, torch.ones_like(src_ids, dtype=torch.bool)), torch.tensor([[1, *ids]])
+        )
+        total = total + torch.nn.functional.cross_entropy(logits[0], torch.tensor([*ids, 2]), reduction="sum")
+        tokens += len(ids) + 1
+    (total / tokens).backward()
+    parts = {name: value.grad.norm() for name, value in model.named_parameters() if value.grad is not None}
+    trained_parts = [norm for name, norm in parts.items() if "embedding" not in name]
+    assert len(trained_parts) < len(parts)
+    (record,) = records(run, "train")
+    assert record["grad_norm"] == pytest.approx(torch.stack(trained_parts).norm().item(), rel=1e-4)
+
+
+def test_a_resumed_run_is_the_same_to_the_bit_without_the_old_run(work: Path) -> None:
+    straight = trained("training.keep_checkpoints=9", "data.replay=0.5", name="straight")
+    want = load_file(straight.checkpoints / "4" / "model.safetensors")
+    again = run_named("again")
+    for step in (2, 0):  # where it was stopped; at 0, before the first update
+        shutil.copytree(straight.path, again.path)
+        for later in (path for path in again.checkpoints.iterdir() if int(path.name) > step):
+            shutil.rmtree(later)
+        scored = (again.evaluation / "before" / "test.json").stat().st_mtime_ns
+        if Path("runs/old").exists():
+            shutil.move("runs/old", "gone")
+        trained("training.keep_checkpoints=9", "data.replay=0.5", name="again")
+        got = load_file(again.checkpoints / "4" / "model.safetensors")
+        assert all(torch.equal(got[name], value) for name, value in want.items())
+        assert [record["step"] for record in records(again)] == [0, 2, 4]
+        assert (again.evaluation / "before" / "test.json").stat().st_mtime_ns == scored
+        record = read_record(again)
+        assert record is not None
+        assert record.init_from == read_record(straight).init_from  # type: ignore[union-attr]
+        shutil.rmtree(again.path)
+    with pytest.raises(RunError, match=r"training\.init_from: old: no such run"):
+        config_of(name="third")
+
+
+def test_what_is_not_given_is_the_old_runs_or_that_of_fine_tuning(work: Path) -> None:
+    old, config = RunFolder(Path("runs/old")).config(), config_of("training.max_steps=null")
+    assert (config.model, config.tokenizer, config.source) == (old.model, old.tokenizer, old.source)
+    assert config.decoding == old.decoding
+    assert (config.data.src_lang, config.data.tgt_lang, config.data.max_length) == ("en", "de", 20)
+    settings = config.training
+    assert (settings.learning_rate, settings.schedule, settings.max_steps) == (3e-4, "constant", 1000)
+    assert (settings.warmup_steps, settings.patience, settings.validate_every) == (50, 5, 2)
+    given = config_of("training.learning_rate=1e-3", "training.schedule=inverse_sqrt", "training.patience=null",
+                      "training.max_steps=null", "training.max_epochs=3", "decoding.beam_size=7", "data.max_length=9",
+                      "model.dropout=0.3", "training.warmup_steps=1000")  # fmt: skip
+    assert given.model == old.model.model_copy(update={"dropout": 0.3})
+    assert given.decoding == old.decoding.model_copy(update={"beam_size": 7})
+    assert given.data.max_length == 9
+    settings = given.training
+    assert (settings.learning_rate, settings.schedule, settings.max_steps) == (1e-3, "inverse_sqrt", None)
+    assert (settings.warmup_steps, settings.patience, settings.max_epochs) == (1000, None, 3)
+    assert config_of("training.max_steps=40", "training.schedule=linear").training.warmup_steps == 4
+
+
+def test_the_runs_config_is_complete_and_trains_the_same_again(work: Path) -> None:
+    run = trained("data.replay=0.25", "training.max_steps=2", "training.learning_rate=1e-3", "training.patience=null")
+    written = yaml.safe_load(run.config_file.read_text())
+    assert written["data"]["replay"] == 0.25
+    assert [files["replayed"] for files in written["data"]["train"]] == [False, True]
+    config, record = run.config(), read_record(run)
+    Path("again.yaml").write_text(run.config_file.read_text())
+    assert load_run_config(Path("again.yaml"), [], run_named("again"), False) == config
+    sha256 = "0" * 64
+    commands = reproduction(config, "again", record, sha256, 2).commands
+    text = commands.partition("<<'END'\n")[2].partition("END\n")[0]
+    Path("again.yaml").write_text(text)
+    repeated = load_run_config(Path("again.yaml"), [], run_named("again"), False)
+    precision = {"precision": "fp32"}  # resolved by the machine
+    assert repeated.model_copy(update={"training": config.training}) == config
+    assert repeated.training.model_copy(update=precision) == config.training.model_copy(
+        update=precision | {"processes": repeated.training.processes, "batch_parts": repeated.training.batch_parts}
+    )
+    assert f"{record.init_from.model.sha256}  runs/old/model.safetensors" in commands  # type: ignore[union-attr]
+
+
+def test_replayed_pairs_are_the_share_of_an_epoch_that_was_asked_for(work: Path) -> None:
+    data = config_of("data.replay=0.2").data
+    assert [files.replayed for files in data.train] == [False, True]
+    assert data.train[1].src == RunFolder(Path("runs/old")).config().data.train[0].src
+    # 80 of 100 pairs are new: 4 * 25 = 100 replayed ones for 400.
+    assert epoch_counts([400, 1400], data) == [400, 100]
+    epochs = [pairs_of_epoch([400, 1400], data, seed=1, epoch=epoch) for epoch in (0, 1)]
+    replayed = [set(pairs[pairs >= 400].tolist()) for pairs in epochs if pairs is not None]
+    assert [len(each) for each in replayed] == [100, 100]
+    assert replayed[0] != replayed[1]
+    three = data.model_copy(update={"train": (*data.train, data.train[1].model_copy(update={"weight": 3.0}))})
+    assert epoch_counts([400, 600, 200], three) == [400, 50, 50]  # as 600 * 1 and 200 * 3 are
+    with pytest.raises(DataError, match="no pair of the old run's training corpora is left"):
+        epoch_counts([400, 0], data)
+
+
+REFUSED = {
+    "another width": (["model.d_model=64"], "model.d_model: 32 there, 64 here"),
+    "another kind": (["model.architecture=rnn"], "model.architecture: transformer there, rnn here"),
+    "another tokenizer": (["tokenizer.type=bpe"], "tokenizer.type: word there, bpe here"),
+    "another source": (["source.type=vectors", "source.features=3"], "source.type: text there, vectors here"),
+    "another language": (["data.tgt_lang=fr"], "data.tgt_lang: de, and here it is fr"),
+    "no such run": (["training.init_from=absent"], "training.init_from: absent: no such run"),
+    "no such part": (["training.freeze=[enc]"], "'embeddings', 'encoder', 'decoder' or 'output'"),
+    "freeze alone": (["training.init_from=null", "training.freeze=[encoder]"], "training.freeze is for a run with"),
+    "replay alone": (["training.init_from=null", "data.replay=0.2"], "data.replay repeats the corpora of the run"),
+    "replay and temperature": (["data.replay=0.2", "data.temperature=5"], "data.replay and data.temperature exclude"),
+    "all replayed": (["data.replay=1"], "data.replay is 1; it should be less than 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_configuration_that_contradicts_the_old_run_is_refused(work: Path, case: str) -> None:
+    overrides, message = REFUSED[case]
+    with pytest.raises(NmtError) as caught:
+        config_of(*overrides)
+    assert message in str(caught.value)
+
+
+def test_a_run_cannot_start_from_itself_or_from_an_export(work: Path) -> None:
+    with pytest.raises(ConfigError, match="--name old-2"):
+        config_of(name="old")
+    Path("runs/old/export.json").write_text("{}")
+    with pytest.raises(RunError, match="is an export, without weights to train"):
+        config_of()
+
+
+def test_nothing_left_to_train_is_refused_before_anything_is_written(work: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing is left to train"):
+        trained("training.freeze=[embeddings, encoder, decoder]")
+    assert not run_named("new").config_file.exists()
+
+
+def test_a_part_that_the_model_does_not_have_cannot_be_frozen() -> None:
+    config = TransformerConfig(num_encoder_layers=0, d_model=8, num_heads=2, d_ff=8, norm="post", tie_embeddings="none")
+    model = build_model(config, 9, 9, VectorSource(type="vectors", features=4))
+    with pytest.raises(ConfigError, match=r"training\.freeze: encoder: this model has no such parameters"):
+        freeze(model, ["encoder"])
+    freeze(model, ["output"])
+    assert [name for name, value in model.named_parameters() if not value.requires_grad] == ["output.weight"]
+
+
+@pytest.mark.parametrize("tie", ["all", "decoder"])
+@pytest.mark.parametrize("part", ["embeddings", "output"])
+def test_a_matrix_of_two_parts_is_frozen_by_the_name_of_either(tie: str, part: ModelPart) -> None:
+    config = TransformerConfig.model_validate({"d_model": 8, "num_heads": 2, "d_ff": 8, "tie_embeddings": tie})
+    model = build_model(config, 9, 9)
+    freeze(model, [part])
+    assert not model.output.weight.requires_grad
+    first = next(model.parameters())  # of the source alone, if only the decoder's are shared
+    assert first.requires_grad == (tie == "decoder" and part == "output")
+
+
+def test_a_corpus_to_replay_must_be_there_and_unchanged(work: Path) -> None:
+    first = trained("training.max_steps=1", name="first")
+    replaying = [f"training.init_from={first.name}", "data.replay=0.5", "training.max_steps=1"]
+    Path("new.de").write_text("".join(f"{line}\n" for line in Path("new.en").read_text().splitlines()))
+    with pytest.raises(
+        DataError, match=r"data.replay: .*new.en and .*new.de have changed since runs/first was trained"
+    ):
+        trained(*replaying)
+    Path("second.en").write_text("1 2\n")
+    Path("second.de").write_text("2 1\n")
+    Path("new.en").unlink()
+    with pytest.raises(
+        DataError, match=r"data.replay: a training corpus of runs/first cannot be read: .*new.en: no su"
+    ):
+        trained(*replaying, "data.train={src: second.en, tgt: second.de}")
+
+
+def test_test_sets_that_are_gone_are_a_line(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = yaml.safe_load(Path("runs/old/config.yaml").read_text())
+    settings["data"]["test"] = {name: {"src": f"{name}.en", "tgt": f"{name}.de"} for name in ("kept", "absent")}
+    for side in ("en", "de"):
+        shutil.copy(f"test.{side}", f"runs/old/kept.{side}")
+    Path("runs/old/config.yaml").write_text(yaml.safe_dump(settings))
+    run = trained("training.max_steps=1")
+    assert "absent is not scored: " in capsys.readouterr().err
+    Path("runs/old/kept.de").write_text("1\n" * 8)
+    said: list[str] = []
+    assert score_after(run, said.append) == []
+    assert "kept is not scored: " in said[0]
+    assert "has changed since" in said[0]
+    shutil.copy("test.de", "runs/old/kept.de")
+    assert [one.name for one in score_after(run, said.append)] == ["kept"]
+    written = (run.evaluation / "after" / "kept.json").stat().st_mtime_ns
+    score_after(run, said.append)
+    assert (run.evaluation / "after" / "kept.json").stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_the_report_shows_what_was_forgotten(solved: Path, work: Path) -> None:
+    run = trained(f"training.init_from={solved / 'runs' / 'copy'}", "training.learning_rate=1e-2",
+                  "training.best_metric=loss", "data.validation={src: new.en, tgt: new.de}")  # fmt: skip
+    (one,) = score_after(run, print)
+    page = write_report(run, "cpu").read_text()
+    table = page.partition("What was forgotten")[2].partition("</table>")[0]
+    figures = re.findall(r'<td class="number">([^<]*)</td>', table)
+    scores = [(one.before[metric].value, one.after[metric].value) for metric in one.before]
+    assert figures == [figure for old, new in scores for figure in (f"{old:.2f}", f"{new:.2f}", f"{new - old:+.2f}")]
+    assert one.before != one.after
+
+
+def test_without_test_sets_the_old_validation_set_is_scored(work: Path) -> None:
+    settings = yaml.safe_load(Path("runs/old/config.yaml").read_text())
+    settings["data"]["test"] = {}
+    Path("runs/old/config.yaml").write_text(yaml.safe_dump(settings))
+    run = trained("training.max_steps=1")
+    assert [one.name for one in score_after(run, print)] == ["validation"]
+    hypotheses = (run.evaluation / "before" / "validation.hyp").read_text().splitlines()
+    assert hypotheses == nmt.load("runs/old").translate(Path("val.en").read_text().splitlines())
+
+
+def test_the_vocabulary_command_copies_the_old_runs(work: Path, cli: Cli) -> None:
+    code, _, messages = cli("vocab", "new.yaml")
+    assert code == 0, messages
+    assert (Path("runs/new/tokenizer/joint.words").read_bytes()) == Path("runs/old/tokenizer/joint.words").read_bytes()
+
+
+def test_a_warning_says_how_much_of_the_new_text_the_vocabulary_lacks(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("new.en").write_text("1 2 x 3\n" * 9)  # 9 of 36 pieces
+    Path("new.de").write_text("1 2\n" * 9)
+    train(config_of("data.replay=0.9"), run_named("new"), dry_run=True)
+    assert "training text: 25.00% of the src pieces are <unk>; the vocabulary is that of old" in capsys.readouterr().err
+
+
+def test_a_refused_resume_names_this_way_out(work: Path) -> None:
+    run = trained("training.max_steps=1")
+    with pytest.raises(RunError) as caught:
+        trained("training.max_steps=1", "training.seed=2")
+    assert f"the same command with --init-from {run.path} --name new-2" in str(caught.value)
