@@ -70,29 +70,63 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def _configuration() -> Iterator[str]:
     yield "## Configuration\n"
-    seen: set[str] = set()
     for name, classes in _sections():
         yield f"### {name}\n"
         yield _wrapped(_docstrings(Config)[name])
-        for section in classes:
-            schema = _schema(section)
-            if len(classes) > 1:
-                yield _wrapped(f"*{inspect.getdoc(section)}*")
-            for key in section.model_fields:
-                property_ = schema["properties"][key]
-                no_default = key in schema.get("required", ())
-                # A default that is computed from other keys is described by the docstring.
-                required = no_default and "Default:" not in _docstrings(section)[key]
-                text = f"{_kind(property_)}.{'' if no_default else _default(section, key, property_)}"
-                shown = f"{name}.{key}\n{text}\n{_docstrings(section)[key]}"
-                if shown in seen:  # of another class of the same section
-                    continue
-                seen.add(shown)
-                yield f"#### {name}.{key}\n"
-                yield _wrapped(f"{text}{' Required.' if required else ''}")
-                yield _wrapped(_docstrings(section)[key])
-                for inner in _models(section.model_fields[key].annotation):
-                    yield _inner_keys(inner)
+        chooser = _chooser(classes)
+        if chooser:
+            kinds = [_wrapped(f"- `{chooser}: {_const(one, chooser)}`: {_one_line(one)}", "  ") for one in classes]
+            yield "".join(kinds)
+        for key in dict.fromkeys(key for section in classes for key in section.model_fields):
+            yield f"#### {name}.{key}\n"  # once, since links lead to headings
+            if key == chooser:
+                kinds = [f"`{_const(one, key)}`" for one in classes]
+                required = " Required." if key in _schema(classes[0]).get("required", ()) else f" Default: {kinds[0]}."
+                yield _wrapped(f"{', '.join(kinds[:-1])} or {kinds[-1]}.{required}")
+                yield _wrapped(_docstrings(classes[0])[key])
+            else:
+                yield from _key(key, classes, chooser)
+
+
+def _chooser(classes: list[type[BaseModel]]) -> str:
+    """The key whose value decides which of several classes a section is; empty for a section of one class."""
+    if len(classes) == 1:
+        return ""
+    (chooser,) = [
+        key
+        for key in classes[0].model_fields
+        if all("const" in _schema(one)["properties"].get(key, {}) for one in classes)
+    ]
+    return chooser
+
+
+def _one_line(section: type[BaseModel]) -> str:
+    """A class's docstring without its paragraphs."""
+    return " ".join((inspect.getdoc(section) or "").split())
+
+
+def _const(section: type[BaseModel], key: str) -> str:
+    return str(_schema(section)["properties"][key]["const"])
+
+
+def _key(key: str, classes: list[type[BaseModel]], chooser: str) -> Iterator[str]:
+    """A key's texts: one if they are the same in all classes, or each after the classes that it is of."""
+    texts: dict[str, list[type[BaseModel]]] = {}
+    for section in classes:
+        if key in section.model_fields:
+            property_ = _schema(section)["properties"][key]
+            no_default = key in _schema(section).get("required", ())
+            # A default that is computed from other keys is described by the docstring.
+            required = " Required." if no_default and "Default:" not in _docstrings(section)[key] else ""
+            text = f"{_kind(property_)}.{'' if no_default else _default(section, key, property_)}{required}"
+            texts.setdefault(f"{_wrapped(text)}\n{_wrapped(_docstrings(section)[key])}", []).append(section)
+    for text, sections in texts.items():
+        if len(sections) < len(classes):
+            values = " or ".join(f"`{chooser}: {_const(one, chooser)}`" for one in sections)
+            yield f"*With {values}:*\n"
+        yield text
+        for inner in _models(sections[0].model_fields[key].annotation):
+            yield _inner_keys(inner)
 
 
 def _inner_keys(section: type[BaseModel]) -> str:
