@@ -164,6 +164,8 @@ def write_eole_model(run: RunFolder, folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     config = run.config().model
+    if config.architecture != "transformer":
+        raise SystemExit("--against takes Transformers: only their weights are converted")
     if (config.norm, config.activation, config.tie_embeddings) != ("pre", "relu", "all"):
         raise SystemExit("--against takes models with norm: pre, activation: relu, tie_embeddings: all")
     weights = load_file(run.model_file)

@@ -11,14 +11,14 @@ import argparse
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from nmt.cli.main import app
-from nmt.config.keys import Key, sections
+from nmt.config.keys import Key, Variant, sections
 from nmt.config.schema import schema_text
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -57,23 +57,41 @@ def _contents() -> Iterator[str]:
 
 def _configuration() -> Iterator[str]:
     yield "## Configuration\n"
-    seen: set[str] = set()
     for section in sections():
         yield f"### {section.name}\n"
         yield _wrapped(section.meaning)
-        for variant in section.variants:
-            if variant.selector:
-                yield _wrapped(f"*{variant.meaning}*")
-            for key in variant.keys:
-                shown = f"{section.name}.{key.name}\n{_type(key)}\n{key.meaning}"
-                if shown in seen:  # of another variant of the same section
-                    continue
-                seen.add(shown)
-                yield f"#### {section.name}.{key.name}\n"
-                yield _wrapped(f"{_type(key)}{' Required.' if key.is_required else ''}")
-                yield _wrapped(key.meaning)
-                for inner in key.inner:
-                    yield "".join(_wrapped(f"- `{one.name}`: {_type(one)} {one.meaning}", "  ") for one in inner.keys)
+        chooser = section.variants[0].selector.partition(":")[0]
+        if chooser:
+            yield "".join(_wrapped(f"- `{variant.selector}`: {variant.meaning}", "  ") for variant in section.variants)
+        for name in dict.fromkeys(key.name for variant in section.variants for key in variant.keys):
+            yield f"#### {section.name}.{name}\n"  # once, since links lead to headings
+            keys = [(variant, key) for variant in section.variants for key in variant.keys if key.name == name]
+            if name == chooser:
+                yield from _choosing_key([key for _, key in keys])
+            else:
+                yield from _key(keys, len(section.variants))
+
+
+def _choosing_key(keys: Sequence[Key]) -> Iterator[str]:
+    """The key whose value decides which variant a section is, as each of them has it."""
+    kinds, first = [key.kind for key in keys], keys[0]
+    default = " Required." if first.is_required else f" Default: {kinds[0]}."
+    yield _wrapped(f"{', '.join(kinds[:-1])} or {kinds[-1]}.{default}")
+    yield _wrapped(first.meaning)
+
+
+def _key(keys: Sequence[tuple[Variant, Key]], num_variants: int) -> Iterator[str]:
+    """A key's texts: one if they are the same in all variants of a section, or each after its variants."""
+    texts: dict[str, list[str]] = {}
+    for variant, key in keys:
+        text = [_wrapped(f"{_type(key)}{' Required.' if key.is_required else ''}"), _wrapped(key.meaning)]
+        for inner in key.inner:
+            text.append("".join(_wrapped(f"- `{one.name}`: {_type(one)} {one.meaning}", "  ") for one in inner.keys))
+        texts.setdefault("\n".join(text), []).append(variant.selector)
+    for of_text, selectors in texts.items():
+        if len(selectors) < num_variants:
+            yield f"*With {' or '.join(f'`{selector}`' for selector in selectors)}:*\n"
+        yield of_text
 
 
 def _type(key: Key) -> str:

@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
+from nmt.config.source import TEXT, ImageSource, VectorSource
 from nmt.evaluation import buckets
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
     SOURCE_LENGTHS,
     SentenceStatistics,
+    SourceLengths,
     count_words,
     partition,
     scores_by,
@@ -28,6 +31,19 @@ from nmt.evaluation.metrics import make_metrics, score
 
 WriteLines = Callable[[str, list[str]], Path]
 WORDS = st.lists(st.sampled_from(["ein", "Hund", "rennt", ",", "über", "Bälle", "."]), max_size=12)
+
+
+def test_sources_that_are_no_text_are_counted_in_vectors_and_patches() -> None:
+    vectors = [np.zeros((length, 2), np.float32) for length in (3, 0, 700)]
+    found = SourceLengths.of(vectors, VectorSource(type="vectors", features=2), "zxx")
+    assert (found.values, found.unit, found.why_left_out) == ((3, 0, 700), "vectors", "")
+    assert [len(bucket) for bucket in partition(found.values, found.edges)] == [2, 0, 0, 0, 0, 0, 1, 0]
+    patches = [np.zeros((4, 48), np.uint8)] * 2
+    same = SourceLengths.of(patches, ImageSource(type="images", image_size=8, patch_size=4), "zxx")
+    assert same.why_left_out == "BLEU by source length is left out: every source has 4 patches."
+    words = SourceLengths.of(["ein Hund", "eine Katze"], TEXT, "de")  # of a test set of text, one row says something
+    assert (words.values, words.unit, words.why_left_out) == ((2, 2), "words", "")
+    assert SourceLengths.of(["一只小狗。"], TEXT, "zh").unit == "characters"
 
 
 def test_the_examples_in_docstrings_are_true() -> None:

@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
+from nmt.config.source import TEXT
+from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import stored_hypotheses
 from nmt.insight import comparison_page, differences
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
-from nmt.insight.systems import Files, Material, Output, System, TranslatedSet, read_material
+from nmt.insight.systems import Files, Material, Output, Sources, System, TranslatedSet, read_material
 from nmt.runs import RunFolder
 
 WriteLines = Callable[[str, list[str]], Path]
@@ -75,7 +77,8 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
         System(f"system {number}", tuple(Output(f"{number}.{seed}", lines) for seed, lines in enumerate(outputs, 1)))
         for number, outputs in enumerate(systems)
     ]
-    return Material((TranslatedSet("set", src, [TRUTH], tuple(named)),), "en", "de", "auto", train)
+    sources = None if src is None else Sources(src, SourceLengths.of(src, TEXT, "en"))
+    return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", "auto", train)
 
 
 def test_the_examples_in_docstrings_are_true() -> None:

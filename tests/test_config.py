@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import pytest
 import yaml
+from conftest import Cli
+from PIL import Image
 from pydantic import Field, ValidationError
 
 from nmt.config import inference, source, training
@@ -530,6 +532,38 @@ def test_every_configuration_of_the_repository_loads(path: Path) -> None:
     for files in (*config.data.train, config.data.validation, *config.data.test.values()):
         assert files.src.is_relative_to(REPOSITORY / "data")
         assert files.tgt.is_relative_to(REPOSITORY / "data")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_configuration_of_the_repository_trains(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """Two updates of its model, on a few pairs in place of its data: those of data/tiny, or pictures."""
+    monkeypatch.chdir(tmp_path)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    is_text = content.get("source", {}).get("type", "text") == "text"
+    for name in ("src", "tgt"):
+        lines = (REPOSITORY / "data/tiny" / f"train.{'en' if name == 'src' else 'zh'}").read_text(encoding="utf-8")
+        for file, count in ((name, 60), (f"{name}-held", 4)):
+            text = "".join(lines.splitlines(keepends=True)[:count]) if is_text or name == "tgt" else "red.png\n" * count
+            Path(file).write_text(text, encoding="utf-8")
+    Image.new("RGB", (9, 9), "red").save("red.png")
+    files, held_out = {"src": "src", "tgt": "tgt"}, {"src": "src-held", "tgt": "tgt-held"}
+    languages = {"src_lang": "en"} if is_text else {}
+    content["data"] |= {"train": files, "validation": held_out, "test": held_out, "tgt_lang": "zh", **languages}
+    Path("run.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    settings = ["tokenizer.vocab_size=500", "training.max_steps=2", "training.warmup_steps=1", "training.threads=1",
+                "training.validate_every=2", "training.batch_tokens=200", "training.batches_per_update=1",
+                "training.processes=1", "training.precision=fp32", "training.device=cpu", "evaluation.report=false",
+                "training.max_epochs=null", "decoding.max_length=10"]  # fmt: skip
+    code, _, err = cli("train", "run.yaml", *(part for one in settings for part in ("--set", one)))
+    assert code == 0, err
+    assert "finished: training.max_steps, 2, is reached" in err
+    written, expected = load_config(Path("runs/run/config.yaml")), load_config(path)
+    assert (written.model, written.source, written.augmentation) == (
+        expected.model, expected.source, expected.augmentation,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------- other properties of YAML files

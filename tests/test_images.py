@@ -1,10 +1,14 @@
 """Sources that are images against loops over their pixels, and bad images as one message each."""
 
 import base64
+import hashlib
+import html
 import importlib.util
+import io
 import itertools
 import json
 import math
+import re
 import struct
 import sys
 import zlib
@@ -15,9 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from numpy.typing import NDArray
 from PIL import Image
 
+import nmt.insight.report_page
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
 from nmt.config.source import ImageSource
@@ -243,7 +249,16 @@ source: {type: images, image_size: 8, patch_size: 4}
 tokenizer: {type: word, vocab_size: 14}
 model: {d_model: 16, num_heads: 2, d_ff: 16, num_encoder_layers: 0, num_decoder_layers: 1}
 training: {max_steps: 1, batch_tokens: 400, device: cpu, threads: 1, processes: 1}
+evaluation: {report: false}
 """
+
+
+def write_image_task(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six pictures, each with its number twice, in a folder that becomes the current one."""
+    monkeypatch.chdir(folder)
+    write_list(folder, *(pixels_of(seed) for seed in range(6)))
+    Path("train.de").write_text("".join(f"{number} {number}\n" for number in range(6)), encoding="utf-8")
+    Path("images.yaml").write_text(IMAGE_TASK, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -268,10 +283,7 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, setting: str, message
 
 
 def test_images_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_list(tmp_path, *(pixels_of(seed) for seed in range(6)))
-    Path("train.de").write_text("".join(f"{number} {number}\n" for number in range(6)), encoding="utf-8")
-    Path("images.yaml").write_text(IMAGE_TASK, encoding="utf-8")
+    write_image_task(tmp_path, monkeypatch)
     code, _, err = cli("train", "images.yaml")
     assert code == 0, err
     assert "the sources are images of 8 pixels in patches of 4" in err
@@ -297,6 +309,47 @@ def test_images_through_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert (code, "images.txt:5: " in err, err.count("\n")) == (2, True, 1)
     code, _, err = cli("translate", "pictures/1.png")
     assert (code, "reads images, not a text" in err) == (2, True)
+
+
+def test_a_training_on_pictures_ends_with_a_report_that_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    write_image_task(tmp_path, monkeypatch)
+    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    code, _, err = cli("train", "images.yaml", "--set", "evaluation.report=true")
+    assert (code, "report: runs/images/report/index.html" in err) == (0, True), err
+    page = Path("runs/images/report/index.html").read_text(encoding="utf-8")
+    shown = re.findall(
+        r'<img class="picture small" src="data:image/png;base64,([^"]+)" alt=""><br>'
+        r'<span class="mono">pictures/(\d)\.png</span></dd>.*?<span class="muted">line (\d)</span>',
+        page, re.DOTALL,
+    )  # fmt: skip
+    assert sorted(number for _, number, _ in shown) == ["0", "1", "2", "3", "4", "5"]
+    for png, number, line in shown:
+        assert int(line) == int(number) + 1
+        picture = Image.open(io.BytesIO(base64.b64decode(png)))
+        np.testing.assert_array_equal(np.asarray(picture), pixels_of(int(number)))
+    assert "BLEU by source length is left out: every source has 4 patches." in page
+    assert "Attention is not shown here: nmt attention IMAGE lays it over the picture" in page
+    assert "The validation set has changed" not in page
+    card = ModelCard.load("runs/images/report/README.md")
+    assert (card.data.language, card.data.pipeline_tag) == (["de"], "image-to-text")
+    assert card.data.eval_results[0].task_type == "image-to-text"
+    # The commands check what sha256sum can check: the list's hash is one of the images, too.
+    commands = html.unescape(page.partition('<pre id="commands"')[2])
+    target = hashlib.sha256(Path("train.de").read_bytes()).hexdigest()
+    assert re.findall(r"(?m)^(\w{64})  (\S+)$", commands)[:-1] == [(target, "train.de")]
+    assert "# Not checked, because it is more than one file: images.txt\n" in commands
+
+    code, out, err = cli(
+        "compare", "images", "--hyp", "train.de", "--src", "images.txt", "--ref", "train.de", "--samples", "2", "--json"
+    )
+    assert code == 0, err
+    (compared,) = json.loads(out)["test_sets"]
+    assert compared["left_out"] == "BLEU by source length is left out: every source has 4 patches."
+    better = compared["differences"][0]["better"]
+    assert {(one["line"], one["src"]) for one in better} == {(n + 1, f"pictures/{n}.png") for n in range(6)}
+    assert not any("source length" in table["by"] for table in compared["buckets"])
 
 
 def test_the_page_lays_each_words_attention_over_the_picture(tmp_path: Path, browser: Browser) -> None:

@@ -12,7 +12,8 @@ from nmt.insight.model_card import CardFacts, CardScores, model_card
 
 def facts(**changed: object) -> CardFacts:
     values: dict[str, object] = {
-        "name": "m", "src_lang": "en", "tgt_lang": "de", "scores": [], "description": "d", "usage": "u",
+        "name": "m", "source": "text", "src_lang": "en", "tgt_lang": "de", "scores": [], "description": "d",
+        "usage": "u",
         "training": "t", "limits": "l", **changed,
     }  # fmt: skip
     return CardFacts(**values)  # type: ignore[arg-type]

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Cli
+from conftest import VOCAB_SIZE, Cli
 from torch import nn
 
 import nmt.models.packed
+from nmt.config.inference import RnnConfig
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_torch_engine
 from nmt.models.packed import PackedLinear, can_pack, pack_linear_maps
+from nmt.models.rnn import Rnn
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
 from nmt.source import Source
@@ -23,7 +25,7 @@ def test_a_packed_map_is_the_product_in_double_precision(rows: int, bias: bool) 
     x = torch.randn(rows, 3, 24)
     expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
     with torch.no_grad():
-        torch.testing.assert_close(PackedLinear(linear)(x).double(), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(PackedLinear(linear.weight, linear.bias)(x).double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_packed_model_decodes_the_same(small_model: Transformer) -> None:
@@ -41,6 +43,36 @@ def test_a_packed_model_decodes_the_same(small_model: Transformer) -> None:
         found = small_model(Source(src_ids, src_mask), tgt_in)
     assert not any(isinstance(module, nn.Linear) for module in small_model.modules())
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("cell", "attention"), [("gru", "additive"), ("lstm", "general"), ("gru", "none")])
+def test_every_product_of_a_recurrent_step_is_packed(
+    cell: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps of five hypotheses have the logits that the unpacked model gives for whole prefixes."""
+    config = RnnConfig(cell=cell, attention=attention, d_embedding=12, d_model=16, num_decoder_layers=2)
+    model = Rnn(config, VOCAB_SIZE, VOCAB_SIZE).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+        source = Source(torch.tensor([[5, 6, 7], [8, 9, 0]]), torch.tensor([[True, True, True], [True, True, False]]))
+        prefixes = torch.randint(4, VOCAB_SIZE, (2, 5, 3))
+        prefixes[:, :, 0] = 1
+        expected = [model(source, prefixes[:, beam]) for beam in range(5)]  # (B, T, V) each
+        pack_linear_maps(model)
+        memory = model.encode(source)
+
+        def refused(*arguments: object, **options: object) -> None:
+            raise AssertionError("a product that is not packed")
+
+        monkeypatch.setattr(torch.nn.functional, "linear", refused)
+        state = model.start(memory, 5, 3)
+        for step in range(3):
+            found = model.step(prefixes[:, : 5 if step else 1, step], state)  # (B, K, V)
+            for beam in range(found.shape[1]):
+                torch.testing.assert_close(found[:, beam], expected[beam][:, step], atol=1e-5, rtol=1e-4)
+            if not step:
+                state.select_beams(torch.zeros(2, 5, dtype=torch.int64))
 
 
 def test_a_model_in_bf16_is_not_packed(small_model: Transformer) -> None:

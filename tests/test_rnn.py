@@ -22,6 +22,7 @@ from test_search import V, assert_same, beam, naive_beam, random_sentences, sour
 from test_training import newest_weights, trained
 from torch import Tensor, nn
 
+import nmt.insight.report_page
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.data.batches import pad
@@ -407,13 +408,23 @@ def test_a_resumed_run_equals_a_straight_one_to_the_bit(copy_task: Path, model: 
     assert newest_weights(trained(config, "resumed", "training.r_drop=1")) == newest_weights(straight)
 
 
-def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(copy_task: Path, cli: Cli) -> None:
+def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(
+    copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trained(rnn_task(copy_task, NONE), "none", "training.max_steps=2", "training.validate_every=2")
+    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    code, out, _ = cli("report", "--model", "runs/none")  # which needs none, and says that it shows none
+    assert (code, out) == (0, "runs/none/report/index.html\n")
+    page = Path(out.strip()).read_text(encoding="utf-8")
+    assert "The model has no attention (model.attention: none), so none is shown." in page
+    assert (page.count("<article"), page.count('<table class="map">')) == (12, 0)
     code, out, _ = cli("translate", "--model", "runs/none", "1 2 3")
     assert (code, bool(out)) == (0, True)
     for command, message in (
         (["translate", "--input", "val.en", "--output", "o.de", "--alignments", "a"], "runs/none: has no attention"),
         (["attention", "1 2", "--output", "page.json"], "runs/none: has no attention"),
+        (["attention", "1 2", "--output", "page.html"], "runs/none: has no attention"),
+        (["attention", "1 2", "--output", "picture.png"], "runs/none: has no attention"),
         (["export", "ctranslate2"], "CTranslate2 has no models with model.architecture: rnn"),
     ):
         code, out, err = cli(*command, "--model", "runs/none")

@@ -1,8 +1,11 @@
 """Sources of vectors against numpy: reading, padding, the first layer, and the whole way through the command line."""
 
 import io
+import json
 import math
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 import nmt
+import nmt.insight.report_page
 from nmt.config.file import load_config
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.config.source import VectorSource
@@ -362,6 +366,7 @@ training:
   device: cpu
   threads: 1
 decoding: {beam_size: 2, max_length: 30}
+evaluation: {report: false}
 """
 REFUSED = {
     "source.features=0": "source.features",
@@ -463,8 +468,6 @@ def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> 
         ("translate", "--input", "test.de"): "test.de: cannot be read as an array of numbers",
         ("export", "ctranslate2"): "CTranslate2 has no models that read vectors",
         ("attention", "hello", "--output", "a.json"): "reads vectors; only texts and images can be explained",
-        ("report",): "reads vectors, and reports are about translations of text",
-        ("compare", "runs/vectors", "vectors"): "reads vectors, and nmt compare compares translations of text",
         ("score", "--src", "test.npy", "--tgt", "train.de"): "has 12 sources",
     }
     for arguments, message in refused.items():
@@ -474,6 +477,53 @@ def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> 
         translator.translate(["hello"])
     with pytest.raises(ConfigError, match=r"line 1: has the shape \(5, 4\)"):
         translator.translate([np.zeros((5, 4), np.float32)])
+
+
+def test_a_report_and_a_comparison_name_vectors_by_their_row(
+    vector_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    assert cli("train", "vectors.yaml", "--set", "training.processes=1", "--set", "training.max_steps=1")[0] == 0
+    (vector_task.parent / "val").rename(vector_task.parent / "same")
+    random = np.random.default_rng(2)
+    lengths = [3, 4, 9, 10, 11, 19, 20, 20, 20, 5, 15, 12]  # of at most data.max_length
+    rows = [random.standard_normal((length, 6)) for length in lengths]
+    write_ragged(Path("val"), rows, "float16")
+    code, out, err = cli("report")
+    assert (code, out, err) == (0, "runs/vectors/report/index.html\n", "")
+    page = Path(out.strip()).read_text(encoding="utf-8")
+    assert "The validation set has changed since the training" in page
+    shown = re.findall(
+        r'<span class="mono">val\[(\d+)\]</span>.*?<span class="muted">line (\d+)</span>', page, re.DOTALL
+    )
+    assert sorted(int(row) for row, _ in shown) == [*range(12)]
+    assert all(int(line) == int(row) + 1 for row, line in shown)
+    assert "Attention is not shown: vectors have no names." in page
+    buckets = re.findall(r'<tr><td>([^<]+)</td><td class="number">(\d+)</td><td class="number">[\d.]+</td></tr>', page)
+    assert buckets == [("below 10", "4"), ("10 to 19", "5"), ("20 to 49", "3")]
+
+    shutil.copytree("runs/vectors", "runs/again")
+    command = ("compare", "vectors", "again", "--src", "val", "--ref", "val.de", "--samples", "2", "--json")
+    code, out, err = cli(*command)
+    assert code == 0, err
+    (compared,) = json.loads(out)["test_sets"]
+    assert compared["systems"][1]["outputs"][0]["is_baselines"]
+    table = compared["buckets"][0]
+    assert table["by"] == "source length in vectors"
+    assert [(row["label"], row["cells"][0]["count"]) for row in table["rows"]] == [
+        (label, int(count)) for label, count in buckets
+    ]
+    # What evaluation/ holds is used as long as sources and weights are the same.
+    written = Path("runs/vectors/evaluation/val.hyp").stat().st_mtime_ns
+    assert cli(*command)[0] == 0
+    assert Path("runs/vectors/evaluation/val.hyp").stat().st_mtime_ns == written
+
+    config = Path("runs/again/config.yaml")
+    text = re.sub(r"(?s)source:.*?(?=\n\w)", "source: {type: text}", config.read_text(encoding="utf-8"))
+    config.write_text(text, encoding="utf-8")
+    code, _, err = cli(*command)
+    message = "runs/vectors reads vectors, runs/again reads text; only models of the same sources can be compared"
+    assert (code, err) == (2, f"nmt: {message}\n")
 
 
 def test_an_unfinished_translation_resumes_with_the_same_vectors_alone(vector_task: Path, cli: Cli) -> None:

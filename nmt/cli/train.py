@@ -45,8 +45,7 @@ def train(
             command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *alone)
             raise typer.Exit(launch(count, command, settings.training.threads))
         trained = run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
-        is_text = settings.source.type == "text"  # which reports are about
-        wanted = trained and ranks.is_main and settings.evaluation.report and is_text
+        wanted = trained and ranks.is_main and settings.evaluation.report
     if ranks.is_main and settings.training.init_from is not None and not dry_run:
         _score_what_was_forgotten(run)
     if wanted:

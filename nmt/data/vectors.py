@@ -234,6 +234,13 @@ class OpenFiles:
         return self._files[name].read(begin, end)
 
 
+def source_names(path: Path, source: VectorSource | ImageSource) -> list[str]:
+    """What to call each source of a file: an image as its list does, vectors by their index: `test.npy[0]`."""
+    if source.type == "images":
+        return list(read_lines(path))
+    return [f"{path.name}[{row}]" for row in range(len(open_vectors(path, source)))]
+
+
 def fingerprint(vectors: Vectors) -> str:
     """A text that two sources have in common only if they are the same."""
     return hashlib.blake2b(np.ascontiguousarray(vectors).data, digest_size=16).hexdigest()

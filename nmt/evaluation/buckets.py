@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
+from nmt.config.source import SourceConfig
+from nmt.decoding.source_text import Item
 from nmt.languages import is_without_spaces
 
 # Buckets begin at these values; the first one begins below them.
 SOURCE_LENGTHS = (10, 20, 30, 40, 50, 60)
+VECTOR_LENGTHS = (10, 20, 50, 100, 200, 500, 1000)
 LENGTH_DIFFERENCES = (-10, -5, -2, 0, 1, 3, 6, 11)
 SENTENCE_SCORES = (20, 40, 60, 80)
 FREQUENCIES = (1, 2, 3, 5, 10, 100, 1000)
@@ -97,6 +100,33 @@ def source_lengths(lines: Sequence[str], language: str) -> list[int]:
     if language and is_without_spaces(language):
         return [len("".join(line.split())) for line in lines]
     return [len(line.split()) for line in lines]
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceLengths:
+    """The lengths of a set's sources."""
+
+    values: tuple[int, ...]
+    unit: str
+    """What they count: words, characters, vectors or patches."""
+    edges: tuple[int, ...]
+    """Of their buckets."""
+
+    @classmethod
+    def of(cls, sources: Sequence[Item], source: SourceConfig, language: str) -> "SourceLengths":
+        """Of lines in a language, of vectors, or of images as patches."""
+        if source.type == "text":
+            unit = "characters" if language and is_without_spaces(language) else "words"
+            lines = [item for item in sources if isinstance(item, str)]
+            return cls(tuple(source_lengths(lines, language)), unit, SOURCE_LENGTHS)
+        return cls(tuple(map(len, sources)), "patches" if source.type == "images" else "vectors", VECTOR_LENGTHS)
+
+    @property
+    def why_left_out(self) -> str:
+        """Why scores by these lengths say nothing: all images have the same, and some vectors; empty if they do."""
+        if self.unit not in ("vectors", "patches") or len(set(self.values)) > 1:
+            return ""
+        return f"BLEU by source length is left out: every source has {self.values[0]:,} {self.unit}."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import read_lines
+from nmt.data.corpus import count_lines, read_lines
 from nmt.data.hashes import source_hash
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
@@ -148,7 +148,16 @@ def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
     except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
         return None
     hypotheses = list(read_lines(path))
-    return hypotheses if is_fresh and len(hypotheses) == sum(1 for _ in read_lines(src)) else None
+    return hypotheses if is_fresh and len(hypotheses) == _count_sources(src, config.source) else None
+
+
+def _count_sources(src: Path, source: SourceConfig) -> int:
+    """The number of sources in a file, which are not read if they are vectors or images."""
+    if source.type == "text":
+        return count_lines(src)
+    from nmt.data.vectors import open_vectors
+
+    return len(open_vectors(src, source))
 
 
 def _weights_file(run: RunFolder) -> Path:

@@ -4,13 +4,13 @@ All of it resamples the sentences of one test set. It says nothing about how far
 would score from this one.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 from sacrebleu.metrics.base import Metric as SacreMetric
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest, Result, _bootstrap_resample, estimate_ci
 
 from nmt.config.training import Metric
 from nmt.evaluation.metrics import Score
@@ -68,9 +68,11 @@ def confidence_intervals(
     """
     intervals = {}
     for name, metric in metrics.items():
-        # A copy: the bootstrap's settings would become part of the metric's signature.
-        result = copy.copy(metric).corpus_score(hypotheses, references, n_bootstrap=samples)
-        intervals[name] = Interval(result._mean, result._ci)
+        # As `corpus_score` with `n_bootstrap`, whose mean fails where some resampled scores are float32 and others, of
+        # sets without any match, are not.
+        _, scores = _bootstrap_resample(metric._extract_corpus_statistics(hypotheses, references), metric, samples)
+        mean, half_width = estimate_ci(np.array([one.score for one in scores], dtype=np.float64))
+        intervals[name] = Interval(float(mean), float(half_width))
     return intervals
 
 

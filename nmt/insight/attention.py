@@ -8,6 +8,7 @@ Shapes: L layers, H heads, S source positions with `</s>`, T target positions wi
 
 import base64
 import dataclasses
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,14 @@ class Picture:
     def of(cls, patches: NDArray[np.uint8]) -> "Picture":
         """The picture that a source's patches are of."""
         return cls(picture_of(patches), math.isqrt(len(patches)))
+
+    def to_uri(self) -> str:
+        """The picture as a `data:` address, for an HTML page."""
+        from PIL import Image  # without Pillow, no image was read
+
+        file = io.BytesIO()
+        Image.fromarray(self.pixels).save(file, "PNG")
+        return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
     def to_json(self) -> dict[str, Any]:
         """`rgb` is base64 of the pixels, row by row."""

@@ -14,11 +14,9 @@ from nmt.data.corpus import read_lines
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
-    SOURCE_LENGTHS,
     SentenceStatistics,
     count_words,
     scores_by,
-    source_lengths,
     words_by_frequency,
 )
 from nmt.evaluation.metrics import make_metrics
@@ -32,7 +30,6 @@ from nmt.insight.differences import (
     changed_words,
 )
 from nmt.insight.systems import Material, System, TranslatedSet
-from nmt.languages import is_without_spaces
 
 log = logging.getLogger("nmt")
 
@@ -116,6 +113,7 @@ class SentenceDifference:
     line: int
     """From 1."""
     src: str | None
+    """What a source of vectors or an image is called; None if the sources are not known."""
     reference: str
     hypotheses: tuple[str, str]
     """The baseline's and the other system's."""
@@ -149,6 +147,8 @@ class ComparedSet:
     buckets: tuple[BucketTable, ...]
     differences: tuple[Differences, ...]
     """One for each system but the baseline."""
+    left_out: str
+    """The table that says nothing about this set, and why; empty if there is none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,12 +171,15 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
-        buckets = _buckets(one, material.src_lang, of_systems, ref_words)
+        buckets = _buckets(one, of_systems, ref_words)
         if frequencies is not None:
             buckets.append(_frequency_buckets(of_systems, ref_words, frequencies))
         scores = _scores(one, metrics, test, samples, [view.length_ratios for view in of_systems])
         differences = [_differences(one, of_systems[0], view, ref_words) for view in of_systems[1:]]
-        test_sets.append(ComparedSet(one.name, len(one.references[0]), scores, tuple(buckets), tuple(differences)))
+        left_out = "" if one.src is None else one.src.lengths.why_left_out
+        test_sets.append(
+            ComparedSet(one.name, len(one.references[0]), scores, tuple(buckets), tuple(differences), left_out)
+        )
     return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets))
 
 
@@ -253,13 +256,12 @@ def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], me
     return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)
 
 
-def _buckets(test_set: TranslatedSet, src_lang: str, systems: Sequence[_View], references: Words) -> list[BucketTable]:
+def _buckets(test_set: TranslatedSet, systems: Sequence[_View], references: Words) -> list[BucketTable]:
     """The sentences by length of the source, by length of the translation, and by score."""
     tables = []
-    if test_set.src is not None:
-        lengths = source_lengths(test_set.src, src_lang)
-        unit = "characters" if is_without_spaces(src_lang) else "words"
-        tables.append(_table(f"source length in {unit}", [lengths] * len(systems), SOURCE_LENGTHS, systems))
+    if test_set.src is not None and not (lengths := test_set.src.lengths).why_left_out:
+        by = f"source length in {lengths.unit}"
+        tables.append(_table(by, [lengths.values] * len(systems), lengths.edges, systems))
     longer = [
         [len(ours) - len(theirs) for ours, theirs in zip(system.words, references, strict=True)] for system in systems
     ]
@@ -299,7 +301,7 @@ def _differences(test_set: TranslatedSet, baseline: _View, system: _View, refere
         return tuple(
             SentenceDifference(
                 line + 1,
-                test_set.src[line] if test_set.src is not None else None,
+                test_set.src.names[line] if test_set.src is not None else None,
                 test_set.references[0][line],
                 (baseline.hypotheses[line], system.hypotheses[line]),
                 (baseline.sentence_scores[line], system.sentence_scores[line]),

@@ -25,6 +25,7 @@ def comparison_text(comparison: Comparison) -> str:
             parts += [_seeds(test_set.systems), "\n".join(f"  {line}" for line in _wrapped([SEEDS_NOTE]))]
         names = [system.outputs[0].name for system in test_set.systems]
         parts += [_buckets(table, names) for table in test_set.buckets]
+        parts += [test_set.left_out] * bool(test_set.left_out)
         parts += [line for one in test_set.differences for line in _differences(one, baseline)]
     return "\n\n".join(parts)
 

@@ -6,7 +6,7 @@ The metadata follow https://huggingface.co/docs/hub/model-cards; `huggingface_hu
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -17,6 +17,11 @@ from nmt.languages import base_language
 
 UNKNOWN_LICENSE = "unknown"
 """Hugging Face's word where no licence is stated; nobody may use such a model without asking."""
+
+
+# Hugging Face's names of tasks; vectors may be of any.
+_TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
+_TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +40,10 @@ class CardFacts:
     """What a card says about a model."""
 
     name: str
+    source: Literal["text", "vectors", "images"]
+    """What it reads."""
     src_lang: str
-    """A language code, as in the configuration."""
+    """A language code, as in the configuration; `zxx` for vectors and images without a language."""
     tgt_lang: str
     scores: Sequence[CardScores]
     description: str
@@ -65,15 +72,13 @@ def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
 def model_card(facts: CardFacts) -> str:
     """The text of the card's README.md."""
     header = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
-    direction = f"{facts.src_lang} to {facts.tgt_lang}"
     return f"""---
 {header}---
 # {facts.name}
 {facts.description}
 
 ## Intended use
-Translating text from {direction}, sentence by sentence, of the kind that it was trained on. Translations can be wrong
-and read well; where a mistake does harm, a person who knows both languages must check them.
+{_intended_use(facts)}
 
 ## How to use it
 {facts.usage}
@@ -89,14 +94,34 @@ and read well; where a mistake does harm, a person who knows both languages must
 """
 
 
+def _intended_use(facts: CardFacts) -> str:
+    if facts.source == "text":
+        return (
+            f"Translating text from {facts.src_lang} to {facts.tgt_lang}, sentence by sentence, of the kind that it "
+            "was trained on. Translations can be wrong\nand read well; where a mistake does harm, a person who knows "
+            "both languages must check them."
+        )
+    return (
+        f"Text in {facts.tgt_lang} for {facts.source} of the kind that it was trained on. It can be wrong and read "
+        "well; where a mistake\ndoes harm, a person who knows the sources must check it."
+    )
+
+
+def _languages(facts: CardFacts) -> list[str]:
+    """The codes of both sides; of the target alone if the source has no language."""
+    return [code for code in (facts.src_lang, facts.tgt_lang) if code != "zxx"]
+
+
 def _metadata(facts: CardFacts) -> dict[str, Any]:
-    codes = [facts.src_lang, facts.tgt_lang]
+    codes = _languages(facts)
     bases = list(dict.fromkeys(map(base_language, codes)))
     metadata: dict[str, Any] = {"language": bases}
     if bases != list(dict.fromkeys(codes)):  # with scripts and regions, which `language` does not allow
         metadata["language_bcp47"] = codes
-    metadata |= {"license": facts.license, "library_name": "nmt", "pipeline_tag": "translation"}
-    metadata["tags"] = ["translation", "nmt", f"{facts.src_lang}-{facts.tgt_lang}"]
+    metadata |= {"license": facts.license, "library_name": "nmt"}
+    if task := _TASKS[facts.source]:
+        metadata["pipeline_tag"] = task
+    metadata["tags"] = [*([task] if task else []), "nmt", "-".join(codes)]
     if facts.datasets:
         metadata["datasets"] = list(facts.datasets)
     metrics = list(dict.fromkeys(metric for one in facts.scores for metric in one.scores))
@@ -107,9 +132,9 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
 
 
 def _result(one: CardScores, facts: CardFacts) -> dict[str, Any]:
-    pair = f"{facts.src_lang}-{facts.tgt_lang}"
+    pair = "-".join(_languages(facts))
     return {
-        "task": {"type": "translation", "name": f"Translation {pair}"},
+        "task": {"type": _TASKS[facts.source] or "other", "name": f"{_TASK_NAMES[facts.source]} {pair}"},
         "dataset": {"type": _identifier(one.name), "name": one.name, "config": pair, "split": one.split},
         "metrics": [
             {"type": metric, "name": score.name, "value": round(score.value, 2), "args": {"signature": score.signature}}

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmt.atomic import read_json
 from nmt.config.inference import DecodingConfig
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config, CorpusFiles, Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import read_lines
@@ -77,8 +78,6 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     Raises `RunError` for an export, and for a run that is damaged.
     """
     config = run.config("make the report of the run that it was made from")
-    if config.source.type != "text":
-        raise RunError(f"{run.path}: reads {config.source.type}, and reports are about translations of text")
     record, history = read_record(run), read_history(run)
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
@@ -87,7 +86,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     validation = None
     try:
         validation = translate_validation_set(config, tokenizers, engine)
-        notes += _changed(config.data.validation, record)
+        notes += _changed(config.data.validation, config.source, record)
     except DataError as error:
         notes.append(f"The validation set was not translated: {error}.")
     model_file = ModelFile.of(run.model_file)
@@ -114,12 +113,12 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     )
 
 
-def _changed(files: CorpusFiles, record: TrainingRecord | None) -> Iterator[str]:
+def _changed(files: CorpusFiles, source: SourceConfig, record: TrainingRecord | None) -> Iterator[str]:
     """A note if the validation set is not the one that the training had."""
     if record is None:
         return
     then = (record.validation.src.sha256, record.validation.tgt.sha256)
-    if then != tuple(digest.hex() for digest in corpus_hashes([files])):
+    if then != tuple(digest.hex() for digest in corpus_hashes([files], source)):
         yield f"The validation set has changed since the training: {files.src}, {files.tgt}."
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nmt.atomic import replacing, write_bytes
-from nmt.config.training import Metric
+from nmt.config.training import Config, Metric
 from nmt.errors import MissingExtraError
 from nmt.evaluation.metrics import Score, bleu_tokenizer
 from nmt.history import ValidationMetric, duration
@@ -96,7 +96,7 @@ def _charts(report: Report) -> Iterator[Chart]:
     yield from of_intervals("gradient_norm", "Gradient norm, before clipping", "", norms)
     speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
     yield from of_intervals("speed", "Target tokens a second", "", speeds)
-    if report.validation is not None:
+    if report.validation is not None and report.validation.lengths:
         values = [(one.label, one.score or 0.0, f"{one.lines:,} lines") for one in report.validation.lengths]
         yield bars("length", "BLEU by source length", "BLEU", values)
 
@@ -112,6 +112,7 @@ def _page(report: Report, charts: Sequence[Chart], no_charts: str) -> str:
         parameters=sum(report.parameters.values()),
         duration=None if history.seconds is None else duration(history.seconds),
         headline=_headline(report),
+        direction=_direction(report.config),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
     )
@@ -146,21 +147,17 @@ def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Seque
     total = sum(report.parameters.values())
     return CardFacts(
         name=report.name,
+        source=config.source.type,
         src_lang=data.src_lang,
         tgt_lang=data.tgt_lang,
         scores=scores,
         description=(
-            f"A {config.model.architecture} of {total:,} parameters that translates {data.src_lang} to "
-            f"{data.tgt_lang}, trained with nmt."
+            f"A {config.model.architecture} of {total:,} parameters that translates {_direction(config)}, trained with "
+            "nmt."
         ),
         usage=_usage(report),
         training="\n".join(_training(report, charts)),
-        limits=(
-            f"- It translates in one direction, and sentences on their own: nothing outside a line is known to it.\n"
-            f"- A source longer than {data.max_length} pieces of its vocabulary is cut, with a warning.\n"
-            f"- Text unlike its training data is translated worse than the scores say.\n"
-            f"- Names, numbers and rare words can be wrong. What its training data says about people, it may repeat."
-        ),
+        limits=_limits(config),
         license=license,
         datasets=datasets,
     )
@@ -170,13 +167,49 @@ def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:
     return {metric: one.score for metric, one in scores.items()}
 
 
-def _usage(report: Report) -> str:
-    return (
-        f"With nmt installed, and `config.yaml`, `tokenizer/` and `model.safetensors` in a folder `{report.name}`:\n\n"
-        f'```\nnmt translate --model ./{report.name} "..."\n'
-        f"nmt translate --model ./{report.name} --input FILE --output FILE\n```\n\n"
-        f'```python\nimport nmt\nnmt.load("./{report.name}").translate(["..."])\n```'
+def _direction(config: Config) -> str:
+    """`en to de`, `images to de`: what the model translates."""
+    return f"{config.data.src_lang if config.source.type == 'text' else config.source.type} to {config.data.tgt_lang}"
+
+
+def _limits(config: Config) -> str:
+    sources = {"text": "Text", "vectors": "Vectors", "images": "Images"}[config.source.type]
+    match config.source.type:
+        case "text":
+            size = f"A source longer than {config.data.max_length} pieces of its vocabulary is cut, with a warning."
+        case "vectors":
+            size = f"A source longer than {config.data.max_length} vectors is cut, with a warning."
+        case "images":
+            size = f"Every image is scaled to {config.source.image_size} x {config.source.image_size} pixels."
+    alone = (
+        "sentences on their own: nothing outside a line" if sources == "Text" else "each source on its own: no other"
     )
+    return (
+        f"- It translates in one direction, and {alone} is known to it.\n"
+        f"- {size}\n"
+        f"- {sources} unlike its training data {'is' if sources == 'Text' else 'are'} translated worse than the scores "
+        "say.\n"
+        "- Names, numbers and rare words can be wrong. What its training data says about people, it may repeat."
+    )
+
+
+def _usage(report: Report) -> str:
+    with_nmt = (
+        f"With nmt installed, and `config.yaml`, `tokenizer/` and `model.safetensors` in a folder `{report.name}`"
+    )
+    translate = f"nmt translate --model ./{report.name}"
+    match report.config.source.type:
+        case "images":
+            given = "a list of images, `images.txt`, the path of one in each line"
+            return f"{with_nmt}; and {given}:\n\n```\n{translate} --input images.txt --output FILE\n```"
+        case "vectors":
+            given = f"sources (N, S, {report.config.source.width}) that `numpy.save` wrote, `sources.npy`"
+            return f"{with_nmt}; and {given}:\n\n```\n{translate} --input sources.npy --output FILE\n```"
+        case "text":
+            return (
+                f'{with_nmt}:\n\n```\n{translate} "..."\n{translate} --input FILE --output FILE\n```\n\n'
+                f'```python\nimport nmt\nnmt.load("./{report.name}").translate(["..."])\n```'
+            )
 
 
 def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from nmt.config.file import settings_to_yaml
 from nmt.config.section import Section
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.inheritance import FINE_TUNED
 from nmt.training.record import RecordedCorpus, Start, TrainingRecord
@@ -85,8 +86,11 @@ def reproduction(
     commands = [f"cat > {file} <<'END'\n{settings_to_yaml(_from_folder(settings, folder))}END"]
     if record is not None:
         # One line a file: a name with a line break would become a command.
-        hashes = "".join(f"{sha256}  {path}\n" for path, sha256 in _files(record, folder).items() if path.isprintable())
-        commands.append(f"sha256sum --check <<'END'\n{hashes}END")
+        hashes = {path: sha256 for path, sha256 in _files(record, folder).items() if path.isprintable()}
+        several = _several_files(record, folder, config.source) & hashes.keys()
+        lines = "".join(f"{sha256}  {path}\n" for path, sha256 in hashes.items() if path not in several)
+        commands.append(f"sha256sum --check <<'END'\n{lines}END")
+        commands += [f"# Not checked, because it is more than one file: {path}" for path in sorted(several)]
     commands.append(f"nmt train {file}")
     commands.append(f"sha256sum --check <<'END'\n{model_sha256}  runs/{name}/model.safetensors\nEND")
     return Reproduction("\n".join(commands) + "\n", tuple(caveats))
@@ -139,11 +143,20 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
 
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:
     """The hash of each file that a training reads, by its path as the commands name it."""
-    corpora: list[RecordedCorpus] = [*record.train, record.validation, *record.test.values()]
-    files = [file for corpus in corpora for file in (corpus.src, corpus.tgt)]
+    files = [file for corpus in _corpora(record) for file in (corpus.src, corpus.tgt)]
     if record.init_from is not None:
         files.append(record.init_from.model)
     return {from_folder(file.path, folder): file.sha256 for file in files}
+
+
+def _several_files(record: TrainingRecord, folder: Path | None, source: SourceConfig) -> set[str]:
+    """The paths of `_files` whose hash is of several files: folders of vectors, and images with their list."""
+    paths = {files.src.path for files in _corpora(record)} if source.type != "text" else set()
+    return {from_folder(path, folder) for path in paths if source.type == "images" or not path.endswith(".npy")}
+
+
+def _corpora(record: TrainingRecord) -> list[RecordedCorpus]:
+    return [*record.train, record.validation, *record.test.values()]
 
 
 def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> Iterator[str]:

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig
 from nmt.data.corpus import read_lines
-from nmt.data.hashes import file_hashes
+from nmt.data.hashes import file_hash, source_hash
+from nmt.data.vectors import source_names
 from nmt.errors import ConfigError, DataError
+from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import (
+    TestSet,
     choose_metrics,
     choose_test_sets,
     evaluate_runs,
@@ -53,11 +57,27 @@ class System:
 
 
 @dataclasses.dataclass(frozen=True)
+class Sources:
+    """The sources of a test set, without their vectors or images."""
+
+    names: list[str]
+    """Lines of text, or what vectors and images are called."""
+    lengths: SourceLengths
+
+    @classmethod
+    def of(cls, path: Path, test_set: TestSet, source: SourceConfig, language: str) -> "Sources":
+        """Those that were read from a file."""
+        lengths = SourceLengths.of(test_set.src, source, language)
+        return cls(test_set.src_lines() if source.type == "text" else source_names(path, source), lengths)
+
+
+@dataclasses.dataclass(frozen=True)
 class TranslatedSet:
     """A test set with the outputs of all systems; the first system is the baseline."""
 
     name: str
-    src: list[str] | None
+    src: Sources | None
+    """None if they are not known."""
     references: list[list[str]]
     systems: tuple[System, ...]
 
@@ -67,8 +87,6 @@ class Material:
     """All that is compared."""
 
     test_sets: tuple[TranslatedSet, ...]
-    src_lang: str
-    """Empty if it is not known."""
     tgt_lang: str
     bleu_tokenizer: BleuTokenizer
     train: tuple[Path, ...]
@@ -94,8 +112,8 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
     train = _training_text(opened, files)
-    test_sets = tuple(_translated_sets(opened, paths, files, language))
-    return Material(test_sets, src_lang, language, settings.bleu_tokenizer, train)
+    test_sets = tuple(_translated_sets(opened, paths, files, src_lang, language))
+    return Material(test_sets, language, settings.bleu_tokenizer, train)
 
 
 def _parts(text: str, exists: Callable[[str], bool]) -> list[str]:
@@ -112,6 +130,12 @@ def _languages(runs: Sequence[RunFolder], files: Files) -> tuple[str, str]:
     if not runs:
         return language_suffix(files.src) if files.src else "", language_suffix(files.references[0])
     (first, text), *others = [(run.path, run.inference_config().data) for run in runs]
+    kinds = [run.inference_config().source.type for run in runs]
+    for run, kind in zip(runs, kinds, strict=True):
+        if kind != kinds[0]:
+            raise ConfigError(
+                f"{first} reads {kinds[0]}, {run.path} reads {kind}; only models of the same sources can be compared"
+            )
     for path, other in others:
         if (other.src_lang, other.tgt_lang) != (text.src_lang, text.tgt_lang):
             raise ConfigError(
@@ -161,13 +185,11 @@ def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple
 
 
 def _translated_sets(
-    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], files: Files, tgt_lang: str
+    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], files: Files, src_lang: str, tgt_lang: str
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one of `files`, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
-    for run in runs:
-        if (kind := run.inference_config().source.type) != "text":
-            raise ConfigError(f"{run.path}: reads {kind}, and nmt compare compares translations of text; use nmt eval")
+    source = runs[0].inference_config().source if runs else TEXT
     if runs:
         named = choose_test_sets(runs[0], files.src, files.references)
     else:
@@ -175,7 +197,7 @@ def _translated_sets(
     if not files.references:
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
-    read = {name: read_test_set(src, references) for name, (src, references) in named.items()}
+    read = {name: read_test_set(src, references, source) for name, (src, references) in named.items()}
     written = {
         path: _read_hypotheses(path, files.references[0], len(test_set.src))
         for path in itertools.chain(*paths)
@@ -187,7 +209,8 @@ def _translated_sets(
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
         systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
-        yield TranslatedSet(name, test_set.src_lines() if runs or files.src else None, test_set.references, systems)
+        sources = Sources.of(named[name][0], test_set, source, src_lang) if runs or files.src else None
+        yield TranslatedSet(name, sources, test_set.references, systems)
 
 
 def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:
@@ -197,8 +220,9 @@ def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple
         src, references = named[name]
         paths = [src, references[0], own[name].src, own[name].tgt]
         if paths[:2] != paths[2:]:
-            hashes = file_hashes(paths)
-            if hashes[:2] != hashes[2:]:
+            source = first.inference_config().source
+            hashes = [*map(file_hash, paths[1::2]), *(source_hash(path, source) for path in paths[::2])]
+            if hashes[0] != hashes[1] or hashes[2] != hashes[3]:
                 raise ConfigError(
                     f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
                     f"files to translate: --src FILE --ref FILE"

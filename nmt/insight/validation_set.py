@@ -4,22 +4,26 @@ Shapes: T target pieces, S source pieces.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.inference import DecodingConfig
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config, CorpusFiles, Metric
-from nmt.data.corpus import count_pairs, read_pairs
+from nmt.data.corpus import read_lines, read_pairs
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.source_text import SourceText
+from nmt.data.vectors import check_corpora, open_vectors, source_names
+from nmt.decoding.source_text import Item, SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
-from nmt.evaluation.buckets import SOURCE_LENGTHS, BucketScore, SentenceStatistics, scores_by, source_lengths
+from nmt.evaluation.buckets import BucketScore, SentenceStatistics, SourceLengths, scores_by
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
+from nmt.insight.attention import Picture
 
 MAX_LINES = 2000
 """Of a longer validation set, this many lines at even distances are translated, so that time and memory are bounded."""
@@ -43,6 +47,9 @@ class Example:
     line: int
     """Its number in the file, from 1."""
     src: str
+    """The line, or what the vectors or the image are called."""
+    picture: str
+    """The image as a `data:` address; empty for text and vectors."""
     reference: str
     hypothesis: str
     score: float
@@ -52,7 +59,8 @@ class Example:
     tgt_tokens: tuple[str, ...]
     """T pieces."""
     attention: NDArray[np.float32]
-    """(T, S): cross-attention, the mean over layers and heads; the rest of a row's 1 goes to the source's `</s>`."""
+    """(T, S): cross-attention, the mean over layers and heads; the rest of a row's 1 goes to the source's `</s>`. Of
+    no rows where `ValidationResult.no_attention` says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +72,16 @@ class ValidationResult:
     num_translated: int
     scores: dict[Metric, ReportedScore]
     decoding: DecodingConfig
+    length_unit: str
+    """What a source's length counts: words, characters, vectors or patches."""
     lengths: tuple[BucketScore, ...]
-    """BLEU by the source's length in words, or in characters if the language has no spaces; no empty buckets."""
+    """BLEU by the source's length; no empty buckets."""
+    no_lengths: str
+    """Why there are none; empty if there are."""
     examples: dict[str, tuple[Example, ...]]
     """By kind: `typical`, `best`, `worst`, as `choose_examples` finds them."""
+    no_attention: str
+    """Why the examples have no attention; empty if they have."""
 
 
 def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: TorchEngine) -> ValidationResult:
@@ -75,47 +89,95 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
 
     Raises `DataError` if it cannot be read.
     """
-    data, evaluation = config.data, config.evaluation
-    num_lines, numbers, test_set = _read(data.validation)
-    lines = test_set.src_lines()
+    data, source, evaluation = config.data, config.source, config.evaluation
+    num_lines, numbers, test_set = _read(data.validation, source)
     decoding = config.decoding.model_copy(update={"beam_size": evaluation.validation_beam_size})
-    translator = Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
+    translator = Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang, source=source)
     metrics = make_metrics(evaluation.metrics, data.tgt_lang, evaluation.bleu_tokenizer)
     result = evaluate(translator, test_set, metrics)
     intervals = confidence_intervals(metrics, result.hypotheses, test_set.references)
     both = make_metrics(("bleu", "chrf"), data.tgt_lang, evaluation.bleu_tokenizer)
     bleu, chrf = (SentenceStatistics(both[name], result.hypotheses, test_set.references) for name in both)
-    lengths = scores_by(source_lengths(lines, data.src_lang), SOURCE_LENGTHS, bleu)
+    lengths = SourceLengths.of(test_set.src, source, data.src_lang)
     scores = chrf.sentence_scores()
-    chosen = choose_examples(scores, [len(line) for line in lines])
+    chosen = choose_examples(scores, [len(item) for item in test_set.src])
     indices = [index for of_kind in chosen.values() for index in of_kind]
-    source_text = SourceText.of(tokenizers.src, [config])
-    attentions = _attentions([lines[index] for index in indices], source_text, tokenizers, engine, decoding)
+    shown = _shown_sources([test_set.src[index] for index in indices], [numbers[index] for index in indices], config)
+    no_attention = _why_no_attention(config)
+    attentions = [_NO_ATTENTION] * len(indices)
+    if not no_attention:
+        attentions = _attentions([one.text for one in shown], config, tokenizers, engine, decoding)
     examples = {
         index: Example(
-            numbers[index], lines[index], test_set.references[0][index], result.hypotheses[index],
-            scores[index], *attention,
+            numbers[index], one.text, one.picture, test_set.references[0][index], result.hypotheses[index],
+            scores[index], attention.src_tokens, attention.tgt_tokens, attention.weights,
         )
-        for index, attention in zip(indices, attentions, strict=True)
+        for index, one, attention in zip(indices, shown, attentions, strict=True)
     }  # fmt: skip
     return ValidationResult(
         num_lines=num_lines,
         num_translated=len(numbers),
         scores={name: ReportedScore(one, intervals[name]) for name, one in result.scores.items()},
         decoding=decoding,
-        lengths=tuple(one for one in lengths if one.lines),
+        length_unit=lengths.unit,
+        lengths=() if lengths.why_left_out else _filled(scores_by(lengths.values, lengths.edges, bleu)),
+        no_lengths=lengths.why_left_out,
         examples={kind: tuple(examples[index] for index in of_kind) for kind, of_kind in chosen.items()},
+        no_attention=no_attention,
     )
 
 
-def _read(files: CorpusFiles) -> tuple[int, list[int], TestSet]:
+def _read(files: CorpusFiles, source: SourceConfig) -> tuple[int, list[int], TestSet]:
     """The number of lines, and the chosen ones with their numbers, from 1."""
-    total = count_pairs([files])
+    total = check_corpora([files], source)
     count = min(total, MAX_LINES)
     chosen = bytes((line + 1) * count // total - line * count // total for line in range(total))  # `count` ones
-    pairs = list(read_pairs(files, chosen))
     numbers = [line + 1 for line in range(total) if chosen[line]]
-    return total, numbers, TestSet([src for src, _ in pairs], [[tgt for _, tgt in pairs]])
+    if source.type == "text":
+        pairs = list(read_pairs(files, chosen))
+        return total, numbers, TestSet([src for src, _ in pairs], [[tgt for _, tgt in pairs]])
+    vectors = open_vectors(files.src, source)
+    sources: list[Item] = [one for number in numbers for one in vectors.read(number - 1, number)]
+    return total, numbers, TestSet(sources, [list(itertools.compress(read_lines(files.tgt), chosen))])
+
+
+def _filled(buckets: Sequence[BucketScore]) -> tuple[BucketScore, ...]:
+    return tuple(one for one in buckets if one.lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ShownSource:
+    """`Example.src` and `Example.picture`."""
+
+    text: str
+    picture: str = ""
+
+
+def _shown_sources(items: Sequence[Item], numbers: Sequence[int], config: Config) -> list[_ShownSource]:
+    """How the sources in these lines of the validation set are shown."""
+    source = config.source
+    names = [] if source.type == "text" else source_names(config.data.validation.src, source)
+    shown = []
+    for item, number in zip(items, numbers, strict=True):
+        if isinstance(item, str):
+            shown.append(_ShownSource(item))
+        else:
+            picture = Picture.of(item).to_uri() if source.type == "images" else ""
+            shown.append(_ShownSource(names[number - 1], picture))
+    return shown
+
+
+def _why_no_attention(config: Config) -> str:
+    """Why examples are shown without attention; empty if they have it."""
+    if not config.model.has_attention:
+        return "The model has no attention (model.attention: none), so none is shown."
+    match config.source.type:
+        case "text":
+            return ""
+        case "images":
+            return "Attention is not shown here: nmt attention IMAGE lays it over the picture, word by word."
+        case "vectors":
+            return "Attention is not shown: vectors have no names."
 
 
 def choose_examples(scores: Sequence[float], lengths: Sequence[int]) -> dict[str, list[int]]:
@@ -136,17 +198,29 @@ def choose_examples(scores: Sequence[float], lengths: Sequence[int]) -> dict[str
     return {"typical": rest[start : start + count], "best": best, "worst": worst}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Attention:
+    """`Example.src_tokens`, `tgt_tokens` and `attention`."""
+
+    src_tokens: tuple[str, ...]
+    tgt_tokens: tuple[str, ...]
+    weights: NDArray[np.float32]
+
+
+_NO_ATTENTION = _Attention((), (), np.zeros((0, 0), dtype=np.float32))
+
+
 def _attentions(
-    lines: Sequence[str], source_text: SourceText, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
-) -> list[tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float32]]]:
-    """Source pieces, target pieces, and attention (T, S) of each line's translation; empty for an empty line."""
+    lines: Sequence[str], config: Config, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
+) -> list[_Attention]:
+    """The attention of each line's translation; none for an empty line."""
+    source_text = SourceText.of(tokenizers.src, [config])
     sources = [source_text.encode(line, "the validation set") for line in lines]
     found = [index for index, ids in enumerate(sources) if ids]
-    empty = np.zeros((0, 0), dtype=np.float32)
-    shown: list[tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float32]]] = [((), (), empty)] * len(lines)
+    shown = [_NO_ATTENTION] * len(lines)
     if found:
         inputs = [sources[index] for index in found]
         outputs = [hypotheses[0].tokens for hypotheses in engine.search(inputs, decoding)]
         for index, src, tgt, weights in zip(found, inputs, outputs, engine.attention(inputs, outputs), strict=True):
-            shown[index] = tuple(tokenizers.src.pieces(src)), tuple(tokenizers.tgt.pieces(tgt)), weights
+            shown[index] = _Attention(tuple(tokenizers.src.pieces(src)), tuple(tokenizers.tgt.pieces(tgt)), weights)
     return shown

@@ -11,16 +11,18 @@ import functools
 import torch
 from torch import Tensor, nn
 
+from nmt.models.recurrence import Recurrence
+
 TYPICAL_ROWS = 64  # the layout is optimised for this number of rows; any other works too
 
 
 class PackedLinear(nn.Module):
-    """A copy of an `nn.Linear` without parameters; later changes of the original's parameters do not affect it."""
+    """A linear map without parameters; later changes of the weight (E, D) that it was made from do not affect it."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), TYPICAL_ROWS)
-        self._bias = None if linear.bias is None else linear.bias.detach()
+        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), TYPICAL_ROWS)
+        self._bias = None if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., E)"""
@@ -29,13 +31,22 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_maps(model: nn.Module) -> None:
-    """Replace every fp32 linear map on a CPU, in a model used only for decoding, if this torch supports it."""
+    """Replace every fp32 linear map on a CPU, in a model used only for decoding, if this torch supports it.
+
+    Those of a recurrent layer's steps, too. Whole sequences keep torch's kernels.
+    """
     if not can_pack():
         return
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, nn.Linear) and child.weight.is_cpu and child.weight.dtype == torch.float32:
-                setattr(module, name, PackedLinear(child))
+            if isinstance(child, nn.Linear) and _is_packable(child.weight):
+                setattr(module, name, PackedLinear(child.weight, child.bias))
+        if isinstance(module, Recurrence) and _is_packable(module.input_map[0]):
+            module.packed_maps = PackedLinear(*module.input_map), PackedLinear(*module.recurrent_map)
+
+
+def _is_packable(weight: Tensor) -> bool:
+    return weight.is_cpu and weight.dtype == torch.float32
 
 
 @functools.cache
@@ -43,6 +54,6 @@ def can_pack() -> bool:
     """Whether this torch has the operations, and they compute a linear map."""
     linear, x = nn.Linear(4, 3), torch.ones(2, 4)
     try:
-        return torch.allclose(PackedLinear(linear)(x), linear(x), atol=1e-5)
+        return torch.allclose(PackedLinear(linear.weight, linear.bias)(x), linear(x), atol=1e-5)
     except (AttributeError, RuntimeError):
         return False

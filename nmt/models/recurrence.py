@@ -45,6 +45,7 @@ class Recurrence(nn.Module):
                     nn.init.xavier_uniform_(gate)
                 elif not gate.is_meta:  # on the meta device, torch would import its compiler for it, for seconds
                     nn.init.orthogonal_(gate)
+        self.packed_maps: tuple[nn.Module, nn.Module] | None = None  # the products of a step, once they are packed
         if cell == "lstm":
             self.input_map[1].data[d_model : 2 * d_model] = 1
 

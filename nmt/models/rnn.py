@@ -249,7 +249,10 @@ class Rnn(TrainableModel[Memory, RnnState]):
         def from_weights(weight: Tensor, bias: Tensor) -> LinearMap:
             return StepwiseLinear(weight, bias) if stepwise else functools.partial(F.linear, weight=weight, bias=bias)
 
-        layers = [LayerMaps(from_weights(*one.input_map), from_weights(*one.recurrent_map)) for one in self.decoder]
+        layers = [
+            LayerMaps(*(one.packed_maps or (from_weights(*one.input_map), from_weights(*one.recurrent_map))))
+            for one in self.decoder
+        ]
         query = None if self.source_attention is None else self.source_attention.query
         return Maps(layers, from_module(self.feed), from_module(query), from_module(self.combine))
 

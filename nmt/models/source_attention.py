@@ -41,7 +41,7 @@ class SourceAttention(nn.Module):
         elsewhere.
         """
         if self.score == "additive":
-            scores = self.vector(torch.tanh(query[:, :, None] + keys[:, None]))[..., 0]  # from (B, T, S, D)
+            scores = self.vector((query[:, :, None] + keys[:, None]).tanh_())[..., 0]  # from (B, T, S, D)
         else:
             scores = query.to(keys.dtype) @ keys.transpose(1, 2)  # (B, T, S)
         weights = torch.softmax(scores + bias, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
