@@ -17,7 +17,7 @@ _MAX_SAMPLES = 1_000_000
 def compare(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="Runs; RUN,RUN joins seeds of one system.", autocompletion=complete_run),
+        typer.Argument(metavar="RUN", help="Runs; RUN,RUN joins seeds of one system.", autocompletion=complete_run),
     ] = None,
     hyp: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Translations by any program; FILE,FILE joins seeds.")
