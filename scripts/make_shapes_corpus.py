@@ -1,6 +1,6 @@
 """Make a corpus of pictures: two coloured shapes, one above or beside the other, said in English and in German.
 
-    python scripts/make_shapes_corpus.py FOLDER      # images/*.png and {train,val,test,held_out_val,held_out}.{txt,en,de}
+    python scripts/make_shapes_corpus.py FOLDER    # images/*.png, {train,val,test,held_out_val,held_out}.{txt,en,de}
 
     a red circle above a blue square  /  ein roter Kreis über einem blauen Quadrat
 
