@@ -2,6 +2,7 @@
 
     python scripts/check_shapes.py data/shapes                # of runs/latest
     python scripts/check_shapes.py data/shapes --model runs/shapes
+    python scripts/check_shapes.py data/shapes --choosing       # held_out_val instead of held_out: to choose settings
 
 exact       pictures of held_out, with combinations that training never showed, whose description is right word for word
             (at least 90%), and the same of test
@@ -42,10 +43,12 @@ def cells_of(mask: NDArray[np.bool_], grid: int) -> NDArray[np.bool_]:
     return (covered >= min(COVERED, covered.max())).ravel()
 
 
-def attention_on_shapes(engine: TorchEngine, sources: list[Vectors], targets: list[list[int]]) -> tuple[float, float]:
+def attention_on_shapes(
+    engine: TorchEngine, split: str, sources: list[Vectors], targets: list[list[int]]
+) -> tuple[float, float]:
     """The mean share of the nouns' attention on their shapes' cells, and the mean share of the cells."""
     on_shape, chance = [], []
-    drawn = [draw(scene, random)[1] for scene, random in scenes("held_out")]
+    drawn = [draw(scene, random)[1] for scene, random in scenes(split)]
     for begin in range(0, len(sources), BATCH):
         part = slice(begin, begin + BATCH)
         for weights, masks in zip(engine.attention(sources[part], targets[part]), drawn[part], strict=True):
@@ -61,24 +64,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="the corpus, as scripts/make_shapes_corpus.py wrote it")
     parser.add_argument("--model", help="the run; default: the newest")
+    parser.add_argument("--choosing", action="store_true", help="measure held_out_val, not held_out")
     arguments = parser.parse_args()
+    split = "held_out_val" if arguments.choosing else "held_out"
     run = open_run(arguments.model)
     source = run.inference_config().source
     assert source.type == "images"
     translator = load(run.path, device="cpu")
     found, read = {}, {}
-    for name in ("test", "held_out"):
+    for name in ("test", split):
         read[name] = open_vectors(arguments.folder / f"{name}.txt", source).read()
         found[name] = translator.translate(read[name])
     references = {name: list(read_lines(arguments.folder / f"{name}.de")) for name in found}
-    shuffled = exact(translator.translate(read["held_out"][1:] + read["held_out"][:1]), references["held_out"])
+    shuffled = exact(translator.translate(read[split][1:] + read[split][:1]), references[split])
     tokenizers = load_tokenizers(run.tokenizer)
-    targets = [tokenizers.tgt.encode(line) for line in references["held_out"]]
+    targets = [tokenizers.tgt.encode(line) for line in references[split]]
     engine = load_torch_engine([run], tokenizers, "cpu")
-    on_shape, chance = attention_on_shapes(engine, read["held_out"], targets)
-    held_out = exact(found["held_out"], references["held_out"])
-    print(f"exact: {held_out:.1%} of held_out, {exact(found['test'], references['test']):.1%} of test")
-    print(f"shuffled: {shuffled:.1%} of held_out")
+    on_shape, chance = attention_on_shapes(engine, split, read[split], targets)
+    held_out = exact(found[split], references[split])
+    print(f"exact: {held_out:.1%} of {split}, {exact(found['test'], references['test']):.1%} of test")
+    print(f"shuffled: {shuffled:.1%} of {split}")
     print(f"attention: {on_shape:.1%} on the noun's shape, {chance:.1%} of the picture: {on_shape / chance:.1f} times")
     if held_out < 0.9 or shuffled >= 0.2 or on_shape < 3 * chance:
         sys.exit(1)

@@ -1,6 +1,6 @@
 """Make a corpus of pictures: two coloured shapes, one above or beside the other, said in English and in German.
 
-    python scripts/make_shapes_corpus.py FOLDER      # FOLDER/images/*.png and {train,val,test,held_out}.{txt,en,de}
+    python scripts/make_shapes_corpus.py FOLDER    # images/*.png, {train,val,test,held_out_val,held_out}.{txt,en,de}
 
     a red circle above a blue square  /  ein roter Kreis über einem blauen Quadrat
 
@@ -8,9 +8,10 @@ NAME.txt lists the pictures, and line n of NAME.en and NAME.de says what is in p
 pixels, drawn here: each shape is in its half of the picture, in a shade of its colour, on a background that is almost
 white. The sentence names the larger one first, so a picture has one description.
 
-Combinations of a colour and a shape are held out: at each of the two places in the sentence, other ones. No picture of
-train, val and test has one of them at that place; every picture of held_out has at least one. So a model that describes
-held_out has not memorised the pairs, but learned colours and shapes.
+Combinations of a colour and a shape are held out of training: a sixth at each of the two places in the sentence, other
+ones at each. They are two disjoint groups. Every picture of held_out_val has a combination of one group, every picture
+of held_out one of the other; no picture of train, val and test has any of them at its place. So a model that describes
+held_out has not memorised the pairs, but learned colours and shapes. Settings are chosen with held_out_val alone.
 
 The same seed makes the same files, except for how the version of Pillow compresses them.
 """
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SEED = 20150206
-SIZES = {"train": 6000, "val": 200, "test": 400, "held_out": 400}
+SIZES = {"train": 6000, "val": 200, "test": 400, "held_out_val": 400, "held_out": 400}
 SIDE = 32  # pixels
 LARGE, SMALL = (6.3, 7.2), (4.8, 5.4)  # radius of the first and of the second shape
 
@@ -80,13 +81,16 @@ Thing = tuple[int, int]
 """Indices of a colour and of a shape."""
 
 
-def is_held_out(thing: Thing, place: int) -> bool:
-    """Whether a coloured shape is held out of training as the first (0) or the second (1) of the sentence.
+def held_out_in(thing: Thing, place: int) -> str | None:
+    """The split for which a coloured shape is held out of training as the first (0) or second (1) of the sentence.
 
-    At either place a sixth of the combinations: each colour once and each shape once, and no combination at both.
+    Either split has each colour and each shape once: three combinations at one place, and three others at the other.
+    No combination is held out at both places.
     """
     colour, shape = thing
-    return (colour + shape) % len(SHAPES) == (0, 3)[place]
+    if (colour + shape) % len(SHAPES) != (0, 2)[place]:
+        return None
+    return "held_out" if colour % 2 == place else "held_out_val"
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,10 @@ class Scene:
     relation: int
 
     @property
-    def is_held_out(self) -> bool:
-        """Whether it has a combination that training never shows at its place."""
-        return is_held_out(self.first, 0) or is_held_out(self.second, 1)
+    def held_out_in(self) -> set[str]:
+        """The splits whose combinations it has, which training never shows at their place: none, one or both."""
+        found = {held_out_in(self.first, 0), held_out_in(self.second, 1)}
+        return {name for name in found if name}
 
     def english(self) -> str:
         """The sentence in English."""
@@ -169,7 +174,7 @@ def scenes(name: str) -> list[tuple[Scene, Random]]:
     while len(found) < SIZES[name]:
         things = [(random.randrange(len(COLOURS)), random.randrange(len(SHAPES))) for _ in range(2)]
         scene = Scene(things[0], things[1], random.randrange(len(RELATIONS)))
-        if scene.first != scene.second and scene.is_held_out == (name == "held_out"):
+        if scene.first != scene.second and scene.held_out_in == ({name} if name.startswith("held_out") else set()):
             found.append((scene, Random(random.random())))
     return found
 
