@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, started_browser
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
@@ -29,6 +29,7 @@ SOLVED = [
 ]  # fmt: skip
 
 settings.register_profile("any machine", deadline=None)  # an example's time depends on the machine's load
+settings.register_profile("first failure", deadline=None, phases=[Phase.explicit, Phase.generate])  # scripts/break_it
 settings.load_profile("any machine")
 
 
