@@ -1,6 +1,7 @@
 """Shared fixtures: a small model, a small corpus, a run that copies digits, and the command line."""
 
-import subprocess
+import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, started_browser
+from forked import ForkServer
 from hypothesis import Phase, settings
 
 from nmt.cli.main import main
@@ -139,11 +141,11 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("solved")
     with pytest.MonkeyPatch.context() as monkeypatch:
         write_copy_task(folder, monkeypatch)
-        command = [sys.executable, "-m", "nmt", "train", "--config", "copy.yaml", *SOLVED]
-        result = subprocess.run(command, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        assert result.stdout == ""
-        assert "finished" in result.stderr
+        monkeypatch.setattr(sys, "argv", ["nmt", "train", "--config", "copy.yaml", *SOLVED])
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            main()
+        assert out.getvalue() == ""
+        assert "finished" in err.getvalue()
     return folder
 
 
@@ -151,6 +153,14 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_solved(solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(solved)
     return solved
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Starts Python processes that have loaded torch and nmt already."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
