@@ -142,8 +142,10 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         write_copy_task(folder, monkeypatch)
         monkeypatch.setattr(sys, "argv", ["nmt", "train", "--config", "copy.yaml", *SOLVED])
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
             main()
+        assert end.value.code in (None, 0), err.getvalue()
         assert out.getvalue() == ""
         assert "finished" in err.getvalue()
     return folder
