@@ -1,6 +1,7 @@
 """Shared fixtures: a small model, a small corpus, a run that copies digits, and the command line."""
 
-import subprocess
+import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, started_browser
-from hypothesis import settings
+from forked import ForkServer
+from hypothesis import Phase, settings
 
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
@@ -29,6 +31,7 @@ SOLVED = [
 ]  # fmt: skip
 
 settings.register_profile("any machine", deadline=None)  # an example's time depends on the machine's load
+settings.register_profile("first failure", deadline=None, phases=[Phase.explicit, Phase.generate])  # scripts/break_it
 settings.load_profile("any machine")
 
 
@@ -138,11 +141,13 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("solved")
     with pytest.MonkeyPatch.context() as monkeypatch:
         write_copy_task(folder, monkeypatch)
-        command = [sys.executable, "-m", "nmt", "train", "--config", "copy.yaml", *SOLVED]
-        result = subprocess.run(command, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        assert result.stdout == ""
-        assert "finished" in result.stderr
+        monkeypatch.setattr(sys, "argv", ["nmt", "train", "--config", "copy.yaml", *SOLVED])
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code in (None, 0), err.getvalue()
+        assert out.getvalue() == ""
+        assert "finished" in err.getvalue()
     return folder
 
 
@@ -150,6 +155,14 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_solved(solved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(solved)
     return solved
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Starts Python processes that have loaded torch and nmt already."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import ForkServer
 from safetensors.torch import load_file
 
 from nmt.checkpoint import check_checkpoint, checkpoint_steps
@@ -25,7 +26,7 @@ from nmt.training.start import train
 # As torchrun starts processes, but torch is loaded once, without supervision. `{patch}` runs in each process.
 RUNNER = """
 import json, os, signal, socket, sys, time
-import torch, torch._dynamo  # the wrapper of the model loads it
+import torch
 import nmt.training.trainer as t
 from nmt.cli.main import main
 from nmt.distributed import joined
@@ -73,26 +74,34 @@ def command(name: str, *overrides: str) -> list[str]:
     return ["train", "copy.yaml", "--name", name, *(part for setting in overrides for part in ("--set", setting))]
 
 
-def two_processes(arguments: list[str], patch: str = "") -> tuple[list[int], str]:
-    """The exit codes and standard error of two ranks that run a command."""
-    indented = "".join(f"        {line}\n" for line in patch.splitlines())
-    program = [sys.executable, "-c", RUNNER.format(patch=indented), *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(program, env=environment, start_new_session=True, **pipes)
-    try:
-        stdout, stderr = process.communicate(timeout=300)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # as expected: the whole group has ended
-            os.killpg(process.pid, signal.SIGKILL)
-    assert stdout, stderr
-    return json.loads(stdout.splitlines()[-1]), stderr
+class Two:
+    """Runs commands in two ranks."""
+
+    def __init__(self, forks: ForkServer) -> None:
+        self._forks = forks
+
+    def run(self, arguments: list[str], patch: str = "") -> tuple[list[int], str]:
+        """The exit codes and standard error."""
+        indented = "".join(f"        {line}\n" for line in patch.splitlines())
+        process = self._forks.start(RUNNER.format(patch=indented), *arguments, new_session=True)
+        try:
+            stdout, stderr = process.communicate(timeout=300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # as expected: the whole group has ended
+                os.killpg(process.pid, signal.SIGKILL)
+        assert stdout, stderr
+        return json.loads(stdout.splitlines()[-1]), stderr
+
+    def trained(self, name: str, *overrides: str, patch: str = "") -> RunFolder:
+        codes, stderr = self.run(command(name, *overrides), patch)
+        assert codes == [0, 0], stderr
+        return run_named(name)
 
 
-def trained_by_two(name: str, *overrides: str, patch: str = "") -> RunFolder:
-    codes, stderr = two_processes(command(name, *overrides), patch)
-    assert codes == [0, 0], stderr
-    return run_named(name)
+@pytest.fixture
+def two(forks: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Two:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return Two(forks)
 
 
 def trained_by_one(config: Path, name: str, *overrides: str) -> RunFolder:
@@ -147,16 +156,16 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     ],
 )
 def test_two_processes_follow_the_curve_of_one(
-    copy_task: Path, batches: int, dropout: float, others: list[str]
+    two: Two, copy_task: Path, batches: int, dropout: float, others: list[str]
 ) -> None:
     settings = [f"training.batches_per_update={batches}", f"model.dropout={dropout}", "training.max_steps=24", *others]
     settings += ["training.validate_every=8", "training.log_every=1"]
     one = trained_by_one(copy_task, "one", *settings)
-    two = trained_by_two("two", *settings, patch=KEEP_WEIGHTS)
+    ours = two.trained("two", *settings, patch=KEEP_WEIGHTS)
     assert records(one)[-1]["epoch"] > 2
-    assert_same_curve(two, one)
-    for ours, theirs in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_same_curve(ours, one)
+    for first, second in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
+        assert torch.equal(first, second)
 
 
 def test_an_update_in_parts_is_the_same_update(copy_task: Path) -> None:
@@ -167,7 +176,7 @@ def test_an_update_in_parts_is_the_same_update(copy_task: Path) -> None:
 
 
 @pytest.mark.parametrize("scaler", [False, True])
-def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task: Path, scaler: bool) -> None:
+def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(two: Two, copy_task: Path, scaler: bool) -> None:
     patch = KEEP_WEIGHTS + AT_STEP_5.format(
         happening="self.objective.register_forward_hook(lambda module, batch, sums: "
         "sums._replace(smoothed=sums.smoothed * (torch.inf if self.progress.step == 5 else 1)))",
@@ -175,30 +184,30 @@ def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(copy_task
     )
     if scaler:
         patch += "t.torch.amp.GradScaler = lambda device, enabled: torch.GradScaler('cpu', init_scale=8)\n"
-    run = trained_by_two("run", "training.batches_per_update=2", patch=patch)
+    run = two.trained("run", "training.batches_per_update=2", patch=patch)
     assert [record["skipped_updates"] for record in records(run) if record["kind"] == "train"] == [0, 1, 0, 0]
-    for ours, theirs in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
-        assert torch.equal(ours, theirs)
-        assert ours.isfinite().all()
+    for first, second in zip(torch.load("weights0.pt"), torch.load("weights1.pt"), strict=True):
+        assert torch.equal(first, second)
+        assert first.isfinite().all()
 
 
 @pytest.mark.slow
-def test_a_run_resumes_with_fewer_and_with_more_processes(copy_task: Path) -> None:
+def test_a_run_resumes_with_fewer_and_with_more_processes(two: Two, copy_task: Path) -> None:
     settings = ["training.batches_per_update=2", "training.max_steps=24"]  # step 12 is inside the second epoch
     first_half = "training.max_steps=12"
     straight = trained_by_one(copy_task, "straight", *settings)
-    trained_by_two("fewer", *settings, first_half)
+    two.trained("fewer", *settings, first_half)
     assert_same_curve(trained_by_one(copy_task, "fewer", *settings), straight)
     trained_by_one(copy_task, "more", *settings, first_half)
-    assert_same_curve(trained_by_two("more", *settings), straight)
+    assert_same_curve(two.trained("more", *settings), straight)
 
 
 @pytest.mark.slow
-def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: Path) -> None:
+def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(two: Two, copy_task: Path) -> None:
     settings = ["training.batch_tokens=2000", "training.max_steps=24", "model.dropout=0"]
     straight = trained_by_one(copy_task, "straight", *settings)
     trained_by_one(copy_task, "cut", *settings, "training.max_steps=12")
-    resumed = trained_by_two("cut", *settings)
+    resumed = two.trained("cut", *settings)
     assert resumed.config().training.batch_parts == 2
     assert_same_curve(resumed, straight)
     again = trained_by_one(copy_task, "cut", *settings, "training.max_steps=30")  # with the recorded parts
@@ -215,27 +224,27 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(copy_task: 
     ],
 )
 def test_a_process_that_fails_ends_all_with_its_message(
-    copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
+    two: Two, copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
 ) -> None:
     patch = AT_STEP_5.format(happening=happening, elsewhere=elsewhere)
-    found, stderr = two_processes(command("run", "training.batches_per_update=2"), patch)
+    found, stderr = two.run(command("run", "training.batches_per_update=2"), patch)
     assert time.time() - Path("failed").stat().st_mtime < 60
     assert found == codes, stderr
     assert stderr.count(message) == 1
     assert stderr.count("Traceback") == (1 if "bug" in message else 0)
 
 
-def test_a_mistake_of_the_user_is_reported_once(copy_task: Path) -> None:
-    codes, stderr = two_processes(command("run", "training.batches_per_update=2", "training.precision=fp16"))
+def test_a_mistake_of_the_user_is_reported_once(two: Two, copy_task: Path) -> None:
+    codes, stderr = two.run(command("run", "training.batches_per_update=2", "training.precision=fp16"))
     assert codes == [2, 2]
     assert stderr.count("nmt: training.precision: fp16 is for GPUs") == stderr.count("nmt: ") == 1
     assert not Path("runs/run/metrics.jsonl").exists()
 
 
-def test_a_signal_to_one_process_stops_all_and_is_saved(copy_task: Path) -> None:
+def test_a_signal_to_one_process_stops_all_and_is_saved(two: Two, copy_task: Path) -> None:
     settings = ["training.batches_per_update=2"]
     patch = AT_STEP_5.format(happening="os.kill(os.getpid(), signal.SIGTERM)", elsewhere="pass")
-    codes, stderr = two_processes(command("run", *settings), patch)
+    codes, stderr = two.run(command("run", *settings), patch)
     assert codes == [143, 143]
     assert stderr.count("stopped by SIGTERM at step 6; saved") == 1
     assert checkpoint_steps(Path("runs/run/checkpoints")) == [6]
@@ -261,8 +270,8 @@ def test_torchrun_forwards_a_signal(copy_task: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: Path) -> None:
-    run = trained_by_two(
+def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(two: Two, copy_task: Path) -> None:
+    run = two.trained(
         "patience", "training.batches_per_update=2", "training.max_steps=1000", "training.validate_every=2",
         "training.patience=3", "training.learning_rate=0.3", "training.schedule=constant", "training.warmup_steps=0",
     )  # fmt: skip
@@ -270,12 +279,12 @@ def test_all_stop_together_by_patience_and_by_the_clock_of_the_first(copy_task: 
     assert len(values) == values.index(max(values)) + 4 < 500
     faster = "clock = time.perf_counter\nt.time.perf_counter = lambda: clock() * (1 + 99 * rank)\n"
     limits = ["training.batches_per_update=2", "training.max_steps=null", "training.max_minutes=0.02"]
-    clock = trained_by_two("clock", *limits, patch=faster)
+    clock = two.trained("clock", *limits, patch=faster)
     progress = check_checkpoint(clock.checkpoints / str(checkpoint_steps(clock.checkpoints)[-1]))
     assert progress.seconds >= 1.2
 
 
-def test_exchanges_between_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_between_processes(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = """
 with joined() as ranks:
@@ -292,7 +301,7 @@ with joined() as ranks:
             open("made", "w").close()
 os._exit(0)
 """
-    codes, stderr = two_processes([], program)
+    codes, stderr = two.run([], program)
     assert codes == [0, 0], stderr
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import write_copy_task
+from forked import TRAIN, Forked, ForkServer
 from safetensors.torch import load_file
 
 import nmt.atomic
@@ -80,17 +82,13 @@ def records(run: RunFolder) -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
 
 
-def command(name: str, *settings: str) -> list[str]:
-    return [sys.executable, "-m", "nmt", "train", "copy.yaml", "--name", name,
-            *(part for setting in settings for part in ("--set", setting))]  # fmt: skip
+def begun(forks: ForkServer, name: str, *settings: str, first: str = "") -> Forked:
+    """A training in another process, which runs the code `first` before it."""
+    return forks.start(f"{first}\n{TRAIN}", "train", "copy.yaml", "--name", name,
+                       *(part for setting in settings for part in ("--set", setting)))  # fmt: skip
 
 
-def begun(name: str, *settings: str, **options: Any) -> "subprocess.Popen[str]":
-    """A training in another process."""
-    return subprocess.Popen(command(name, *settings), stderr=subprocess.PIPE, text=True, **options)
-
-
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+def ended(process: Forked) -> tuple[int | None, str]:
     _, stderr = process.communicate(timeout=120)
     return process.returncode, stderr
 
@@ -106,7 +104,7 @@ def being_written(run: RunFolder) -> set[str]:
 
 
 @pytest.mark.slow
-def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path) -> None:
+def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(forks: ForkServer, copy_task: Path) -> None:
     settings = [*EVERYTHING, "training.save_every_minutes=0.002"]
     straight = trained(copy_task, "straight", *settings)
     random = Random(0)
@@ -115,17 +113,17 @@ def test_killed_anywhere_and_resumed_equals_straight_to_the_bit(copy_task: Path)
         assert number < 40
         number += 1
         run = run_named(f"killed{number}")
-        with begun(run.name, *settings) as process:
-            if number % 2:  # while a checkpoint is written
-                wanted, seen = random.randint(1, 8), set()
-                while process.poll() is None and len(seen) < wanted:
-                    seen |= being_written(run)
-            else:
-                while process.poll() is None and not run.metrics_file.exists():
-                    time.sleep(0.001)
-                time.sleep(random.random())
-            process.kill()
-            code, _ = ended(process)
+        process = begun(forks, run.name, *settings)
+        if number % 2:  # while a checkpoint is written
+            wanted, seen = random.randint(1, 8), set()
+            while process.poll() is None and len(seen) < wanted:
+                seen |= being_written(run)
+        else:
+            while process.poll() is None and not run.metrics_file.exists():
+                time.sleep(0.001)
+            time.sleep(random.random())
+        process.send_signal(signal.SIGKILL)
+        code, _ = ended(process)
         kills += code == -signal.SIGKILL
         in_a_write += bool(being_written(run))
         assert_same_run(trained(copy_task, run.name, *settings), straight)
@@ -211,21 +209,16 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
-def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(copy_task: Path) -> None:
+def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(forks: ForkServer, copy_task: Path) -> None:
     program = (
-        "import sys, time, nmt.training.trainer as t\n"
+        "import time, nmt.training.trainer as t\n"
         "original = t.Trainer._update\n"
         "def slow(self, *arguments):\n"
         "    original(self, *arguments)\n"
         "    if self.progress.step == 8:\n        print('now', flush=True)\n        time.sleep(60)\n"
         "t.Trainer._update = slow\n"
-        "from nmt.cli.main import main\n"
-        "sys.argv = ['nmt', 'train', 'copy.yaml', '--name', 'run']\nmain()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
+    process = begun(forks, "run", first=program)
     assert process.stdout.readline() == "now\n"
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -386,16 +379,12 @@ def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
         }  # fmt: skip
 
 
-def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
-    import resource
-
+def test_a_disk_that_the_kernel_reports_full(forks: ForkServer, copy_task: Path) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
-
-    def limited() -> None:  # the weights fit, and the optimizer's moments do not
-        resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
-
-    code, stderr = ended(begun("run", "training.max_steps=12", preexec_fn=limited))
+    # The weights fit, and the optimizer's moments do not.
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))"
+    code, stderr = ended(begun(forks, "run", "training.max_steps=12", first=limited))
     assert code == 3, stderr
     assert "cannot be written: File too large; free disk space" in stderr
     assert "Traceback" not in stderr
@@ -406,24 +395,25 @@ def test_a_disk_that_the_kernel_reports_full(copy_task: Path) -> None:
     assert_same_run(trained(copy_task, "run"), trained(copy_task, "straight"))
 
 
-def obeying_permissions() -> None:
-    """Before a process starts: file permissions hold for root too."""
-    import ctypes
-
-    capability_bounding_set_drop, dac_override, dac_read_search = 24, 1, 2  # linux/prctl.h, linux/capability.h
-    for capability in (dac_override, dac_read_search):
-        ctypes.CDLL(None).prctl(capability_bounding_set_drop, capability, 0, 0, 0)
+# File permissions hold for root too.
+OBEYING_PERMISSIONS = """
+import ctypes
+libc, header, sets = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()  # man 2 capset
+assert libc.capget(header, sets) == 0
+sets[0] &= ~(1 << 1 | 1 << 2)  # the effective ones without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+assert libc.capset(header, sets) == 0
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
 @pytest.mark.parametrize("folder", ["runs/run/checkpoints", "runs/run", "runs"])
-def test_a_read_only_folder(copy_task: Path, folder: str) -> None:
+def test_a_read_only_folder(forks: ForkServer, copy_task: Path, folder: str) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}
     name = "new" if folder == "runs" else "run"
     Path(folder).chmod(0o555)
     try:
-        code, stderr = ended(begun(name, "training.max_steps=12", preexec_fn=obeying_permissions))
+        code, stderr = ended(begun(forks, name, "training.max_steps=12", first=OBEYING_PERMISSIONS))
     finally:
         Path(folder).chmod(0o755)
     assert code == 3, stderr
@@ -441,13 +431,26 @@ def flipped(data: bytes, random: Random) -> bytes:
     return data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
 
 
+AVERAGED = ["training.ema_decay=0.9", "training.best_metric=loss"]
+
+
+@pytest.fixture(scope="module")
+def twelve_and_eighteen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two runs with the settings `AVERAGED`, named after their updates; to be read only."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        config = write_copy_task(tmp_path_factory.mktemp("averaged"), monkeypatch)
+        trained(config, "twelve", *AVERAGED)
+        trained(config, "eighteen", *AVERAGED, "training.max_steps=18")
+    return config.parent / "runs"
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "average.safetensors", "progress.json"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
-    copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+    twelve_and_eighteen: Path, copy_task: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
-    settings = ["training.ema_decay=0.9", "training.best_metric=loss"]
-    run = trained(copy_task, "run", *settings)
+    run = run_named("run")
+    shutil.copytree(twelve_and_eighteen / "twelve", run.path)
     path = run.checkpoints / "12" / name
     data = path.read_bytes()
     if damage == "missing":
@@ -456,13 +459,12 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
         at = len(data) - 40
         path.write_bytes({"truncated": data[:-7], "empty": b"",
                           "flipped": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]}[damage])  # fmt: skip
-    capsys.readouterr()
-    trained(copy_task, "run", *settings, "training.max_steps=18")
+    trained(copy_task, "run", *AVERAGED, "training.max_steps=18")
     err = capsys.readouterr().err
     assert f"runs/run/checkpoints/12/{name}: " in err
     assert "resuming from the checkpoint before it; this one is now runs/run/checkpoints/12.damaged" in err
     assert "resuming at step 6" in err
-    assert_same_run(run, trained(copy_task, "straight", *settings, "training.max_steps=18"))
+    assert_same_run(run, RunFolder(twelve_and_eighteen / "eighteen"))
 
 
 def test_every_flipped_bit_is_detected(copy_task: Path, tmp_path: Path) -> None:

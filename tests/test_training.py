@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import batch_of
+from conftest import batch_of, write_copy_task
+from forked import TRAIN, ForkServer
 from safetensors.torch import load_file
 
 import nmt.training.preflight
@@ -147,13 +146,23 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(copy_task:
     assert newest_weights(first) == newest_weights(second) != newest_weights(other)
 
 
+LONG = ["training.max_steps=80", "training.validate_every=20", "training.batches_per_update=2"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with the settings `LONG`, never interrupted; to be read only."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run = trained(write_copy_task(tmp_path_factory.mktemp("straight"), monkeypatch), "straight", *LONG)
+        return RunFolder(run.path.absolute())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_stopped_and_resumed_equals_straight_to_the_bit(copy_task: Path, number: int) -> None:
-    settings = ["training.max_steps=120", "training.validate_every=20", "training.batches_per_update=2"]
-    straight = trained(copy_task, "straight", *settings)
-    command = [sys.executable, "-m", "nmt", "train", "copy.yaml", "--name", "stopped"]
-    command += [part for setting in settings for part in ("--set", setting)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def test_stopped_and_resumed_equals_straight_to_the_bit(
+    forks: ForkServer, straight: RunFolder, copy_task: Path, number: int
+) -> None:
+    options = [part for setting in LONG for part in ("--set", setting)]
+    process = forks.start(TRAIN, "train", "copy.yaml", "--name", "stopped", *options)
     metrics = Path("runs/stopped/metrics.jsonl")
     while process.poll() is None and not (metrics.exists() and '"step": 27' in metrics.read_text()):
         time.sleep(0.01)
@@ -162,18 +171,18 @@ def test_stopped_and_resumed_equals_straight_to_the_bit(copy_task: Path, number:
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
     run = run_named("stopped")
     saved = checkpoint_steps(run.checkpoints)[-1]
-    assert 20 <= saved < 120 if number == signal.SIGKILL else 27 <= saved < 120
-    trained(copy_task, "stopped", *settings)
+    assert 20 <= saved < 80 if number == signal.SIGKILL else 27 <= saved < 80
+    trained(copy_task, "stopped", *LONG)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
     # The log is that of a straight run, too: each step once, with the same losses at validation.
-    assert [r["step"] for r in records(run, "validation")] == [20, 40, 60, 80, 100, 120]
+    assert [r["step"] for r in records(run, "validation")] == [20, 40, 60, 80]
     assert [r["loss"] for r in records(run, "validation")] == [r["loss"] for r in records(straight, "validation")]
     steps = [r["step"] for r in records(run, "train")]
     assert steps == sorted(set(steps))
 
 
-def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(copy_task: Path) -> None:
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(forks: ForkServer, copy_task: Path) -> None:
     program = (
         "import os, sys, nmt.checkpoint as c\n"
         "original = c.write_bytes\n"
@@ -181,10 +190,11 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(copy_task:
         "    os._exit(9) if path.name == 'state.safetensors' and path.parent.name == '12' else original(path, data)\n"
         "c.write_bytes = dying\n"
         "from nmt.cli.main import main\n"
-        "sys.argv = ['nmt', 'train', 'copy.yaml']\n"
         "main()\n"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 9
+    process = forks.start(program, "train", "copy.yaml")
+    process.communicate()
+    assert process.returncode == 9
     run = run_named("copy")
     assert checkpoint_steps(run.checkpoints) == [6]
     assert list(run.checkpoints.glob(".*"))
