@@ -14,10 +14,11 @@ import yaml
 from pydantic import Field, ValidationError
 
 from nmt.config import inference, source, training
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import Section
-from nmt.config.training import Config, CorpusFiles, TrainingFiles
+from nmt.config.training import Config
 from nmt.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[1]

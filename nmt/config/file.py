@@ -14,8 +14,9 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
+from nmt.config.training import Config, DataConfig
 from nmt.errors import ConfigError
 
 Schema = TypeVar("Schema", bound=BaseModel)

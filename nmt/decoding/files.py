@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, cast
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.data.corpus import Readable, count_lines, line_blocks, opened
+from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
+from nmt.data.lines import Readable, count_lines, line_blocks
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError, RunError, TrainingError

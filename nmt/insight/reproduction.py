@@ -121,7 +121,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
     """The settings with paths as from `folder`, for the files in it."""
 
     def both(files: dict[str, Any]) -> dict[str, Any]:
-        return files | {side: from_folder(files[side], folder) for side in ("src", "tgt")}
+        return files | {key: from_folder(files[key], folder) for key in ("pairs", "src", "tgt") if key in files}
 
     data = dict(settings["data"])
     data["train"] = [both(files) for files in data["train"]]
@@ -134,7 +134,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:
     """The hash of each file, by its path as the commands name it."""
     corpora: list[RecordedCorpus] = [*record.train, record.validation, *record.test.values()]
-    return {from_folder(file.path, folder): file.sha256 for files in corpora for file in (files.src, files.tgt)}
+    return {from_folder(file.path, folder): file.sha256 for files in corpora for file in files.files}
 
 
 def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> Iterator[str]:

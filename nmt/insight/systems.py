@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.training import BleuTokenizer, EvaluationConfig
-from nmt.data.corpus import read_lines
-from nmt.data.hashes import file_hashes
+from nmt.data.corpus import Side, sides_of
+from nmt.data.hashes import side_key
+from nmt.data.lines import read_lines
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.evaluate import (
     choose_metrics,
@@ -71,7 +72,7 @@ class Material:
     """Empty if it is not known."""
     tgt_lang: str
     bleu_tokenizer: BleuTokenizer
-    train: tuple[Path, ...]
+    train: tuple[Side, ...]
     """The target side of the training text; empty if it is not at hand."""
 
 
@@ -146,15 +147,15 @@ def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
 
 
-def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Path, ...]:
+def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Side, ...]:
     """The target side of the text that the first run was trained on, unless other files are named."""
     for path in files.train:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
     if files.train or not (groups and groups[0][0].has_training_config()):
-        return tuple(files.train)
-    found = tuple(corpus.tgt for corpus in groups[0][0].config().data.train)
-    if missing := [path for path in found if not path.is_file()]:
+        return tuple(map(Side, files.train))
+    found = tuple(sides_of(corpus)[1] for corpus in groups[0][0].config().data.train)
+    if missing := [side for side in found if not side.path.is_file()]:
         log.warning("%s: no such file, so words are not compared by frequency; name the text: --train FILE", missing[0])
         return ()
     return found
@@ -171,7 +172,8 @@ def _translated_sets(
     if runs:
         named = choose_test_sets(runs[0], files.src, files.references)
     else:
-        named = {files.references[0].name: (files.src or files.references[0], files.references)}
+        references = [Side(path) for path in files.references]
+        named = {files.references[0].name: (Side(files.src) if files.src else references[0], references)}
     if not files.references:
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
@@ -190,23 +192,21 @@ def _translated_sets(
         yield TranslatedSet(name, test_set.src_lines() if runs or files.src else None, test_set.references, systems)
 
 
-def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:
+def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> None:
     """`ConfigError` if the run gives the name of a test set to another text; its evaluation/ has files of that name."""
     own = run.config().data.test if run.has_training_config() else {}
     for name in own.keys() & named.keys():
         src, references = named[name]
-        paths = [src, references[0], own[name].src, own[name].tgt]
-        if paths[:2] != paths[2:]:
-            hashes = file_hashes(paths)
-            if hashes[:2] != hashes[2:]:
-                raise ConfigError(
-                    f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
-                    f"files to translate: --src FILE --ref FILE"
-                )
+        here, there = (src, references[0]), sides_of(own[name])
+        if here != there and [*map(side_key, here)] != [*map(side_key, there)]:
+            raise ConfigError(
+                f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
+                f"files to translate: --src FILE --ref FILE"
+            )
 
 
 def _run_hypotheses(
-    run: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]], tgt_lang: str
+    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], tgt_lang: str
 ) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found, missing = {}, {}

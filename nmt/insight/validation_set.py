@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
-from nmt.config.training import Config, CorpusFiles, Metric
+from nmt.config.training import Config, Metric
 from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.source_text import SourceText

@@ -16,8 +16,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.atomic import read_json, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, CorpusFiles
+from nmt.config.training import Config
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
 from nmt.errors import RunError
@@ -55,6 +56,12 @@ class RecordedCorpus(_Recorded):
 
     src: RecordedFile
     tgt: RecordedFile
+    """The same as `src`, if one file holds both."""
+
+    @property
+    def files(self) -> tuple[RecordedFile, ...]:
+        """The two files, or the one."""
+        return tuple(dict.fromkeys((self.src, self.tgt)))
 
 
 class Start(_Recorded):
@@ -183,7 +190,7 @@ def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
 def _recorded(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
     src, tgt = (digest.hex() for digest in corpus_hashes([files], source))
     return RecordedCorpus(
-        src=RecordedFile(path=str(files.src), sha256=src), tgt=RecordedFile(path=str(files.tgt), sha256=tgt)
+        src=RecordedFile(path=str(files.src_file), sha256=src), tgt=RecordedFile(path=str(files.tgt_file), sha256=tgt)
     )
 
 
