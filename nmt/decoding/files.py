@@ -24,6 +24,7 @@ from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
+from nmt.suffixes import COMPRESSIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Files:
 def _check_output(option: str, path: Path) -> None:
     if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
         raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
+    if path.suffix in COMPRESSIONS and path.suffix != ".gz":  # only gzip can be resumed at any line
+        raise ConfigError(f"{option} {path}: what is written is compressed with gzip alone; let the name end in .gz")
     if path.is_dir():
         raise ConfigError(f"{option} {path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():  # /dev/null, which the finished output would replace
