@@ -186,7 +186,8 @@ def test_without_the_package_for_zst_one_line_says_what_to_install(monkeypatch: 
     with pytest.raises(MissingExtraError) as caught, compression.opened(Path("a.en.zst")):
         pass
     assert str(caught.value) == (
-        "a.en.zst: reading .zst needs backports.zstd: in your clone of nmt, scripts/install zst, or pip install '.[zst]'"
+        "a.en.zst: reading .zst needs backports.zstd: in your clone of nmt, scripts/install zst, "
+        "or pip install '.[zst]'"
     )
 
 
@@ -226,8 +227,8 @@ BAD = {
     "same.csv": (b"en,de\na,b\n", ("en", 1), "same.csv: src_column and tgt_column are the same column, number 1"),
     "nothing.csv": (b"", ("en", "de"), "nothing.csv: is empty; a column has a name, so its first line should be the "
                     "header"),
-    "short.csv": (b'a,"b\nb"\nc,d,e\nf\n', (3, 1), "short.csv:1: has 2 columns, and src_column is number 3; columns are "
-                  "separated by commas"),
+    "short.csv": (b'a,"b\nb"\nc,d,e\nf\n', (3, 1), "short.csv:1: has 2 columns, and src_column is number 3; columns "
+                  "are separated by commas"),
     "quote.csv": (b'a,b\n"c\nd,e\n', (1, 2), "quote.csv:2: the row that begins here is not CSV (unexpected end of "
                   "data); a quote inside a field is doubled, and the field is in quotes"),
     "after.csv": (b'a,"b" c\n', (1, 2), "after.csv:1: the row that begins here is not CSV (',' expected after '\"'); a "
@@ -240,10 +241,10 @@ BAD = {
                     "field.jsonl:1: has no field 'translation.de'; it has 'id', 'translation.en', 'translation.fr'"),
     "null.jsonl": (b'{"en": "a", "de": null}\n', ("en", "de"), "null.jsonl:1: the field 'de' is null, not text"),
     "number.jsonl": (b'{"en": 1, "de": "b"}\n', ("en", "de"), "number.jsonl:1: the field 'en' is a number, not text"),
-    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), "half.jsonl:1: the field 'en' holds a NUL or half of "
-                   "a surrogate pair, which is not text"),
-    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), "nul.jsonl:1: the field 'de' holds a NUL or half of a "
-                  "surrogate pair, which is not text"),
+    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), "half.jsonl:1: the field 'en' holds a NUL or half "
+                   "of a surrogate pair, which is not text"),
+    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), "nul.jsonl:1: the field 'de' holds a NUL or half "
+                  "of a surrogate pair, which is not text"),
     "deep.jsonl": (b"[" * 99_999 + b"\n", ("en", "de"), "deep.jsonl:1: is not JSON ("),
     "cut.tmx": (b"<tmx><body>\n<tu>", ("en", "de"), "cut.tmx:2: broken TMX, at column 5: no element found"),
     "tags.tmx": (b"<tmx><body>\n <tu></tuv>", ("en", "de"), "tags.tmx:2: broken TMX, at column 8: mismatched tag"),
@@ -454,8 +455,8 @@ def test_a_configuration_says_what_its_files_default_to_and_reads_itself_again()
         ({"src": "a.en"}, "data.train.tgt is missing"),
         (
             {"pairs": "a.doc.gz"},
-            "data.train.pairs: a.doc.gz: its ending says no known format; known are .tsv, .csv, .jsonl, .tmx, .zip, and "
-            "all but .zip also with .gz, .bz2, .xz, .zst after it",
+            "data.train.pairs: a.doc.gz: its ending says no known format; known are .tsv, .csv, .jsonl, .tmx, .zip, "
+            "and all but .zip also with .gz, .bz2, .xz, .zst after it",
         ),
         ({"pairs": "a.tmx", "src_column": 1}, "data.train: src_column is a number; in a.tmx it is a language"),
         ({"pairs": "a.csv", "src_column": 0}, "data.train.src_column: 0 is not a column: a number from 1, or a name"),
@@ -487,7 +488,7 @@ def test_languages_are_needed_with_one_file_and_vectors_need_two() -> None:
     with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and a\.tmx holds both sides, and its name says"):
         load_config(configuration({"pairs": "a.tmx"}, src_lang=None))
     path = configuration({"src": "a.npy", "tgt": "a.zh"}, test={"pairs": "a.csv"})
-    with pytest.raises(ConfigError, match="data: `pairs` is for text, and source.type is vectors; name src and tgt"):
+    with pytest.raises(ConfigError, match=r"data: `pairs` is for text, and source\.type is vectors; name src and tgt"):
         load_config(path, ["source.type=vectors", "source.features=3", "model.tie_embeddings=decoder"])
 
 

@@ -12,7 +12,7 @@ entities can stand for gigabytes, or for other files of this machine.
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
@@ -115,15 +115,13 @@ class _Units:
         self._depth -= 1
 
     def _end_unit(self) -> None:
-        languages = [language for language, _ in self._segments]
-        chosen = _choose(languages, self._wanted)
-        if len(chosen) < 2:
+        chosen, is_ambiguous = _choose(tuple([language for language, _ in self._segments]), self._wanted)
+        if chosen is None:
             self._skipped += 1
             return
-        others = [language for index, language in enumerate(languages) if index not in chosen.values()]
-        self._ambiguous += any(_matches(language, wanted) for language in others for wanted in self._wanted)
-        src, tgt = (self._segments[chosen[side]][1] for side in (0, 1))
-        self.found.append(NumberedPair(self._number, src, tgt))
+        self._ambiguous += is_ambiguous
+        src, tgt = chosen
+        self.found.append(NumberedPair(self._number, self._segments[src][1], self._segments[tgt][1]))
 
     def report(self) -> None:
         """Warn of units that were skipped or have several segments; `DataError` if all were skipped."""
@@ -159,6 +157,7 @@ def _warn_once(message: str) -> None:
     log.warning(message)
 
 
+@functools.lru_cache(1000)  # most units of a file have the same languages
 def _standard(language: str) -> str:
     return language.replace("_", "-").lower()
 
@@ -167,11 +166,12 @@ def _matches(language: str, wanted: str) -> bool:
     return language == wanted or language.startswith(f"{wanted}-")
 
 
-def _choose(languages: Sequence[str], wanted: Sequence[str]) -> dict[int, int]:
-    """For each of the wanted languages, by its index, the segment to take; a segment is taken once.
+@functools.lru_cache(1000)
+def _choose(languages: tuple[str, ...], wanted: tuple[str, str]) -> tuple[tuple[int, int] | None, bool]:
+    """The segments to take for both languages, by their numbers, and whether others could have been taken.
 
-    >>> _choose(["en-gb", "en", "de-de"], ["en", "de"]), _choose(["en-gb", "en-us"], ["en", "en-gb"])
-    ({0: 1, 1: 2}, {1: 0, 0: 1})
+    >>> _choose(("en-gb", "en", "de-de"), ("en", "de")), _choose(("en-gb", "en-us"), ("en", "en-gb"))
+    (((1, 2), True), ((1, 0), False))
     """
     chosen: dict[int, int] = {}
     for matches in (str.__eq__, _matches):
@@ -179,4 +179,7 @@ def _choose(languages: Sequence[str], wanted: Sequence[str]) -> dict[int, int]:
             for index, found in enumerate(languages):
                 if side not in chosen and index not in chosen.values() and matches(found, language):
                     chosen[side] = index
-    return chosen
+    if len(chosen) < 2:
+        return None, False
+    others = [language for index, language in enumerate(languages) if index not in chosen.values()]
+    return (chosen[0], chosen[1]), any(_matches(language, side) for language in others for side in wanted)
