@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
+from nmt.data.corpus import Side
 from nmt.evaluation.evaluate import stored_hypotheses
 from nmt.insight import comparison_page, differences
 from nmt.insight.comparison import compare, gap_exceeds_spread
@@ -140,10 +141,10 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
 def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
     assert cli("eval", "--model", "copy")[0] == 0
     run = RunFolder(Path("runs/copy"))
-    stored = stored_hypotheses(run, "test", Path("test.en"))
+    stored = stored_hypotheses(run, "test", Side(Path("test.en")))
     assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
     shutil.copy("runs/worse/model.safetensors", run.model_file)
-    assert stored_hypotheses(run, "test", Path("test.en")) is None
+    assert stored_hypotheses(run, "test", Side(Path("test.en"))) is None
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
