@@ -70,7 +70,7 @@ def say(cli: Cli, caplog: pytest.LogCaptureFixture) -> Cli:
     return call
 
 
-def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Path, ...] = ()) -> Material:
+def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Side, ...] = ()) -> Material:
     """German systems, each with the outputs of its seeds."""
     named = [
         System(f"system {number}", tuple(Output(f"{number}.{seed}", lines) for seed, lines in enumerate(outputs, 1)))
@@ -179,7 +179,7 @@ def test_swapped_systems_mirror_each_other() -> None:
 
 def test_every_table_holds_the_whole_set(write_lines: WriteLines) -> None:
     train = write_lines("train.de", SENTENCES["de"][:2] * 3 + ["Ball, Ball"])
-    (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(train,)), samples=2).test_sets
+    (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(Side(train),)), samples=2).test_sets
     by_source, by_difference, by_score, by_frequency = test_set.buckets
     for table in (by_source, by_difference, by_score):
         assert [sum(row.cells[system].count for row in table.rows) for system in (0, 1)] == [len(TRUTH)] * 2
