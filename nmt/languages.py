@@ -4,6 +4,8 @@ import contextlib
 import functools
 from pathlib import Path
 
+from nmt.suffixes import without_compression
+
 # ISO 639-1 only: with ISO 639-3, `train.txt` would name a language, too. The list also saves importing langcodes, which
 # takes 20 ms. Kanuri's kr is left out: most people who write it mean Korean.
 _ISO_639_1 = """
@@ -53,7 +55,7 @@ def language_suffix(path: Path) -> str:
 
     Three letters do not count as a language: `.txt` and `.src` are ISO 639-3 codes, too.
     """
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lstrip(".")
+    suffix = without_compression(path).suffix.lstrip(".")
     language, _, subtags = suffix.partition("-")
     if language not in LANGUAGE_CODES:
         return ""

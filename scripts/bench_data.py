@@ -42,8 +42,8 @@ import numpy as np
 import sentencepiece
 
 from nmt.atomic import write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
 from nmt.processes import available_cores
 

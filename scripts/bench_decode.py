@@ -38,7 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_lines
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.runs import RunFolder, open_run
 

@@ -56,7 +56,7 @@ from nmt.config.inference import ModelConfig, RnnConfig
 from nmt.config.training import Config
 from nmt.data.batches import Batch
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_lines
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.device import choose_device, own_the_process
 from nmt.distributed import Ranks, is_launched, joined

@@ -20,7 +20,7 @@ import numpy as np
 from make_shapes_corpus import SIDE, draw, scenes
 from numpy.typing import NDArray
 
-from nmt.data.corpus import read_lines
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.data.vectors import Vectors, open_vectors
 from nmt.decoding.torch_engine import TorchEngine, load_torch_engine

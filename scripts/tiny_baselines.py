@@ -28,7 +28,7 @@ from torch import Tensor
 
 from nmt.checkpoint import load_weights
 from nmt.config.file import load_config
-from nmt.data.corpus import read_lines
+from nmt.data.lines import read_lines
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.models.attention import MultiHeadAttention

@@ -20,9 +20,10 @@ from test_training import newest_weights, trained
 
 import nmt.data.batches
 import nmt.training.feeding
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import AugmentationConfig, Config, CorpusFiles, DataConfig, TrainingConfig, TrainingFiles
+from nmt.config.training import AugmentationConfig, Config, DataConfig, TrainingConfig
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 import nmt.data.batches
 import nmt.data.dataset
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import ensure_tokenizers

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
 from nmt.config.source import TEXT
+from nmt.data.corpus import Side
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import stored_hypotheses
 from nmt.insight import comparison_page, differences
@@ -71,7 +72,7 @@ def say(cli: Cli, caplog: pytest.LogCaptureFixture) -> Cli:
     return call
 
 
-def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Path, ...] = ()) -> Material:
+def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Side, ...] = ()) -> Material:
     """German systems, each with the outputs of its seeds."""
     named = [
         System(f"system {number}", tuple(Output(f"{number}.{seed}", lines) for seed, lines in enumerate(outputs, 1)))
@@ -143,10 +144,10 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
 def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
     assert cli("eval", "--model", "copy")[0] == 0
     run = RunFolder(Path("runs/copy"))
-    stored = stored_hypotheses(run, "test", Path("test.en"))
+    stored = stored_hypotheses(run, "test", Side(Path("test.en")))
     assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
     shutil.copy("runs/worse/model.safetensors", run.model_file)
-    assert stored_hypotheses(run, "test", Path("test.en")) is None
+    assert stored_hypotheses(run, "test", Side(Path("test.en"))) is None
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
@@ -181,7 +182,7 @@ def test_swapped_systems_mirror_each_other() -> None:
 
 def test_every_table_holds_the_whole_set(write_lines: WriteLines) -> None:
     train = write_lines("train.de", SENTENCES["de"][:2] * 3 + ["Ball, Ball"])
-    (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(train,)), samples=2).test_sets
+    (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(Side(train),)), samples=2).test_sets
     by_source, by_difference, by_score, by_frequency = test_set.buckets
     for table in (by_source, by_difference, by_score):
         assert [sum(row.cells[system].count for row in table.rows) for system in (0, 1)] == [len(TRUTH)] * 2

@@ -15,18 +15,19 @@ from conftest import Cli
 from PIL import Image
 from pydantic import Field, ValidationError
 
-from nmt.config import inference, source, training
+from nmt.config import corpus, inference, source, training
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import Section
-from nmt.config.training import Config, CorpusFiles, TrainingFiles
+from nmt.config.training import Config
 from nmt.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").rglob("*.yaml"))
 SECTIONS = [
     member
-    for module in (inference, source, training)
+    for module in (corpus, inference, source, training)
     for _, member in inspect.getmembers(module, inspect.isclass)
     if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]
@@ -651,7 +652,7 @@ def test_a_weight_is_for_training_corpora_and_excludes_a_temperature(load: Load)
         ),
         (
             ["data.validation={src: a.en, tgt: a.de, weight: 3}"],
-            "unknown key data.validation.weight; known here: src, tgt",
+            "unknown key data.validation.weight; known here: pairs, src, tgt, src_column",
         ),
         (["data.train={src: a.en, tgt: a.de, weigth: 3}"], "did you mean data.train.weight?"),
         (["data.train={src: a.en, tgt: a.de, weight: 0}"], "data.train.weight is 0; it should be greater than 0"),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.training import CorpusFiles
-from nmt.data.corpus import count_pairs, read_lines, read_pairs
+from nmt.config.corpus import CorpusFiles
+from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.hashes import file_hash
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.errors import DataError

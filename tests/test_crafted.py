@@ -22,7 +22,7 @@ import nmt
 from nmt.checkpoint import check_weights, weights_of
 from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.data.corpus import line_blocks
+from nmt.data.lines import line_blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis

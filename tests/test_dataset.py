@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nmt.data.dataset
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers

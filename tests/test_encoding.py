@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 import nmt.data.corpus
 import nmt.data.encoding
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts, clean, normalize
-from nmt.data.corpus import Block, decode_lines, read_blocks, read_pairs
+from nmt.data.corpus import Block, read_blocks, read_pairs
 from nmt.data.dataset import CACHE, encode_corpus
 from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks, num_processes_for
+from nmt.data.lines import decode_lines
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.errors import DataError, TrainingError
 

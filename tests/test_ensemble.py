@@ -33,6 +33,7 @@ from nmt.checkpoint import load_weights, save_weights
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
+from nmt.data.corpus import Side
 from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, load_tokenizers, same_tokenizers, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
@@ -293,7 +294,7 @@ def test_no_run_is_not_the_newest(make_run: MakeRun) -> None:
 
 def evaluated(runs: Sequence[RunFolder]) -> Path:
     """The file with the hypotheses for the copy task's test set."""
-    test_sets = {"test": (Path("test.en"), [Path("test.de")])}
+    test_sets = {"test": (Side(Path("test.en")), [Side(Path("test.de"))])}
     metrics = make_metrics(["chrf"], "de")
     ((_, evaluation),) = evaluate_runs(runs, test_sets, metrics, runs[0].config().decoding, "cpu")
     assert evaluation.file is not None

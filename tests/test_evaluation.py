@@ -19,6 +19,7 @@ from test_training import trained
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Metric
+from nmt.data.corpus import Side
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
@@ -232,7 +233,7 @@ def test_files_that_differ_in_length_are_refused_by_name_and_count(
 def test_an_empty_test_set_is_refused(write_lines: WriteLines) -> None:
     empty = write_lines("hyp.de", [])
     with pytest.raises(DataError) as caught:
-        read_test_set(empty, [empty])
+        read_test_set(Side(empty), [Side(empty)])
     assert str(caught.value) == f"{empty} is empty"
 
 

@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
-from nmt.data.corpus import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
+from nmt.data.compression import opened
+from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, translate_files
 from nmt.decoding.parallel import ParallelTranslator
 from nmt.decoding.translator import Translation
@@ -138,7 +139,7 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
 def test_a_line_is_cut_where_it_is_longer_than_the_longest(
     tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nmt.data.corpus.LONGEST_LINE", 10_000)
+    monkeypatch.setattr("nmt.data.lines.LONGEST_LINE", 10_000)
     line = ("0123456789" * 1001)[: 10_000 + more]
     (tmp_path / "a.txt").write_text(f"{line}\n\n{line}\n{line}", encoding="utf-8")
     with (tmp_path / "a.txt").open("rb") as file:

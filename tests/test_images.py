@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import nmt.insight.report_page
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
 from nmt.config.source import ImageSource
-from nmt.config.training import CorpusFiles
 from nmt.data.batches import source_of
 from nmt.data.dataset import encode_corpus
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, load_tokenizers

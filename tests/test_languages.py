@@ -7,8 +7,9 @@ import pytest
 
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import Block, read_lines
+from nmt.data.corpus import Block
 from nmt.data.encoding import Job, encode_block
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.data.vocabulary import UNK_ID
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config.training import CorpusFiles, DataConfig, TrainingFiles
+from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.training import DataConfig
 from nmt.data.batches import plan_epoch
 from nmt.data.mixture import describe_mixture, epoch_counts, pairs_of_epoch
 from nmt.errors import DataError

@@ -28,7 +28,13 @@ def test_extras_named_in_messages_exist() -> None:
     named = set()
     for path in (REPOSITORY / "nmt").rglob("*.py"):
         named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
-    assert named == {"ct2", "image", "plot", "tensorboard"}  # BLEU's follow from the language, and are tested with it
+    assert named == {
+        "ct2",
+        "image",
+        "plot",
+        "tensorboard",
+        "zst",
+    }  # BLEU's follow from the language, and are tested with it
     assert named < PROJECT["optional-dependencies"].keys()
     of_dev = PROJECT["optional-dependencies"]["dev"][0]
     extras = ",".join(PROJECT["optional-dependencies"].keys() - {"dev"})

@@ -21,14 +21,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.config.section import Section
-from nmt.config.training import Config, CorpusFiles
+from nmt.config.training import Config
 from nmt.data.batches import batch_loader, plan_epoch, source_of
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_lines, line_blocks, read_lines
 from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.lines import count_lines, line_blocks, read_lines
 from nmt.data.mixture import pairs_of_epoch
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary

@@ -13,8 +13,8 @@ import torch
 from test_augmentation import augmentation
 from torch import Tensor, nn
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig, TransformerConfig
-from nmt.config.training import CorpusFiles
 from nmt.ctranslate2.export import write_model
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import Batch, batch_loader, plan_epoch, source_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import nmt.data.statistics
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.hashes import CACHE
 from nmt.data.statistics import Overlap, Survey, side_report, survey
 from nmt.data.tokenizer import SentencePieceTokenizer, WordTokenizer

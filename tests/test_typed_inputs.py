@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sacrebleu import corpus_chrf
 
-from nmt.config.training import CorpusFiles
+from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import read_pairs
 from nmt.errors import DataError
 

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 import nmt
 import nmt.insight.report_page
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.config.source import VectorSource
-from nmt.config.training import CorpusFiles
 from nmt.data.batches import plan_epoch, source_of
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.tokenizer import Tokenizers, WordTokenizer

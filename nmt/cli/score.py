@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nmt.cli import options
-from nmt.config.training import CorpusFiles
+from nmt.config.corpus import CorpusFiles
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs

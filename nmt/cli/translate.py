@@ -37,7 +37,9 @@ def translate(
     ] = None,
     engine: options.EngineOption = None,
 ) -> None:
-    """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
+    """Translate an argument, a file, or standard input line by line.
+
+    An --input whose name ends in .gz, .bz2, .xz or .zst is compressed; an --output, if its name ends in .gz.
 
     With several models, each --model RUN, their probabilities are averaged.
     """

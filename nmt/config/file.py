@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import selector_of, variants
-from nmt.config.training import Config, CorpusFiles, DataConfig, TrainingFiles
+from nmt.config.training import Config, DataConfig
 from nmt.errors import ConfigError
 
 Schema = TypeVar("Schema", bound=BaseModel)

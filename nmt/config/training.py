@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from nmt.config.corpus import CorpusFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 from nmt.languages import language_suffix
@@ -17,41 +18,6 @@ from nmt.languages import language_suffix
 Metric = Literal["bleu", "chrf", "ter"]
 BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
 MAX_PROCESSES = 1_024
-
-
-def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
-    folder = info.context.get("folder") if isinstance(info.context, dict) else None
-    try:
-        path = path.expanduser()
-    except RuntimeError as error:  # ~nobody
-        raise ValueError(str(error)) from None
-    return Path(folder, path).resolve() if folder else path
-
-
-ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]
-
-
-class CorpusFiles(Section):
-    """Two text files with the same number of lines: line n of one is the translation of line n of the other.
-
-    With a source of vectors or images, line n of `tgt` describes source n of `src`.
-    """
-
-    src: ConfigPath
-    """The source side: UTF-8, one sentence a line; decompressed if the name ends in .gz. A relative path starts at the
-    folder of the configuration file. The `source` section says what it is instead, with vectors or images."""
-    tgt: ConfigPath
-    """The target side, in the same format."""
-
-
-class TrainingFiles(CorpusFiles):
-    """One of the corpora to train on."""
-
-    weight: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    """How often each pair of this corpus occurs in an epoch. With 2.5, every pair occurs twice and half of the pairs,
-    sampled again for each epoch, a third time."""
-    replayed: bool = False
-    """Whether this is a corpus of `data.replay`. Written by nmt into the run's config.yaml; do not set it."""
 
 
 def _as_list(value: Any) -> Any:
@@ -70,14 +36,14 @@ class DataConfig(TextConfig):
     """Corpora for training, validation and tests, and their languages."""
 
     train: Annotated[
-        tuple[TrainingFiles, ...],
+        tuple[Annotated[TrainingFiles, AfterValidator(in_the_languages)], ...],
         Field(min_length=1),
         BeforeValidator(
             _as_list, json_schema_input_type=TrainingFiles | Annotated[tuple[TrainingFiles, ...], Field(min_length=1)]
         ),
     ]
-    """The training corpus: one `{src, tgt}`, or a list of several. A `weight` makes the pairs of one corpus occur more
-    or less often."""
+    """The training corpus: one `{src, tgt}` or `{pairs}`, or a list of several. A `weight` makes the pairs of one
+    corpus occur more or less often."""
     temperature: Annotated[float, Field(ge=1)] | None = None
     """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
     as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
@@ -86,13 +52,14 @@ class DataConfig(TextConfig):
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
     drop_duplicates: bool = False
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
-    validation: CorpusFiles
+    validation: Annotated[CorpusFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
     test: Annotated[
-        dict[str, CorpusFiles],
+        dict[str, Annotated[CorpusFiles, AfterValidator(in_the_languages)]],
         BeforeValidator(_named_test_sets, json_schema_input_type=CorpusFiles | dict[str, CorpusFiles]),
     ] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `NAME: {src, tgt}` for each, or one `{src, tgt}`, which is named `test`."""
+    """The test sets that `nmt eval` scores: `NAME: {src, tgt}` or `NAME: {pairs}` for each, or one without a name,
+    which is named `test`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -106,6 +73,11 @@ class DataConfig(TextConfig):
             if raw.get(f"{side}_lang"):
                 continue
             path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
+            if isinstance(first, dict) and first.get("pairs") is not None:
+                raise ValueError(
+                    f"data.{side}_lang: not given, and {first['pairs']} holds both sides, and its name says no "
+                    f"language; add data.src_lang and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
+                )
             if not isinstance(path, str | Path):
                 languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
                 continue
@@ -363,6 +335,9 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
+        corpora = [*self.data.train, self.data.validation, *self.data.test.values()]
+        if self.source.type != "text" and any(files.pairs for files in corpora):
+            raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(
                 f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "

@@ -20,6 +20,7 @@ from nmt.config.file import to_yaml
 from nmt.config.inference import InferenceConfig, TransformerConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS, ModelFile
+from nmt.data.corpus import Side, sides_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
@@ -116,10 +117,11 @@ def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
     if bool(src) != bool(ref):
         raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
     if src is None or ref is None:
-        validation = run.config("give --src and --ref").data.validation
-        src, ref = validation.src, validation.tgt
+        sides = sides_of(run.config("give --src and --ref").data.validation)
+    else:
+        sides = Side(src), Side(ref)
     try:
-        return read_test_set(src, [ref])
+        return read_test_set(sides[0], [sides[1]])
     except DataError as error:
         raise DataError(
             f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"

@@ -1,211 +1,269 @@
-"""Reading parallel text: two files, where line n of one is the translation of line n of the other.
+"""Reading parallel text, in whatever files it is, as pairs of lines.
 
-A line ends only at "\\n". Python's text mode and `str.splitlines` also break lines at "\\r", U+2028 and a dozen other
-characters, which misaligns the two sides of a corpus.
+two text files      line n of one is the translation of line n of the other
+an archive (ZIP)    the same, for two members of it
+TSV, CSV, JSONL     a pair a line (tables.py)
+TMX                 a pair a unit (tmx.py)
 """
 
-import codecs
 import contextlib
 import dataclasses
-import gzip
-import io
-import logging
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol, cast
 
-from nmt.config.section import MAX_POSITIONS
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.config.training import CorpusFiles
+from nmt.data.compression import opened
+from nmt.data.lines import count_lines_of, decode_line, read_lines, split_lines
+from nmt.data.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
+from nmt.data.tmx import read_tmx
 from nmt.errors import DataError
-
-log = logging.getLogger("nmt")
+from nmt.suffixes import pairs_format
 
 # Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
-LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
-# Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
-LONGEST_LINE = MAX_POSITIONS * 16 * 4
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """The open file, through gzip if its name ends in .gz; an OS error inside the block becomes a `DataError`."""
-    try:
-        with cast(BufferedReader, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as file:
-            yield file
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+class PairReader(Protocol):
+    """Reads the pairs of a corpus. Each method opens the files again.
 
-
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    with opened(path) as file:
-        yield from file
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The file's lines without line ends: "\\n" or "\\r\\n".
-
-    Raises `DataError` if the file is missing or a line is not UTF-8.
+    All raise `DataError` if a file is missing or damaged, or if its pairs are not complete.
     """
-    with opened(path) as file:
-        yield from decode_lines(file, str(path))
+
+    src_name: str
+    """What messages call the source side; the number of a line follows."""
+    tgt_name: str
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Each pair's lines, undecoded, with line ends."""
+
+    def count(self) -> int:
+        """The number of pairs, possibly 0."""
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        """Where some pairs are, for messages: the numbers of their lines, or in a TMX of their units.
+
+        The pairs are numbers from 1, in ascending order.
+        """
 
 
-def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
-    """`read_lines` for an open file; its `name` and the number of the first line are for messages."""
-    for number, line in enumerate(file, start=first):
-        yield _decode(line, name, number)
+class _TextFile:
+    """A text file of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+
+    def opened(self) -> contextlib.AbstractContextManager[BufferedReader]:
+        """The file's bytes."""
+        return opened(self._path)
 
 
-class Readable(Protocol):
-    """An open file or pipe, or an object that behaves like one."""
+class _Member:
+    """The text in an archive whose name is `wanted`, or is the only one that ends in `.wanted`, a language."""
 
-    def read1(self, size: int, /) -> bytes:
-        """Up to `size` bytes of those available now; none at the end."""
+    def __init__(self, path: Path, wanted: str) -> None:
+        self._path = path
+        with self._archive() as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+        suffix = wanted.lower().replace("_", "-")
+        endings = {name: name.rpartition(".")[2].lower().replace("_", "-") for name in names}
+        found = (
+            [name for name in names if name == wanted]
+            or [name for name, ending in endings.items() if ending == suffix]
+            or [name for name, ending in endings.items() if ending.startswith(f"{suffix}-")]
+        )
+        if not found:
+            raise DataError(f"{path}: no member's name ends in .{wanted}; it holds {listed(names)}")
+        if len(found) > 1:
+            raise DataError(
+                f"{path}: several members end in .{wanted}: {listed(found)}; name one of them as src_column "
+                "or tgt_column"
+            )
+        self._member = found[0]
+        self.name = f"{path}/{self._member}"
 
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[BufferedReader]:
+        """The member's bytes."""
+        with self._archive() as archive, archive.open(self._member) as file:
+            yield BufferedReader(cast(BufferedReader, file), 1 << 16)
 
-def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
-    """The lines of an open file or a pipe in blocks; a block holds the lines available now, without waiting for more.
-
-    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, except for one
-    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8.
-    """
-    size, number = LINES_BYTES // 64, 1
-    partial = _PartialLine(f"{name}:{number}")
-    while data := file.read1(size):
-        part, end, following = data.partition(b"\n")
-        partial.add(part)
-        if not end:
-            continue
-        whole, end, rest = following.rpartition(b"\n")
-        lines = _split(b"".join([partial.content(), b"\n", whole, end]), name, number)
-        number += len(lines)
-        partial = _PartialLine(f"{name}:{number}")
-        partial.add(rest)
-        yield lines
-        size = min(2 * size, LINES_BYTES)
-    if content := partial.content():
-        yield _split(content, name, number)
-
-
-class _PartialLine:
-    """A line that has been read in part."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._parts: list[bytes] = []
-        self._room = LONGEST_LINE
-        self._is_cut = False
-
-    def add(self, part: bytes) -> None:
-        """Append the next part, up to the limit."""
-        if len(part) > self._room and not self._is_cut:
-            self._is_cut = True
-            log.warning("%s: line longer than %s bytes; the rest is left out", self._place, f"{LONGEST_LINE:,}")
-        if kept := part[: self._room]:
-            self._parts.append(kept)
-            self._room -= len(kept)
-
-    def content(self) -> bytes:
-        """The line's bytes, without an incomplete character at the limit."""
-        content = b"".join(self._parts)
-        if self._is_cut:
-            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before an incomplete character
-            return content[:length]
-        return content
+    @contextlib.contextmanager
+    def _archive(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with zipfile.ZipFile(self._path) as archive:
+                yield archive
+        except FileNotFoundError:
+            raise DataError(f"{self._path}: no such file") from None
+        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
+            raise DataError(f"{self._path}: cannot be read as a ZIP archive: {error}") from None
 
 
-def _decode(line: bytes, name: str, number: int) -> str:
-    if number == 1:
-        line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
-    try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
-    if "\0" in text:
-        raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
-    return text
+class _TwoTexts:
+    """Two texts with the same number of lines."""
+
+    def __init__(self, src: _TextFile | _Member, tgt: _TextFile | _Member) -> None:
+        self._src, self._tgt = src, tgt
+        self.src_name, self.tgt_name = src.name, tgt.name
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        with self._src.opened() as src_lines, self._tgt.opened() as tgt_lines:
+            for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
+                if src is None or tgt is None:
+                    longer = count + 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
+                    raise self._mismatch(*((count, longer) if src is None else (longer, count)))
+                yield src, tgt
+
+    def count(self) -> int:
+        counts = []
+        for side in (self._src, self._tgt):
+            with side.opened() as file:
+                counts.append(count_lines_of(file))
+        if counts[0] != counts[1]:
+            raise self._mismatch(*counts)
+        return counts[0]
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        return list(pairs)
+
+    def _mismatch(self, src_count: int, tgt_count: int) -> DataError:
+        return DataError(
+            f"the two sides differ in length: {self.src_name} has {src_count:,} lines, "
+            f"{self.tgt_name} has {tgt_count:,}; every line needs its translation"
+        )
+
+
+class _OneFile:
+    """A file with both texts of each pair, which is never decoded in part."""
+
+    def __init__(self, files: CorpusFiles) -> None:
+        self._files = files
+        self.src_name = self.tgt_name = str(files.src_file)
+
+    def _pairs(self) -> Iterator[NumberedPair]:
+        files, path = self._files, self._files.src_file
+        src, tgt = files.columns
+        match pairs_format(path):
+            case "tsv":
+                return read_tsv(path, src, tgt)
+            case "csv":
+                return read_csv(path, src, tgt)
+            case "jsonl":
+                return read_jsonl(path, str(src), str(tgt))
+        return read_tmx(path, str(src), str(tgt), files.inline_tags or "drop")
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        for _, src, tgt in self._pairs():
+            yield f"{src}\n".encode(), f"{tgt}\n".encode()
+
+    def count(self) -> int:
+        return sum(1 for _ in self._pairs())
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        wanted = set(pairs)
+        first = enumerate(islice(self._pairs(), max(wanted, default=0)), start=1)
+        return [pair.number for index, pair in first if index in wanted]
+
+
+def reader_of(files: CorpusFiles) -> PairReader:
+    """The reader for a corpus; `DataError` for an archive without the two texts."""
+    if files.src is not None and files.tgt is not None:
+        return _TwoTexts(_TextFile(files.src), _TextFile(files.tgt))
+    if pairs_format(files.src_file) == "zip":
+        src, tgt = files.columns
+        return _TwoTexts(_Member(files.src_file, str(src)), _Member(files.tgt_file, str(tgt)))
+    return _OneFile(files)
 
 
 def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of two files; with `chosen`, only pair n if byte n of it is not 0.
+    """The (source, target) lines of a corpus; with `chosen`, only pair n if byte n of it is not 0.
 
-    Raises `DataError` if the numbers of lines differ.
+    Raises `DataError` as a `PairReader` does.
     """
-    src_name, tgt_name = str(files.src), str(files.tgt)
-    for index, (src, tgt) in enumerate(raw_pairs(files)):
+    reader = reader_of(files)
+    for index, (src, tgt) in enumerate(reader.raw_pairs()):
         if chosen is None or chosen[index]:
-            yield _decode(src, src_name, index + 1), _decode(tgt, tgt_name, index + 1)
+            yield decode_line(src, reader.src_name, index + 1), decode_line(tgt, reader.tgt_name, index + 1)
 
 
 def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
     """`read_pairs` for the undecoded lines, with line ends."""
-    src_lines, tgt_lines = _raw_lines(files.src), _raw_lines(files.tgt)
-    for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
-        if src is None or tgt is None:
-            longer = 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
-            raise _length_mismatch(files, *((count, count + longer) if src is None else (count + longer, count)))
-        yield src, tgt
+    return reader_of(files).raw_pairs()
 
 
-def _length_mismatch(files: CorpusFiles, src_count: int, tgt_count: int) -> DataError:
-    return DataError(
-        f"the two sides differ in length: {files.src} has {src_count:,} lines, "
-        f"{files.tgt} has {tgt_count:,}; every line needs its translation"
-    )
+def places_of(files: CorpusFiles, pairs: Sequence[int]) -> list[int]:
+    """`PairReader.places`, or the numbers of the pairs if the file can no longer be read: a training needs no text."""
+    try:
+        return reader_of(files).places(pairs)
+    except DataError:
+        return list(pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side of a corpus or test set."""
+
+    path: Path
+    """The file that it is in."""
+    files: CorpusFiles | None = None
+    """The corpus, if the file holds both sides; None: the file is this side."""
+    is_src: bool = True
+
+    def lines(self) -> Iterator[str]:
+        """Its lines; `DataError` as for `read_pairs`."""
+        if self.files is None:
+            return read_lines(self.path)
+        return (src if self.is_src else tgt for src, tgt in read_pairs(self.files))
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def sides_of(files: CorpusFiles) -> tuple[Side, Side]:
+    """The source and the target side of a corpus."""
+    both = files if files.pairs else None
+    return Side(files.src_file, both), Side(files.tgt_file, both, is_src=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive pairs of two files, undecoded."""
+    """Consecutive pairs of a corpus, undecoded."""
 
     src_name: str
     tgt_name: str
     first: int
-    """Line number of the first pair, from 1."""
+    """Number of the first pair, from 1; of two texts, its line number."""
     src: bytes
     """Empty for a source that is not text: its vectors are read from the file by their number."""
     tgt: bytes
 
     def lines(self) -> tuple[list[str], list[str]]:
         """Both sides' lines without line ends; `DataError` if one is not UTF-8."""
-        return _split(self.src, self.src_name, self.first), self.tgt_lines()
+        return split_lines(self.src, self.src_name, self.first), self.tgt_lines()
 
     def tgt_lines(self) -> list[str]:
         """The target's lines, as in `lines`."""
-        return _split(self.tgt, self.tgt_name, self.first)
-
-
-def _split(data: bytes, name: str, first: int) -> list[str]:
-    """`decode_lines` for a whole block at once, which is faster."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        return list(decode_lines(io.BytesIO(data), name, first))  # finds the line for the message
-    if first == 1:
-        text = text.removeprefix("\ufeff")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+        return split_lines(self.tgt, self.tgt_name, self.first)
 
 
 def read_blocks(files: CorpusFiles) -> Iterator[Block]:
     """All pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
+    reader = reader_of(files)
     src_lines: list[bytes] = []
     tgt_lines: list[bytes] = []
     first, size = 1, 0
 
     def block() -> Block:
-        return Block(str(files.src), str(files.tgt), first, b"".join(src_lines), b"".join(tgt_lines))
+        return Block(reader.src_name, reader.tgt_name, first, b"".join(src_lines), b"".join(tgt_lines))
 
-    for src, tgt in raw_pairs(files):
+    for src, tgt in reader.raw_pairs():
         src_lines.append(src)
         tgt_lines.append(tgt)
         size += len(src) + len(tgt)
@@ -219,23 +277,25 @@ def read_blocks(files: CorpusFiles) -> Iterator[Block]:
 
 
 def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
-    """Read every file once, as bytes, and return the number of pairs.
+    """Read every file once, and return the number of pairs.
 
-    Raises `DataError` if a file cannot be read, two sides differ in length, or both are empty.
+    Raises `DataError` as a `PairReader` does, and if a corpus is empty.
     """
     counts = [pairs_in(files) for files in corpora]
     for files, count in zip(corpora, counts, strict=True):
         if not count:
-            raise DataError(f"{files.src} and {files.tgt} are empty")
+            raise is_empty(files)
     return sum(counts)
 
 
+def is_empty(files: CorpusFiles) -> DataError:
+    """The error for a corpus without pairs."""
+    return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")
+
+
 def pairs_in(files: CorpusFiles) -> int:
-    """The number of pairs in two files, possibly 0; `DataError` as for `count_pairs`."""
-    src_count, tgt_count = count_lines(files.src), count_lines(files.tgt)
-    if src_count != tgt_count:
-        raise _length_mismatch(files, src_count, tgt_count)
-    return src_count
+    """The number of pairs of a corpus, possibly 0; `DataError` as for `read_pairs`."""
+    return reader_of(files).count()
 
 
 def source_files(path: Path, source: SourceConfig) -> list[Path]:
@@ -254,13 +314,3 @@ def listed_images(path: Path) -> list[Path]:
         if not name.strip():
             raise DataError(f"{path}:{number}: is empty; each line names an image, and has its line on the other side")
     return [path.parent / name for name in names]
-
-
-def count_lines(path: Path) -> int:
-    """The number of lines that `read_lines` would yield, counted without decoding; `DataError` if it cannot be read."""
-    count, last = 0, b"\n"
-    with opened(path) as file:
-        while chunk := file.read(1 << 20):
-            count += chunk.count(b"\n")
-            last = chunk[-1:]
-    return count + (last != b"\n")  # the last line may lack a line end

@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.atomic import building, read_json, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block
 from nmt.data.duplicates import HASH_BYTES, PairTable
 from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
-from nmt.data.hashes import CACHE, corpus_hashes, file_hashes
+from nmt.data.hashes import CACHE, corpus_keys, file_hashes
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vectors import blocks_of, check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
@@ -162,7 +162,7 @@ def encode_corpus(
         dtype = "uint16" if max(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) <= 2**16 else "int32"
         src_dtype = ""
         if source.type != "text":
-            src_dtype = np.result_type(*(open_vectors(files.src, source).dtype for files in corpora)).name
+            src_dtype = np.result_type(*(open_vectors(files.src_file, source).dtype for files in corpora)).name
         job = Job(max_length, dtype, drop_duplicates, source, src_dtype)
 
         def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
@@ -248,7 +248,7 @@ def _write_starts(folder: Path) -> str:
 
 
 def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
-    names = ", ".join(str(files.src) for files in corpora)
+    names = ", ".join(str(files.src_file) for files in corpora)
     return DataError(
         f"{names}: no pair is left of {counts.read:,}: {counts.empty:,} have an empty side, {counts.too_long:,} "
         f"are longer than data.max_length ({max_length}) pieces"
@@ -265,5 +265,5 @@ def _fingerprint(
     digest = hashlib.sha256(json.dumps(settings).encode())
     # tokenizer.json only names the other files
     digest.update(b"".join(file_hashes(path for path in sorted(tokenizer_folder.iterdir()) if path.suffix != ".json")))
-    digest.update(b"".join(corpus_hashes(corpora, source)))
+    digest.update(b"".join(corpus_keys(corpora, source)))
     return digest.hexdigest()[:20]

@@ -5,17 +5,19 @@ renamed since then has a different change time (ctime), which no program can res
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import CorpusFiles
-from nmt.data.corpus import source_files
+from nmt.data.corpus import Side, source_files
 from nmt.errors import DataError, RunError
 from nmt.runs import RUNS
+from nmt.suffixes import pairs_format
 
 CACHE = RUNS / "cache"
 _HASHES_FILE = "files.json"
@@ -30,14 +32,34 @@ def file_hash(path: Path) -> bytes:
 
 def corpus_hashes(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
     """The `file_hash` of every source and target, in order; for sources in several files, `source_hash`."""
-    sides = [side for files in corpora for side in (source_files(files.src, source), [files.tgt])]
+    sides = [side for files in corpora for side in (source_files(files.src_file, source), [files.tgt_file])]
     digests = iter(file_hashes(path for side in sides for path in side))
     return [_together([next(digests) for _ in side]) for side in sides]
+
+
+def corpus_keys(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
+    """A hash of all that each source and target depends on: its file and, in one with both sides, how it is read."""
+    files_of_sides = [files for files in corpora for _ in ("src", "tgt")]
+    return [
+        _together([digest, _how_read(files)]) if files.pairs else digest
+        for digest, files in zip(corpus_hashes(corpora, source), files_of_sides, strict=True)
+    ]
+
+
+def _how_read(files: CorpusFiles) -> bytes:
+    return json.dumps([pairs_format(files.src_file), *files.columns, files.inline_tags]).encode()
 
 
 def source_hash(path: Path, source: SourceConfig) -> bytes:
     """A hash of all that sources are read from: the `file_hash` of one file, or a hash of several files' hashes."""
     return _together(file_hashes(source_files(path, source)))
+
+
+def side_key(side: Side, source: SourceConfig = TEXT) -> bytes:
+    """The `corpus_keys` of one side."""
+    if side.files is not None:
+        return corpus_keys([side.files], source)[0 if side.is_src else 1]
+    return source_hash(side.path, source)
 
 
 def _together(digests: Sequence[bytes]) -> bytes:

@@ -69,5 +69,5 @@ def describe_mixture(sizes: Sequence[int], data: DataConfig) -> str:
     total = sum(counts)
     if counts == list(sizes):
         return ""
-    shares = (f"{files.src.name} {count / total:.1%}" for files, count in zip(data.train, counts, strict=True))
+    shares = (f"{files.src_file.name} {count / total:.1%}" for files, count in zip(data.train, counts, strict=True))
     return f"{', '.join(shares)} of {total:,} pairs an epoch"

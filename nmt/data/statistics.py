@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nmt.atomic import read_json, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import Config, CorpusFiles
+from nmt.config.training import Config
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import raw_pairs, read_lines
-from nmt.data.hashes import CACHE, corpus_hashes
+from nmt.data.corpus import raw_pairs, sides_of
+from nmt.data.hashes import CACHE, corpus_keys
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
 from nmt.errors import RunError
@@ -92,11 +94,12 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
         raise RunError(f"{run.path}: this run is trained with another vocabulary; build this one under another --name")
-    files = {"src": (data.validation.src, tokenizers.src, data.src_lang)} if config.source.type == "text" else {}
-    files["tgt"] = data.validation.tgt, tokenizers.tgt, data.tgt_lang
+    src, tgt = sides_of(data.validation)
+    sides = {"src": (src, tokenizers.src, data.src_lang)} if config.source.type == "text" else {}
+    sides["tgt"] = tgt, tokenizers.tgt, data.tgt_lang
     return {
-        side: side_report(read_lines(path), tokenizer, language, data.max_length)
-        for side, (path, tokenizer, language) in files.items()
+        name: side_report(side.lines(), tokenizer, language, data.max_length)
+        for name, (side, tokenizer, language) in sides.items()
     }
 
 
@@ -132,7 +135,7 @@ def survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, CorpusFiles], 
     """
     settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.as_read()])]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    digest.update(b"".join(corpus_hashes([*corpora, *held_out.values()], source)))
+    digest.update(b"".join(corpus_keys([*corpora, *held_out.values()], source)))
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
     found = _read_survey(cached)
     if found is None:
@@ -162,8 +165,8 @@ def _survey(
 def _pairs(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[bytes, bytes]]:
     """Each pair's lines without white space at the ends; for vectors, a hash in place of the source line."""
     if source.type != "text":
-        vectors = itertools.chain.from_iterable(vector_blocks(files.src, source))
-        for one, line in zip(vectors, read_lines(files.tgt), strict=True):
+        vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
+        for one, line in zip(vectors, read_lines(files.tgt_file), strict=True):
             yield fingerprint(one).encode(), line.strip().encode()
         return
     pairs = raw_pairs(files)

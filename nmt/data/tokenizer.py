@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Protocol
 
 from nmt.atomic import read_json, replacing, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_lines, pairs_in, read_lines, read_pairs
-from nmt.data.hashes import corpus_hashes, file_hashes
+from nmt.data.corpus import pairs_in, read_pairs
+from nmt.data.hashes import corpus_keys, file_hashes
+from nmt.data.lines import count_lines, read_lines
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary
 from nmt.errors import RunError, VocabularyError
 
@@ -260,7 +261,7 @@ def train_tokenizers(
     """
     kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
     if source.type != "text":
-        samples = _sample([count_lines(files.tgt) for files in corpora], config.max_train_pairs)
+        samples = _sample([count_lines(files.tgt_file) for files in corpora], config.max_train_pairs)
         of_targets = kind.train(_target_lines(corpora, samples), config)
         return Tokenizers(of_targets, of_targets)
     chosen = _sample([pairs_in(files) for files in corpora], config.max_train_pairs)
@@ -278,7 +279,7 @@ def train_tokenizers(
 def _target_lines(corpora: Sequence[CorpusFiles], chosen: Sequence[bytes | None]) -> Iterator[str]:
     """The targets of the corpora; with a sample, those whose byte in it is not 0."""
     for files, sample in zip(corpora, chosen, strict=True):
-        for index, line in enumerate(read_lines(files.tgt)):
+        for index, line in enumerate(read_lines(files.tgt_file)):
             if sample is None or sample[index]:
                 yield line
 
@@ -320,9 +321,9 @@ def _made_from(corpora: Sequence[CorpusFiles], config: TokenizerConfig, source: 
     """A hash of the settings and the text that a vocabulary depends on."""
     digest = hashlib.sha256(f"{_RECIPE} {config.model_dump_json()}".encode())
     if source.type == "text":
-        digest.update(b"".join(corpus_hashes(corpora)))
+        digest.update(b"".join(corpus_keys(corpora)))
     else:
-        digest.update(b"".join([b"targets", *file_hashes(files.tgt for files in corpora)]))
+        digest.update(b"".join([b"targets", *file_hashes(files.tgt_file for files in corpora)]))
     return digest.hexdigest()[:20]
 
 

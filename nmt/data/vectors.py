@@ -21,18 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
-from nmt.config.training import CorpusFiles
-from nmt.data.corpus import (
-    BLOCK_PAIRS,
-    Block,
-    count_lines,
-    count_pairs,
-    listed_images,
-    pairs_in,
-    read_blocks,
-    read_lines,
-)
+from nmt.data.corpus import BLOCK_PAIRS, Block, count_pairs, is_empty, listed_images, pairs_in, read_blocks
+from nmt.data.lines import count_lines, read_lines
 from nmt.errors import DataError, MissingExtraError, how_to_install
 
 Vectors = NDArray[Any]
@@ -250,7 +242,7 @@ def pairs_of(files: CorpusFiles, source: SourceConfig) -> int:
     """The number of pairs, possibly 0; `DataError` if a file cannot be read or the two sides differ in length."""
     if source.type == "text":
         return pairs_in(files)
-    return _check_pairing(files, len(open_vectors(files.src, source)))
+    return _check_pairing(files, len(open_vectors(files.src_file, source)))
 
 
 def check_corpora(corpora: Sequence[CorpusFiles], source: SourceConfig) -> int:
@@ -260,12 +252,12 @@ def check_corpora(corpora: Sequence[CorpusFiles], source: SourceConfig) -> int:
     counts = [pairs_of(files, source) for files in corpora]
     for files, count in zip(corpora, counts, strict=True):
         if not count:
-            raise DataError(f"{files.src} and {files.tgt} are empty")
+            raise is_empty(files)
     return sum(counts)
 
 
 def _check_pairing(files: CorpusFiles, num_sources: int) -> int:
-    lines = count_lines(files.tgt)
+    lines = count_lines(files.tgt_file)
     if lines != num_sources:
         raise DataError(
             f"the two sides differ in length: {files.src} has {num_sources:,} sources, {files.tgt} has {lines:,} "
@@ -279,12 +271,12 @@ def blocks_of(files: CorpusFiles, source: SourceConfig) -> Iterator[Block]:
     if source.type == "text":
         yield from read_blocks(files)
         return
-    vectors = open_vectors(files.src, source)
+    vectors = open_vectors(files.src_file, source)
     _check_pairing(files, len(vectors))
     size = _rows_at_once(vectors)
     lines: list[bytes] = []
     first = 1
-    for line in read_lines(files.tgt):
+    for line in read_lines(files.tgt_file):
         lines.append(f"{line}\n".encode())
         if len(lines) == size:
             yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))

@@ -17,12 +17,14 @@ from typing import Any, BinaryIO, cast
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.data.corpus import Readable, count_lines, line_blocks, opened
+from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
+from nmt.data.lines import Readable, count_lines, line_blocks
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
+from nmt.suffixes import COMPRESSIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Files:
 def _check_output(option: str, path: Path) -> None:
     if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
         raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
+    if path.suffix in COMPRESSIONS and path.suffix != ".gz":  # only gzip can be resumed at any line
+        raise ConfigError(f"{option} {path}: what is written is compressed with gzip alone; let the name end in .gz")
     if path.is_dir():
         raise ConfigError(f"{option} {path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():  # /dev/null, which the finished output would replace

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.config.training import CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_lines, read_pairs
+from nmt.data.corpus import read_pairs
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import DIVERGED, EncodedSource
@@ -72,7 +73,8 @@ def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[I
     from nmt.data.vectors import pairs_of, vector_blocks  # which imports numpy
 
     pairs_of(files, source)
-    yield from zip(itertools.chain.from_iterable(vector_blocks(files.src, source)), read_lines(files.tgt), strict=True)
+    vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
+    yield from zip(vectors, read_lines(files.tgt_file), strict=True)
 
 
 class Scorer:

@@ -9,7 +9,7 @@ from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
 from nmt.config.training import Metric
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, RunError
-from nmt.evaluation.evaluate import evaluate, read_test_set
+from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.history import HIGHER_IS_BETTER, read_history
 from nmt.runs import RunFolder, run_named
@@ -48,7 +48,7 @@ def average_run(
 def _write_average(run: RunFolder, steps: list[int], target: RunFolder, device: str) -> AveragedRun:
     config = run.config()
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
-    validation = read_test_set(config.data.validation.src, [config.data.validation.tgt], config.source)
+    validation = corpus_test_set(config.data.validation, config.source)
     with replacing(target.path) as temporary:
         temporary.mkdir()
         new = RunFolder(temporary)

@@ -10,12 +10,14 @@ from pathlib import Path
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json, write_text
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import count_lines, read_lines
-from nmt.data.hashes import source_hash
+from nmt.data.corpus import Side, sides_of
+from nmt.data.hashes import side_key
+from nmt.data.lines import read_lines
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
@@ -53,28 +55,34 @@ class Evaluation:
     """The file that the hypotheses were written to."""
 
 
-def read_test_set(src: Path, references: Sequence[Path], source: SourceConfig = TEXT) -> TestSet:
+def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = TEXT) -> TestSet:
     """Read a test set; `DataError` if it is empty or its files differ in length."""
     sources: list[Item] = [*read_sources(src, source)]
     if not sources:
         raise DataError(f"{src} is empty")
-    return TestSet(sources, [_read_reference(path, src, len(sources), source) for path in references])
+    return TestSet(sources, [_read_reference(side, src, len(sources), source) for side in references])
 
 
-def read_sources(src: Path, source: SourceConfig) -> Iterable[Item]:
-    """The lines, vectors or images of a file; `DataError` if one cannot be read."""
+def corpus_test_set(files: CorpusFiles, source: SourceConfig = TEXT) -> TestSet:
+    """`read_test_set` for a corpus, whose targets are the references."""
+    src, tgt = sides_of(files)
+    return read_test_set(src, [tgt], source)
+
+
+def read_sources(src: Side, source: SourceConfig) -> Iterable[Item]:
+    """The lines, vectors or images of a side; `DataError` if one cannot be read."""
     if source.type == "text":
-        return read_lines(src)
+        return src.lines()
     from nmt.data.vectors import open_vectors
 
-    return open_vectors(src, source).read()
+    return open_vectors(src.path, source).read()
 
 
-def _read_reference(path: Path, other: Path, count: int, source: SourceConfig) -> list[str]:
-    lines = list(read_lines(path))
+def _read_reference(side: Side, other: Side, count: int, source: SourceConfig) -> list[str]:
+    lines = list(side.lines())
     if len(lines) != count:
         what = "line" if source.type == "text" else "source"
-        raise DataError(f"{other} has {count:,} {what}s, {path} has {len(lines):,}; every {what} needs its reference")
+        raise DataError(f"{other} has {count:,} {what}s, {side} has {len(lines):,}; every {what} needs its reference")
     return lines
 
 
@@ -91,13 +99,13 @@ def evaluate(
 
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
-    test_set = read_test_set(hypotheses, references)
+    test_set = read_test_set(Side(hypotheses), [Side(path) for path in references])
     return Evaluation(test_set.src_lines(), score(metrics, test_set.src_lines(), test_set.references))
 
 
 def evaluate_runs(
     runs: Sequence[RunFolder],
-    test_sets: Mapping[str, tuple[Path, Sequence[Path]]],
+    test_sets: Mapping[str, tuple[Side, Sequence[Side]]],
     metrics: dict[Metric, SacreMetric],
     decoding: DecodingConfig,
     device: str,
@@ -122,12 +130,12 @@ def evaluate_runs(
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
         description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
-        made_from = {"weights": weights, "src_sha256": source_hash(test_sets[name][0], source).hex()}
+        made_from = {"weights": weights, "src_sha256": side_key(test_sets[name][0], source).hex()}
         write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
 
 
-def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
+def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
     """What `evaluate_runs` wrote for a test set, or None if it was made from other weights, sources or search settings.
 
     The settings are to be those of the run's configuration, so that runs are compared as configured.
@@ -142,7 +150,7 @@ def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
         (weights,) = made_from["weights"]
         is_fresh = (
             ModelFile(**weights).is_still(_weights_file(run))
-            and made_from["src_sha256"] == source_hash(src, config.source).hex()
+            and made_from["src_sha256"] == side_key(src, config.source).hex()
             and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )
     except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
@@ -151,13 +159,13 @@ def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
     return hypotheses if is_fresh and len(hypotheses) == _count_sources(src, config.source) else None
 
 
-def _count_sources(src: Path, source: SourceConfig) -> int:
-    """The number of sources in a file, which are not read if they are vectors or images."""
+def _count_sources(src: Side, source: SourceConfig) -> int:
+    """The number of sources, which are not read if they are vectors or images."""
     if source.type == "text":
-        return count_lines(src)
+        return sum(1 for _ in src.lines())
     from nmt.data.vectors import open_vectors
 
-    return len(open_vectors(src, source))
+    return len(open_vectors(src.path, source))
 
 
 def _weights_file(run: RunFolder) -> Path:
@@ -167,17 +175,17 @@ def _weights_file(run: RunFolder) -> Path:
 
 def choose_test_sets(
     run: RunFolder, src: Path | None, references: Sequence[Path] | None
-) -> dict[str, tuple[Path, Sequence[Path]]]:
+) -> dict[str, tuple[Side, Sequence[Side]]]:
     """The given files, both or neither, or else the run's test sets: `name: (sources, references)`.
 
     Raises `ConfigError` if there are none, `RunError` if the run has no training configuration.
     """
     if src and references:
-        return {src.name: (src, references)}
+        return {src.name: (Side(src), [Side(path) for path in references])}
     test = run.config("give --src and --ref").data.test
     if not test:
         raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
-    return {name: (files.src, [files.tgt]) for name, files in test.items()}
+    return {name: (src, [tgt]) for name, (src, tgt) in zip(test, map(sides_of, test.values()), strict=True)}
 
 
 def choose_metrics(

@@ -10,7 +10,6 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt.config.training import Metric
-from nmt.data.corpus import read_lines
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
@@ -209,11 +208,11 @@ def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict
     """How often the words of the texts occur in the training text; None without one."""
     if not material.train:
         return None
-    size = sum(path.stat().st_size for path in material.train if path.is_file())
+    size = sum(side.path.stat().st_size for side in material.train if side.path.is_file())
     if size > _LARGE:
         log.info("counting words in %.1f GB of training text", size / 1e9)
     wanted = frozenset(word for words in texts for sentence in words for word in sentence)
-    lines = itertools.chain.from_iterable(read_lines(path) for path in material.train)
+    lines = itertools.chain.from_iterable(side.lines() for side in material.train)
     return count_words(lines, bleu.tokenizer, wanted)
 
 

@@ -2,17 +2,18 @@
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmt.atomic import read_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, CorpusFiles, Metric
+from nmt.config.training import Config, Metric
 from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import read_lines
+from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import corpus_hashes
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
@@ -119,7 +120,8 @@ def _changed(files: CorpusFiles, source: SourceConfig, record: TrainingRecord | 
         return
     then = (record.validation.src.sha256, record.validation.tgt.sha256)
     if then != tuple(digest.hex() for digest in corpus_hashes([files], source)):
-        yield f"The validation set has changed since the training: {files.src}, {files.tgt}."
+        names = ", ".join(dict.fromkeys(map(str, sides_of(files))))
+        yield f"The validation set has changed since the training: {names}."
 
 
 class _Evaluated(BaseModel):
@@ -148,7 +150,7 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
         hypotheses = list(read_lines(path.with_suffix(".hyp")))
         scores = {metric: ReportedScore(score, None) for metric, score in evaluated.scores.items()}
         if name in sets:
-            scores = _with_intervals(scores, hypotheses, sets[name].tgt, config)
+            scores = _with_intervals(scores, hypotheses, sides_of(sets[name])[1], config)
         yield TestScores(name, len(hypotheses), scores, evaluated.engine, evaluated.decoding, _doubt(evaluated, run))
 
 
@@ -159,11 +161,11 @@ def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
 
 
 def _with_intervals(
-    scores: dict[Metric, ReportedScore], hypotheses: list[str], reference: Path, config: Config
+    scores: dict[Metric, ReportedScore], hypotheses: list[str], reference: Side, config: Config
 ) -> dict[Metric, ReportedScore]:
     """The scores with intervals, where the references still give these scores."""
     try:
-        references = list(read_lines(reference))
+        references = list(reference.lines())
     except DataError:
         return scores
     if len(references) != len(hypotheses) or len(references) > MAX_RESAMPLED_LINES:

@@ -123,7 +123,7 @@ def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]
     trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
     tests = [(name, corpus, None) for name, corpus in record.test.items()]
     for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests):
-        for file in (corpus.src, corpus.tgt):
+        for file in corpus.files:
             yield name, from_folder(file.path, Path(record.folder)), size, file.sha256
 
 
@@ -217,7 +217,7 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
     if report.averaged:
         yield f"Its weights are the mean of {len(report.averaged)} checkpoints of another run.\n"
     if record is not None:
-        files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in (corpus.src, corpus.tgt))
+        files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in corpus.files)
         yield f"Trained on {record.counts}, from {files}."
         last = record.starts[-1]
         versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())

@@ -131,7 +131,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
     """The settings with paths as from `folder`, for the files in it."""
 
     def both(files: dict[str, Any]) -> dict[str, Any]:
-        return files | {side: from_folder(files[side], folder) for side in ("src", "tgt")}
+        return files | {key: from_folder(files[key], folder) for key in ("pairs", "src", "tgt") if key in files}
 
     data = dict(settings["data"])
     data["train"] = [both(files) for files in data["train"]]
@@ -143,7 +143,7 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
 
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:
     """The hash of each file that a training reads, by its path as the commands name it."""
-    files = [file for corpus in _corpora(record) for file in (corpus.src, corpus.tgt)]
+    files = [file for corpus in _corpora(record) for file in corpus.files]
     if record.init_from is not None:
         files.append(record.init_from.model)
     return {from_folder(file.path, folder): file.sha256 for file in files}

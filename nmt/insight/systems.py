@@ -10,8 +10,9 @@ from typing import Any
 
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import BleuTokenizer, EvaluationConfig
-from nmt.data.corpus import read_lines
-from nmt.data.hashes import file_hash, source_hash
+from nmt.data.corpus import Side, sides_of
+from nmt.data.hashes import side_key
+from nmt.data.lines import read_lines
 from nmt.data.vectors import source_names
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.buckets import SourceLengths
@@ -89,7 +90,7 @@ class Material:
     test_sets: tuple[TranslatedSet, ...]
     tgt_lang: str
     bleu_tokenizer: BleuTokenizer
-    train: tuple[Path, ...]
+    train: tuple[Side, ...]
     """The target side of the training text; empty if it is not at hand."""
 
 
@@ -170,15 +171,15 @@ def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
 
 
-def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Path, ...]:
+def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Side, ...]:
     """The target side of the text that the first run was trained on, unless other files are named."""
     for path in files.train:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
     if files.train or not (groups and groups[0][0].has_training_config()):
-        return tuple(files.train)
-    found = tuple(corpus.tgt for corpus in groups[0][0].config().data.train)
-    if missing := [path for path in found if not path.is_file()]:
+        return tuple(map(Side, files.train))
+    found = tuple(sides_of(corpus)[1] for corpus in groups[0][0].config().data.train)
+    if missing := [side for side in found if not side.path.is_file()]:
         log.warning("%s: no such file, so words are not compared by frequency; name the text: --train FILE", missing[0])
         return ()
     return found
@@ -193,7 +194,8 @@ def _translated_sets(
     if runs:
         named = choose_test_sets(runs[0], files.src, files.references)
     else:
-        named = {files.references[0].name: (files.src or files.references[0], files.references)}
+        references = [Side(path) for path in files.references]
+        named = {files.references[0].name: (Side(files.src) if files.src else references[0], references)}
     if not files.references:
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
@@ -209,28 +211,30 @@ def _translated_sets(
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
         systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
-        sources = Sources.of(named[name][0], test_set, source, src_lang) if runs or files.src else None
+        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or files.src else None
         yield TranslatedSet(name, sources, test_set.references, systems)
 
 
-def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]]) -> None:
+def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> None:
     """`ConfigError` if the run gives the name of a test set to another text; its evaluation/ has files of that name."""
     own = run.config().data.test if run.has_training_config() else {}
     for name in own.keys() & named.keys():
         src, references = named[name]
-        paths = [src, references[0], own[name].src, own[name].tgt]
-        if paths[:2] != paths[2:]:
-            source = first.inference_config().source
-            hashes = [*map(file_hash, paths[1::2]), *(source_hash(path, source) for path in paths[::2])]
-            if hashes[0] != hashes[1] or hashes[2] != hashes[3]:
-                raise ConfigError(
-                    f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
-                    f"files to translate: --src FILE --ref FILE"
-                )
+        here, there = (src, references[0]), sides_of(own[name])
+        source = first.inference_config().source
+        if here != there and _keys(here, source) != _keys(there, source):
+            raise ConfigError(
+                f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
+                f"files to translate: --src FILE --ref FILE"
+            )
+
+
+def _keys(sides: tuple[Side, Side], source: SourceConfig) -> list[bytes]:
+    return [side_key(sides[0], source), side_key(sides[1])]
 
 
 def _run_hypotheses(
-    run: RunFolder, named: Mapping[str, tuple[Path, Sequence[Path]]], tgt_lang: str
+    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], tgt_lang: str
 ) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found, missing = {}, {}

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, CorpusFiles, Metric
-from nmt.data.corpus import read_lines, read_pairs
+from nmt.config.training import Config, Metric
+from nmt.data.corpus import read_pairs
+from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.vectors import check_corpora, open_vectors, source_names
 from nmt.decoding.source_text import Item, SourceText
@@ -136,9 +138,9 @@ def _read(files: CorpusFiles, source: SourceConfig) -> tuple[int, list[int], Tes
     if source.type == "text":
         pairs = list(read_pairs(files, chosen))
         return total, numbers, TestSet([src for src, _ in pairs], [[tgt for _, tgt in pairs]])
-    vectors = open_vectors(files.src, source)
+    vectors = open_vectors(files.src_file, source)
     sources: list[Item] = [one for number in numbers for one in vectors.read(number - 1, number)]
-    return total, numbers, TestSet(sources, [list(itertools.compress(read_lines(files.tgt), chosen))])
+    return total, numbers, TestSet(sources, [list(itertools.compress(read_lines(files.tgt_file), chosen))])
 
 
 def _filled(buckets: Sequence[BucketScore]) -> tuple[BucketScore, ...]:
@@ -156,7 +158,7 @@ class _ShownSource:
 def _shown_sources(items: Sequence[Item], numbers: Sequence[int], config: Config) -> list[_ShownSource]:
     """How the sources in these lines of the validation set are shown."""
     source = config.source
-    names = [] if source.type == "text" else source_names(config.data.validation.src, source)
+    names = [] if source.type == "text" else source_names(config.data.validation.src_file, source)
     shown = []
     for item, number in zip(items, numbers, strict=True):
         if isinstance(item, str):

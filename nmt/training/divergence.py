@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from nmt.checkpoint import Progress, weights_of
 from nmt.config.training import Config
+from nmt.data.corpus import places_of
 from nmt.data.dataset import EncodedCorpus
+from nmt.suffixes import pairs_format
 
 MAX_RECORDS = 50  # of a kind in a diagnosis
 MAX_LINES_SHOWN = 10
@@ -97,9 +100,10 @@ class DivergenceDetector:
         }
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
-        """The line numbers of pairs, by source file; they are the same in the target file."""
+        """The line numbers of pairs, by source file; they are the same in the target file. In a TMX: of its units."""
         numbers = self._corpus.line_numbers(np.concatenate(pairs))
-        return {str(self._config.data.train[corpus].src): lines for corpus, lines in numbers.items()}
+        corpora = {corpus: self._config.data.train[corpus] for corpus in numbers}
+        return {str(files.src_file): places_of(files, numbers[corpus]) for corpus, files in corpora.items()}
 
 
 def listed(lines: Mapping[str, Sequence[int]]) -> str:
@@ -109,10 +113,14 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
     'train.en: lines 3, 7'
     """
     return "; ".join(
-        f"{path}: lines {', '.join(map(str, numbers[:MAX_LINES_SHOWN]))}"
+        f"{path}: {_unit(path)} {', '.join(map(str, numbers[:MAX_LINES_SHOWN]))}"
         + (f" and {len(numbers) - MAX_LINES_SHOWN:,} more" if len(numbers) > MAX_LINES_SHOWN else "")
         for path, numbers in lines.items()
     )
+
+
+def _unit(path: str) -> str:
+    return "units" if pairs_format(Path(path)) == "tmx" else "lines"
 
 
 def _number(value: Any) -> Any:

@@ -10,9 +10,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmt.atomic import read_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, CorpusFiles, Metric
+from nmt.config.training import Config, Metric
 from nmt.ctranslate2.exports import ModelFile
+from nmt.data.corpus import sides_of
 from nmt.errors import DataError, RunError
 from nmt.evaluation.evaluate import evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics
@@ -63,7 +65,7 @@ class _Evaluated(BaseModel):
 
 def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[str], None]) -> None:
     """Score the test sets of the run that a training in `run` starts from, with its weights."""
-    sets = {name: corpus.files for name, corpus in origin.recorded.test.items()}
+    sets = origin.recorded.test_files
     if sets:
         say(f"scoring {', '.join(sets)} of {origin.run.path} with the weights that this training starts from")
         _score(config, origin.run, sets, run.evaluation / "before")
@@ -85,10 +87,11 @@ def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
         after = _evaluated(run, "after", name)
         if after is not None and after.weights[0].is_still(run.model_file):
             continue
-        if reason := _changed(corpus, config.source):
+        files = record.init_from.test_files[name]
+        if reason := _changed(corpus, files, config.source):
             say(f"what was forgotten of {record.init_from.run}'s {name} is not scored: {reason}")
         else:
-            sets[name] = corpus.files
+            sets[name] = files
     if sets:
         say(f"scoring {', '.join(sets)} of {record.init_from.run}, to see what was forgotten")
         _score(config, run, sets, run.evaluation / "after")
@@ -123,7 +126,7 @@ def table(forgotten: Sequence[Forgetting]) -> Iterator[str]:
 
 def _score(config: Config, run: RunFolder, sets: Mapping[str, CorpusFiles], folder: Path) -> None:
     metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
-    wanted = {name: (files.src, [files.tgt]) for name, files in sets.items()}
+    wanted = {name: (src, [tgt]) for name, (src, tgt) in ((name, sides_of(files)) for name, files in sets.items())}
     # PyTorch, so that no quantization is compared with fp32.
     for _ in evaluate_runs([run], wanted, metrics, config.decoding, config.training.device, "torch", None, folder):
         pass
@@ -140,10 +143,10 @@ def _evaluated(run: RunFolder, when: str, name: str) -> _Evaluated | None:
         return None
 
 
-def _changed(corpus: RecordedCorpus, source: SourceConfig) -> str:
+def _changed(corpus: RecordedCorpus, files: CorpusFiles, source: SourceConfig) -> str:
     """Why a test set cannot be scored again, or ''."""
     try:
-        now = recorded_corpus(corpus.files, source)
+        now = recorded_corpus(files, source)
     except DataError as error:
         return str(error)
     return "" if now == corpus else f"{corpus.src.path} or {corpus.tgt.path} has changed since"

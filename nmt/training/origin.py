@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Callable
 
-from nmt.config.training import Config, CorpusFiles
+from nmt.config.corpus import CorpusFiles
+from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import DataError
-from nmt.evaluation.evaluate import read_test_set
+from nmt.evaluation.evaluate import corpus_test_set
 from nmt.inheritance import starting_run
 from nmt.runs import RunFolder
-from nmt.training.record import RecordedCorpus, RecordedFile, RecordedOrigin, read_record, recorded_corpus
+from nmt.training.record import RecordedFile, RecordedOrigin, read_record, recorded_corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,12 @@ def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
     run = starting_run(config.training.init_from)
     _check_replayed(config, run)
     model = RecordedFile(path=str(run.model_file), sha256=ModelFile.of(run.model_file).sha256)
-    return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=_test_sets(config, run, say)))
+    files = _test_sets(config, run, say)
+    test = {name: recorded_corpus(one, config.source) for name, one in files.items()}
+    return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files))
 
 
-def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, RecordedCorpus]:
+def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, CorpusFiles]:
     """The run's test sets, or else its validation set, where they can be read."""
     if not run.has_training_config():
         return {}
@@ -43,8 +46,8 @@ def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> di
     found = {}
     for name, files in wanted.items():
         try:
-            read_test_set(files.src, [files.tgt], config.source)
-            found[name] = recorded_corpus(files, config.source)
+            corpus_test_set(files, config.source)
+            found[name] = files
         except DataError as error:
             say(f"what is forgotten of {run.path}'s {name} is not scored: {error}")
     return found
@@ -61,8 +64,7 @@ def _check_replayed(config: Config, run: RunFolder) -> None:
             now = recorded_corpus(files, config.source)
         except DataError as error:
             raise DataError(f"data.replay: a training corpus of {run.path} cannot be read: {error}; {remedy}") from None
-        then = known.get(str(files.src))
+        then = known.get(str(files.src_file))
         if then is not None and now != then:
-            raise DataError(
-                f"data.replay: {files.src} and {files.tgt} have changed since {run.path} was trained on them; {remedy}"
-            )
+            names = " and ".join(dict.fromkeys((str(files.src_file), str(files.tgt_file))))
+            raise DataError(f"data.replay: {names} have changed since {run.path} was trained on them; {remedy}")

@@ -15,7 +15,7 @@ from nmt.data.vectors import check_corpora
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import NmtError
-from nmt.evaluation.evaluate import TestSet, read_test_set
+from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import make_metrics
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
@@ -85,10 +85,10 @@ def prepare(
     with problems.collected():
         make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
-        validation = read_test_set(data.validation.src, [data.validation.tgt], source)
+        validation = corpus_test_set(data.validation, source)
     for name, files in data.test.items():
         with problems.collected():
-            test_sets[name] = read_test_set(files.src, [files.tgt], source)
+            test_sets[name] = corpus_test_set(files, source)
     for files in () if resuming else data.train:
         with problems.collected():
             check_corpora([files], source)

@@ -16,8 +16,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.atomic import read_json, write_json
+from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, CorpusFiles
+from nmt.config.training import Config
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
 from nmt.errors import RunError
@@ -55,11 +56,12 @@ class RecordedCorpus(_Recorded):
 
     src: RecordedFile
     tgt: RecordedFile
+    """The same as `src`, if one file holds both."""
 
     @property
-    def files(self) -> CorpusFiles:
-        """Their paths."""
-        return CorpusFiles(src=Path(self.src.path), tgt=Path(self.tgt.path))
+    def files(self) -> tuple[RecordedFile, ...]:
+        """The two files, or the one."""
+        return tuple(dict.fromkeys((self.src, self.tgt)))
 
 
 class RecordedOrigin(_Recorded):
@@ -71,6 +73,8 @@ class RecordedOrigin(_Recorded):
     """Its model.safetensors then."""
     test: dict[str, RecordedCorpus]
     """Its test sets that could be read, by name, or else its validation set."""
+    test_files: dict[str, CorpusFiles]
+    """Where they are, and how they are read."""
 
 
 class Start(_Recorded):
@@ -216,7 +220,7 @@ def recorded_corpus(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
     """A corpus with the hashes of its files; `DataError` if one cannot be read."""
     src, tgt = (digest.hex() for digest in corpus_hashes([files], source))
     return RecordedCorpus(
-        src=RecordedFile(path=str(files.src), sha256=src), tgt=RecordedFile(path=str(files.tgt), sha256=tgt)
+        src=RecordedFile(path=str(files.src_file), sha256=src), tgt=RecordedFile(path=str(files.tgt_file), sha256=tgt)
     )
 
 

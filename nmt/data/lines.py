@@ -1,0 +1,139 @@
+"""Reading one text: its lines.
+
+A line ends only at "\\n". Python's text mode and `str.splitlines` also break lines at "\\r", U+2028 and a dozen other
+characters, which misaligns the two sides of a corpus.
+"""
+
+import codecs
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from nmt.config.section import MAX_POSITIONS
+from nmt.data.compression import opened
+from nmt.errors import DataError
+
+log = logging.getLogger("nmt")
+
+LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
+# Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
+LONGEST_LINE = MAX_POSITIONS * 16 * 4
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The file's lines without line ends: "\\n" or "\\r\\n".
+
+    Raises `DataError` if the file is missing or a line is not UTF-8.
+    """
+    with opened(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
+    """`read_lines` for an open file; its `name` and the number of the first line are for messages."""
+    for number, line in enumerate(file, start=first):
+        yield decode_line(line, name, number)
+
+
+class Readable(Protocol):
+    """An open file or pipe, or an object that behaves like one."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes of those available now; none at the end."""
+
+
+def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
+    """The lines of an open file or a pipe in blocks; a block holds the lines available now, without waiting for more.
+
+    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, except for one
+    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8.
+    """
+    size, number = LINES_BYTES // 64, 1
+    partial = _PartialLine(f"{name}:{number}")
+    while data := file.read1(size):
+        part, end, following = data.partition(b"\n")
+        partial.add(part)
+        if not end:
+            continue
+        whole, end, rest = following.rpartition(b"\n")
+        lines = split_lines(b"".join([partial.content(), b"\n", whole, end]), name, number)
+        number += len(lines)
+        partial = _PartialLine(f"{name}:{number}")
+        partial.add(rest)
+        yield lines
+        size = min(2 * size, LINES_BYTES)
+    if content := partial.content():
+        yield split_lines(content, name, number)
+
+
+class _PartialLine:
+    """A line that has been read in part."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._parts: list[bytes] = []
+        self._room = LONGEST_LINE
+        self._is_cut = False
+
+    def add(self, part: bytes) -> None:
+        """Append the next part, up to the limit."""
+        if len(part) > self._room and not self._is_cut:
+            self._is_cut = True
+            log.warning("%s: line longer than %s bytes; the rest is left out", self._place, f"{LONGEST_LINE:,}")
+        if kept := part[: self._room]:
+            self._parts.append(kept)
+            self._room -= len(kept)
+
+    def content(self) -> bytes:
+        """The line's bytes, without an incomplete character at the limit."""
+        content = b"".join(self._parts)
+        if self._is_cut:
+            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before an incomplete character
+            return content[:length]
+        return content
+
+
+def decode_line(line: bytes, name: str, number: int) -> str:
+    """A line of a text without its line end; `DataError` if it is not UTF-8 or holds a NUL.
+
+    The text's `name` and the line's `number` are for messages; of line 1, a byte order mark is dropped.
+    """
+    if number == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
+    try:
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
+    if "\0" in text:
+        raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
+    return text
+
+
+def split_lines(data: bytes, name: str, first: int) -> list[str]:
+    """`decode_lines` for a whole block at once, which is faster."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return list(decode_lines(io.BytesIO(data), name, first))  # finds the line for the message
+    if first == 1:
+        text = text.removeprefix("\ufeff")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def count_lines(path: Path) -> int:
+    """The number of lines that `read_lines` would yield, counted without decoding; `DataError` if it cannot be read."""
+    with opened(path) as file:
+        return count_lines_of(file)
+
+
+def count_lines_of(file: BinaryIO) -> int:
+    """`count_lines` for an open file."""
+    count, last = 0, b"\n"
+    while chunk := file.read(1 << 20):
+        count += chunk.count(b"\n")
+        last = chunk[-1:]
+    return count + (last != b"\n")  # the last line may lack a line end
