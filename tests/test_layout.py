@@ -28,7 +28,8 @@ _IN_ORDER = """
     decoding.greedy decoding.beam decoding.sampling decoding.torch_engine
     ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.source_text
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
-    evaluation.metrics evaluation.evaluate evaluation.significance evaluation.buckets evaluation.averaged_run
+    evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
+    evaluation.buckets evaluation.averaged_run
     ctranslate2.export
     training.loss training.optimization training.stopping training.interruption training.divergence training.scalars
     training.monitor training.memory training.averaging training.sharing training.resuming training.preparation

@@ -46,7 +46,10 @@ class Evaluation:
     """The translations of a test set and their scores."""
 
     hypotheses: list[str]
+    references: list[list[str]]
     scores: dict[Metric, Score]
+    src: Sequence[Item] = ()
+    """The sources; none where a file was scored."""
     seconds: float = 0.0
     """Time taken to translate."""
     file: Path | None = None
@@ -86,13 +89,16 @@ def evaluate(
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
     seconds = time.perf_counter() - start
-    return Evaluation(hypotheses, score(metrics, hypotheses, test_set.references), seconds)
+    return Evaluation(
+        hypotheses, test_set.references, score(metrics, hypotheses, test_set.references), test_set.src, seconds
+    )
 
 
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(hypotheses, references)
-    return Evaluation(test_set.src_lines(), score(metrics, test_set.src_lines(), test_set.references))
+    hypotheses_read = test_set.src_lines()
+    return Evaluation(hypotheses_read, test_set.references, score(metrics, hypotheses_read, test_set.references))
 
 
 def evaluate_runs(
@@ -171,11 +177,19 @@ def choose_test_sets(
 
 
 def choose_metrics(
-    settings: EvaluationConfig, known_language: str, tgt_lang: str | None, tokenizer: BleuTokenizer | None
+    settings: EvaluationConfig,
+    known_language: str,
+    tgt_lang: str | None,
+    tokenizer: BleuTokenizer | None,
+    names: Sequence[Metric] | None = None,
+    lowercase: bool = False,
 ) -> dict[Metric, SacreMetric]:
-    """The metrics of `settings`; `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU."""
+    """The metrics of `settings`, or those named.
+
+    `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU. `lowercase`: see `make_metrics`.
+    """
     language = reference_language(tgt_lang, known_language)
-    return make_metrics(settings.metrics, language, tokenizer or settings.bleu_tokenizer)
+    return make_metrics(names or settings.metrics, language, tokenizer or settings.bleu_tokenizer, lowercase)
 
 
 def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
