@@ -141,14 +141,15 @@ def stored_hypotheses(run: RunFolder, name: str, src: Path) -> list[str] | None:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return None
     config = run.inference_config()
-    wanted = config.decoding.model_dump()
+    wanted = config.decoding.model_dump(mode="json")
+    before_a_key_existed = DecodingConfig().model_dump(mode="json")
     try:
         made_from = read_json(path.with_suffix(".json"))
         (weights,) = made_from["weights"]
         is_fresh = (
             ModelFile(**weights).is_still(_weights_file(run))
             and made_from["src_sha256"] == source_hash(src, config.source).hex()
-            and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
+            and before_a_key_existed | made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )
     except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
         return None
