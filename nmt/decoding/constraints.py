@@ -98,8 +98,8 @@ class Constraints:
         logits[..., self.forbidden] = -torch.inf
         for sequences in self.forbidden_sequences:  # (F, N)
             if (before := sequences.shape[1] - 1) <= length:
-                latest = prefixes[..., None, length - before :]  # (B, K, 1, N - 1)
-                would_end = (sequences[:, :-1] == latest).all(dim=-1)  # (B, K, F)
+                tail = prefixes[..., None, length - before :]  # (B, K, 1, N - 1)
+                would_end = (sequences[:, :-1] == tail).all(dim=-1)  # (B, K, F)
                 logits.scatter_(-1, sequences[:, -1].where(would_end, self.forbidden[0]), -torch.inf)
         if 0 < size <= length:
             ngrams = prefixes.unfold(-1, size, 1)  # (B, K, L - N + 1, N)
