@@ -11,7 +11,7 @@ from nmt.runs import RunFolder
 
 ValidationMetric = Literal["loss"] | Metric
 VALIDATION_METRICS: tuple[ValidationMetric, ...] = ("loss", *get_args(Metric))
-HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "ter": False, "loss": False}
+HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "chrf++": True, "ter": False, "loss": False}
 
 
 def is_better(metric: str, value: float, best: float | None) -> bool:

@@ -207,7 +207,7 @@ def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
     assert alone["bleu"].value < together["bleu"].value == pytest.approx(100)
     assert alone["chrf"].value < together["chrf"].value == pytest.approx(100)
     assert alone["ter"].value > together["ter"].value == 0
-    assert HIGHER_IS_BETTER == {"bleu": True, "chrf": True, "ter": False, "loss": False}
+    assert HIGHER_IS_BETTER == {"bleu": True, "chrf": True, "chrf++": True, "ter": False, "loss": False}
 
 
 def test_a_hypothesis_may_be_empty_and_hold_what_is_no_line_end(write_lines: WriteLines) -> None:

@@ -36,6 +36,7 @@ from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.request import BEST, Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError, how_to_install
@@ -220,13 +221,15 @@ def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) ->
 
 
 def test_rules_for_a_hypothesis() -> None:
-    never = (PAD_ID, BOS_ID, UNK_ID)
+    never = [(PAD_ID,), (BOS_ID,), (UNK_ID,)]
     assert _allowed_length((4, 5, 4, 5), never, 0) == 4
     assert _allowed_length((4, 5, 4, 5), never, 1) == 2
     assert _allowed_length((4, 5, 4, 5), never, 2) == 3
     assert _allowed_length((4, 5, 4, 5), never, 3) == 4
     assert _allowed_length((4, 4), never, 3) == 2
     assert _allowed_length((4, 4, UNK_ID, 5, 4), never, 1, num_forced=3) == 4  # a forced prefix may hold any ids
+    assert _allowed_length((4, 5, 6, 5, 6), [*never, (5, 6)], 0) == 2
+    assert _allowed_length((4, 5, 6, 5, 6), [*never, (5, 6)], 0, num_forced=3) == 4
     assert [_allowed_length((4, index, 4), never, 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
@@ -498,10 +501,12 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(models: list[Path], device: str, alignments: bool = False, precision: str | None = None) -> str:
+    def reason(
+        models: list[Path], device: str, alignments: bool = False, precision: str | None = None, request: Request = BEST
+    ) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device, alignments=alignments, precision=precision)
+            load(models, device=device, alignments=alignments, precision=precision, request=request)
         assert precisions.pop() == (precision or "fp32")
         assert taken.pop() == device
         (message,) = caplog.messages
@@ -511,6 +516,9 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
 
     assert reason([run.path, run.path], "cpu") == "it has no ensembles"
     assert reason([run.path], "cpu", alignments=True) == "it has no alignments"
+    assert reason([run.path], "cpu", request=Request(sampling=Sampling())) == "it cannot seed its samples a sentence"
+    with pytest.raises(RunError, match="sampling needs the run that it was made from"):
+        load(run.exports / "ctranslate2-float32", request=Request(sampling=Sampling()))
     for precision in ("bf16", "fp32"):  # int8 is neither
         expected = f"an export has its own precision, and --precision {precision} was given"
         assert reason([run.path], "cpu", precision=precision) == expected

@@ -41,7 +41,7 @@ class Shouting:
         self.stop_after = stop_after
         self.seen: list[str] = []
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: object = None) -> Iterator[Translation]:
         for block in blocks:
             for line in block:
                 if len(self.seen) == self.stop_after:

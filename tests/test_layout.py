@@ -25,11 +25,12 @@ _IN_ORDER = """
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
     models.packed models.factory
     checkpoint
-    decoding.hypothesis decoding.constraints decoding.candidates decoding.trace decoding.greedy decoding.beam
-    decoding.torch_engine
+    decoding.request decoding.hypothesis decoding.forbidden decoding.constraints decoding.candidates decoding.trace
+    decoding.greedy decoding.beam decoding.sampling decoding.torch_engine
     ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.source_text
-    decoding.translator decoding.scoring decoding.parallel decoding.files
-    evaluation.metrics evaluation.evaluate evaluation.significance evaluation.buckets evaluation.averaged_run
+    decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
+    evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
+    evaluation.buckets evaluation.averaged_run
     ctranslate2.export
     training.loss training.optimization training.freezing training.stopping training.interruption training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
@@ -40,8 +41,8 @@ _IN_ORDER = """
     insight.systems insight.differences insight.comparison insight.comparison_text insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.completion cli.options cli.config cli.info cli.train cli.vocab cli.translate cli.evaluate cli.score
-    cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
+    __init__ cli.completion cli.options cli.searching cli.config cli.info cli.train cli.vocab cli.translate cli.evaluate
+    cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

@@ -52,7 +52,7 @@ TRICKY = st.text(st.sampled_from("aé漢\r\x0b\x0c\x1c\x85\u2028\u2029\ufeff\u30
 class Echo:
     """A translator with given translations."""
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1) -> Iterator[Translation]:
+    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: object = None) -> Iterator[Translation]:
         for block in blocks:
             yield from (Translation(line, 1) for line in block)
 

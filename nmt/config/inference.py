@@ -213,6 +213,9 @@ class DecodingConfig(Section):
     not words, as in CTranslate2 and Hugging Face: with 3, a name of three or more pieces cannot occur twice, while
     three words can if they are split differently the second time. A small N damages translations that must repeat
     something; use 0, or more pieces than the longest name has."""
+    forbidden_words: tuple[Annotated[str, Field(pattern=r"\S", max_length=1000)], ...] = ()
+    """Words, or sequences of words, that no translation may contain: `[Hund, New York]`. Upper and lower case differ.
+    Longer words that begin with them are mostly forbidden, too: see [forbidden words](decoding.md#forbidden-words)."""
     lower_capitals: bool = False
     """Lowercase a source line of several words if all of its letters are capitals: a vocabulary has few pieces in
     capitals, and words split into letters are translated badly. Use it together with `augmentation.lower_case`."""

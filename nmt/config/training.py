@@ -15,8 +15,10 @@ from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 from nmt.languages import language_suffix
 
-Metric = Literal["bleu", "chrf", "ter"]
-BleuTokenizer = Literal["auto", "13a", "char", "flores200"]
+Metric = Literal["bleu", "chrf", "chrf++", "ter"]
+BleuTokenizer = Literal[
+    "auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200", "spBLEU-1K"
+]
 MAX_PROCESSES = 1_024
 
 
@@ -310,11 +312,12 @@ class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
-    """Metrics that `nmt eval` prints and writes."""
+    """Metrics that `nmt eval` prints and writes. `chrf++` also counts words and pairs of words (Popović 2017)."""
     bleu_tokenizer: BleuTokenizer = "auto"
     """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
     Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and
-    Cantonese; otherwise `13a`. `flores200` (spBLEU) downloads a SentencePiece model once."""
+    Cantonese; otherwise `13a`. The others are by sacreBLEU's names; `spm`, `flores101`, `flores200` (spBLEU) and
+    `spBLEU-1K` download a SentencePiece model once."""
     validation_beam_size: BeamSize = 1
     """Beam size of the validations during training; 1, greedy search, is the fastest."""
     report: bool = True

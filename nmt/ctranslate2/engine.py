@@ -12,11 +12,12 @@ token there. PyTorch's search treats it as at any other position.
 
 import importlib
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
+from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, forbidden_ids
 from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
 from nmt.processes import cores_to_use
@@ -48,7 +49,8 @@ class CTranslate2Engine:
         self._src_pieces = src.pieces(range(src.vocab_size))
         self._tgt_pieces = tgt.pieces(range(tgt.vocab_size))
         self._tgt_ids = {piece: index for index, piece in enumerate(self._tgt_pieces)}
-        self._forbidden = forbidden_ids(tgt.special)
+        self._special = forbidden_ids(tgt.special)
+        self._forbidden_words = ForbiddenWords(tgt)
 
     def search(
         self,
@@ -99,6 +101,7 @@ class CTranslate2Engine:
         """(index, limit, hypotheses) of the sources in all groups; a group's limit is that of its first source."""
         max_batch = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
         share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        forbidden = [*((index,) for index in self._special), *self._forbidden_words.spellings(decoding.forbidden_words)]
         started = []
         for group in groups:  # all are queued first, so that no worker waits for another's last batch
             results = self._translator.translate_batch(
@@ -114,7 +117,7 @@ class CTranslate2Engine:
                 max_input_length=0,
                 max_batch_size=min(decoding.batch_tokens, max_batch, share),
                 batch_type="tokens",
-                suppress_sequences=[[self._tgt_pieces[index]] for index in self._forbidden],
+                suppress_sequences=[[self._tgt_pieces[index] for index in ids] for ids in forbidden],
                 return_scores=True,
                 asynchronous=True,
             )
@@ -122,11 +125,16 @@ class CTranslate2Engine:
         for group, results in started:
             limit = limits[group[0]]
             for index, result in zip(group, results, strict=True):
-                hypotheses = self._hypotheses(result.result(), limit, decoding, len(prefixes[index]))
+                hypotheses = self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), forbidden)
                 yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
     def _hypotheses(
-        self, result: Any, max_length: int, decoding: DecodingConfig, num_forced: int
+        self,
+        result: Any,
+        max_length: int,
+        decoding: DecodingConfig,
+        num_forced: int,
+        forbidden: Sequence[Sequence[int]],
     ) -> Iterator[Hypothesis]:
         """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
@@ -135,18 +143,21 @@ class CTranslate2Engine:
             log_prob = score * its_length**decoding.length_penalty
             if log_prob < _IMPOSSIBLE:
                 continue
-            ids = ids[: _allowed_length(ids, self._forbidden, decoding.no_repeat_ngram_size, num_forced)]
+            ids = ids[: _allowed_length(ids, forbidden, decoding.no_repeat_ngram_size, num_forced)]
             yield Hypothesis.scored(ids, log_prob, decoding.length_penalty)
 
 
 def _allowed_length(
-    ids: Sequence[int], forbidden: Collection[int], no_repeat_ngram_size: int, num_forced: int = 0
+    ids: Sequence[int], forbidden: Iterable[Sequence[int]], no_repeat_ngram_size: int, num_forced: int = 0
 ) -> int:
-    """The number of ids before the first that is forbidden, or repeats an n-gram, and is not forced."""
+    """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced."""
     seen: set[tuple[int, ...]] = set()
+    sequences = {tuple(one) for one in forbidden}
+    sizes = sorted({len(one) for one in sequences})
     for end in range(1, len(ids) + 1):
         ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
-        if end > num_forced and (ids[end - 1] in forbidden or (ngram and ngram in seen)):
+        is_forbidden = any(size <= end and tuple(ids[end - size : end]) in sequences for size in sizes)
+        if end > num_forced and (is_forbidden or (ngram and ngram in seen)):
             return end - 1
         seen.add(ngram)
     return len(ids)

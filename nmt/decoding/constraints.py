@@ -22,7 +22,9 @@ _FREE = -1
 class Constraints:
     """The constraints of one search, a row for each sentence in its batch.
 
-    - `forbidden`: see `forbidden_ids`.
+    - `forbidden`: see `forbidden_ids`, and the forbidden words that are one piece.
+    - `forbidden_sequences`: words of several pieces. The last piece may not follow the others, as with CTranslate2's
+      `suppress_sequences`.
     - `min_length`: `</s>` is forbidden before this number of tokens.
     - `no_repeat_ngram_size` N above 0: no n-gram of N tokens occurs twice (Paulus et al. 2018, arXiv:1705.04304, with
       N = 3).
@@ -44,6 +46,8 @@ class Constraints:
     """(B,)"""
     forced: Tensor | None = None
     """(B, P), `_FREE` after the end of a shorter prefix"""
+    forbidden_sequences: tuple[Tensor, ...] = ()
+    """(F, N) ids for each number N of pieces, at least 2"""
     num_forced: int = 0
     """The least length of a forced prefix: up to it, a sentence has only one hypothesis."""
 
@@ -55,19 +59,26 @@ class Constraints:
         src_lengths: Sequence[int],
         prefixes: Sequence[Sequence[int]] | None = None,
         device: torch.device | None = None,
+        forbidden_sequences: Sequence[Sequence[int]] = (),
     ) -> "Constraints":
         """The constraints of `decoding`; maximum lengths depend on the lengths of the sources without `</s>`.
 
-        `prefixes` are the forced ids of each sentence, empty where nothing is forced.
+        `prefixes` are the forced ids of each sentence, empty where nothing is forced. `forbidden_sequences` are the
+        ids of `decoding.forbidden_words`.
         """
+        by_size: dict[int, list[Sequence[int]]] = {}
+        for ids in forbidden_sequences:
+            by_size.setdefault(len(ids), []).append(ids)
+        forbidden = [*forbidden_ids(special), *(ids[0] for ids in by_size.pop(1, []))]
         max_lengths = [decoding.longest_output(length) for length in src_lengths]
         return cls(
             special=special,
-            forbidden=torch.tensor(forbidden_ids(special), device=device),
+            forbidden=torch.tensor(forbidden, device=device),
             min_length=decoding.min_length,
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
             forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
+            forbidden_sequences=tuple(torch.tensor(by_size[size], device=device) for size in sorted(by_size)),
             num_forced=min(map(len, prefixes)) if prefixes else 0,
         )
 
@@ -85,6 +96,11 @@ class Constraints:
         length, size, eos = prefixes.shape[-1], self.no_repeat_ngram_size, self.special.eos
         logits = logits.float()
         logits[..., self.forbidden] = -torch.inf
+        for sequences in self.forbidden_sequences:  # (F, N)
+            if (before := sequences.shape[1] - 1) <= length:
+                tail = prefixes[..., None, length - before :]  # (B, K, 1, N - 1)
+                would_end = (sequences[:, :-1] == tail).all(dim=-1)  # (B, K, F)
+                logits.scatter_(-1, sequences[:, -1].where(would_end, self.forbidden[0]), -torch.inf)
         if 0 < size <= length:
             ngrams = prefixes.unfold(-1, size, 1)  # (B, K, L - N + 1, N)
             latest = prefixes[..., None, length - size + 1 :]  # (B, K, 1, N - 1)

@@ -3,13 +3,14 @@
 import importlib.util
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.ctranslate2.exports import Export, exports_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
+from nmt.decoding.request import Sampling
 from nmt.errors import ConfigError, RunError, how_to_install
 from nmt.runs import RunFolder
 
@@ -48,6 +49,20 @@ class Engine(Protocol):
         """
 
 
+@runtime_checkable
+class Sampler(Protocol):
+    """An engine that can draw translations at random: PyTorch's."""
+
+    def sample(
+        self,
+        sources: Sequence[EncodedSource],
+        decoding: DecodingConfig,
+        sampling: Sampling,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """`sampling.count` hypotheses of each source, in the order in which they were drawn; two may be the same."""
+
+
 def shared_tokenizers(runs: Sequence[RunFolder]) -> Tokenizers:
     """The tokenizers of a run, or of an ensemble; `RunError` if its runs have different ones."""
     for run in runs[1:]:
@@ -67,6 +82,7 @@ def load_engine(
     alignments: bool = False,
     precision: str | None = None,
     configured_precision: str = "fp32",
+    sampling: bool = False,
 ) -> Engine:
     """The engine for a run, for an export, or for several runs as an ensemble.
 
@@ -77,7 +93,7 @@ def load_engine(
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
-    export = _export(runs, device, engine, alignments, precision)
+    export = _export(runs, device, engine, alignments, precision, sampling)
     if export is not None:
         loaded = load_ctranslate2_engine(export, tokenizers, device)
         if configured_precision != "fp32":
@@ -90,22 +106,23 @@ def load_engine(
 
 
 def _export(
-    runs: Sequence[RunFolder], device: str, engine: str, alignments: bool, precision: str | None
+    runs: Sequence[RunFolder], device: str, engine: str, alignments: bool, precision: str | None, sampling: bool
 ) -> RunFolder | None:
     """The export that CTranslate2 translates with; None for PyTorch."""
     for run in runs:
-        if run.is_export() and (engine == "torch" or alignments or precision or len(runs) > 1):
+        if run.is_export() and (engine == "torch" or alignments or sampling or precision or len(runs) > 1):
             what = "an ensemble" if len(runs) > 1 else "an alignment" if alignments else "PyTorch"
+            what = "sampling" if sampling and what == "PyTorch" else what
             what = f"--precision {precision}" if precision and what == "PyTorch" else what
             raise RunError(f"{run.path}: an export, for CTranslate2; {what} needs the run that it was made from")
     if runs[0].is_export():
         return runs[0]
     if engine == "ctranslate2":
-        return _requested_export(runs, alignments, precision)
+        return _requested_export(runs, alignments, precision, sampling)
     if engine == "torch" or not any(exports_of(run) for run in runs):
         return None
     names = ", ".join(str(run.path) for run in runs)
-    if reason := _reason_for_torch(runs, device, alignments, precision):
+    if reason := _reason_for_torch(runs, device, alignments, precision, sampling):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", names, reason)
         return None
     if fresh := _fresh_exports(runs[0]):
@@ -115,11 +132,13 @@ def _export(
     return None
 
 
-def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: str | None) -> RunFolder:
+def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: str | None, sampling: bool) -> RunFolder:
     if len(runs) > 1:
         raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
     if alignments:
         raise ConfigError("CTranslate2 has no alignments; they need --engine torch")
+    if sampling:
+        raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
     if precision:
         raise ConfigError(
             f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "
@@ -131,12 +150,16 @@ def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: st
     return fresh[0].folder
 
 
-def _reason_for_torch(runs: Sequence[RunFolder], device: str, alignments: bool, precision: str | None) -> str:
+def _reason_for_torch(
+    runs: Sequence[RunFolder], device: str, alignments: bool, precision: str | None, sampling: bool
+) -> str:
     """Why `auto` cannot choose CTranslate2, or ''."""
     if len(runs) > 1:
         return "it has no ensembles"
     if alignments:
         return "it has no alignments"
+    if sampling:
+        return "it cannot seed its samples a sentence"
     if precision:
         return f"an export has its own precision, and --precision {precision} was given"
     if importlib.util.find_spec("ctranslate2") is None:

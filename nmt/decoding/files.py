@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -19,9 +20,10 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
-from nmt.data.lines import Readable, count_lines, line_blocks
+from nmt.data.lines import Readable, count_lines, line_blocks, read_lines
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
+from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
 from nmt.runs import RunFolder
 from nmt.suffixes import COMPRESSIONS
@@ -35,12 +37,16 @@ class Files:
     output: Path | None
     alignments: Path | None = None
     """None: no alignments are written."""
+    prefixes: Path | None = None
+    """A text a line, with which the translation of the input's line begins. None: none is forced."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError` if one file is named twice, or an output cannot be a file."""
-        paths = [path for path in (self.input, self.output, self.alignments) if path]
-        if len({os.path.realpath(path) for path in paths}) < len(paths):
-            raise ConfigError("--input, --output and --alignments must be different files")
+        for read in (self.input, self.prefixes):
+            paths = [path for path in (read, self.output, self.alignments) if path]
+            if len({os.path.realpath(path) for path in paths}) < len(paths):
+                given = "--input" if read == self.input else "--prefixes"
+                raise ConfigError(f"{given}, --output and --alignments must be different files")
         for option, output in (("--output", self.output), ("--alignments", self.alignments)):
             if output is not None:
                 _check_output(option, output)
@@ -82,9 +88,18 @@ class Totals:
 
 
 def translate_files(
-    translator: LineTranslator, files: Files, made_from: dict[str, Any], resume: bool, source: SourceConfig = TEXT
+    translator: LineTranslator,
+    files: Files,
+    made_from: dict[str, Any],
+    resume: bool,
+    source: SourceConfig = TEXT,
+    record: Callable[[Translation], str] = attrgetter("text"),
+    prefix: str | None = None,
 ) -> Totals:
     """Translate line by line; each line is written as soon as it and all lines before it are translated.
+
+    `record` makes the line of output, by default the translation's text. All translations begin with `prefix`, or each
+    with its line of `files.prefixes`.
 
     If the sources are not text, they are read from a file, and each gives a line.
     With `resume`, unfinished output files are continued; raises as `OutputFiles` does.
@@ -97,10 +112,11 @@ def translate_files(
     with OutputFiles(paths, made_from, resume, text) if paths else contextlib.nullcontext() as outputs:
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
         blocks = _vector_blocks(files.input, done, source) if files.input and text is None else None
-        for translation in translator.stream(blocks or _input_blocks(text, done, record_read), done + 1):
+        prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), done, None)
+        for translation in translator.stream(blocks or _input_blocks(text, done, record_read), done + 1, prefixes):
             totals.lines += 1
             totals.tokens += translation.num_tokens
-            columns = [translation.text]
+            columns = [record(translation)]
             if files.output is None:
                 sys.stdout.buffer.write(f"{columns.pop()}\n".encode())
                 sys.stdout.buffer.flush()
@@ -113,9 +129,17 @@ def translate_files(
 
 
 def made_from(
-    files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str, source: SourceConfig = TEXT
+    files: Files,
+    runs: Sequence[RunFolder],
+    decoding: DecodingConfig,
+    engine: str,
+    source: SourceConfig = TEXT,
+    options: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
+    """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON.
+
+    `options` are those of the command that change what is written, beside the search settings.
+    """
     content = {}
     if source.type != "text" and files.input and files.outputs():
         content["content of --input"] = source_hash(files.input, source).hex()
@@ -125,10 +149,22 @@ def made_from(
         "--input": _as_text(files.input),
         **content,
         "--alignments": _as_text(files.alignments),
+        **(options or {}),
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
     }
+
+
+def prefixes_of(path: Path | None) -> str:
+    """What identifies the content of a file of prefixes, for `made_from`; `DataError` if it cannot be read."""
+    if path is None:
+        return "None"
+    with opened(path) as file:
+        hashed = _Hashed(file)
+        while hashed.read1(1 << 20):
+            pass
+    return f"{_as_text(path)} {hashed.beginning().sha256}"
 
 
 def _as_text(path: Path | None) -> str:

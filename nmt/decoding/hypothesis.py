@@ -43,6 +43,16 @@ class Hypothesis:
         return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty, token_log_probs)
 
 
+@dataclasses.dataclass(frozen=True)
+class ScoredTokens:
+    """The pieces of a hypothesis with the model's own log-probabilities, as `Engine.score` gives them."""
+
+    tokens: tuple[str, ...]
+    """The pieces, with `</s>` last, also if the hypothesis was cut at its maximum length."""
+    log_probs: tuple[float, ...]
+    """One for each token, given the source and the tokens before it."""
+
+
 def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
     """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
     if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):

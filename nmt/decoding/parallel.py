@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from nmt.config.inference import DecodingConfig
+from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
-from nmt.decoding.translator import Translation, load
+from nmt.decoding.translator import Translation, load, with_prefixes
 from nmt.processes import Workers, available_cores
 
 
@@ -21,7 +22,9 @@ class LineTranslator(Protocol):
     def engine_name(self) -> str:
         """As `Translator.engine_name`."""
 
-    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+    ) -> Iterator[Translation]:
         """As `Translator.stream`."""
 
 
@@ -34,10 +37,13 @@ def line_translator(
     alignments: bool = False,
     engine: str = "auto",
     precision: str | None = None,
+    request: Request = BEST,
 ) -> Iterator[LineTranslator]:
     """The models' translator within the `with` block: on one device, or on several, `cuda:0,cuda:1`."""
     if devices is not None:
-        with ParallelTranslator(models, devices.split(","), decoding, alignments, engine, precision) as translator:
+        with ParallelTranslator(
+            models, devices.split(","), decoding, alignments, engine, precision, request
+        ) as translator:
             yield translator
     else:
         yield load(
@@ -48,6 +54,7 @@ def line_translator(
             alignments=alignments,
             precision=precision,
             own_process=True,
+            request=request,
         )
 
 
@@ -65,9 +72,12 @@ class ParallelTranslator:
         alignments: bool,
         engine: str,
         precision: str | None,
+        request: Request = BEST,
     ) -> None:
         prepare = [
-            functools.partial(_translator_on, device, models, decoding, alignments, engine, precision, number == 0)
+            functools.partial(
+                _translator_on, device, models, decoding, alignments, engine, precision, request, number == 0
+            )
             for number, device in enumerate(devices)
         ]
         threads = str(max(1, available_cores() // len(devices)))
@@ -83,16 +93,20 @@ class ParallelTranslator:
     def engine_name(self) -> str:
         """As `Translator.engine_name`, joined if the processes differ. Waits until all have loaded their models."""
         # One request for each process, so that each loads its model, or reports why it cannot.
-        loading = [self._workers.submit((1, []), "loaded a model") for _ in range(len(self._workers))]
+        loading = [self._workers.submit((1, [], None), "loaded a model") for _ in range(len(self._workers))]
         return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
-    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+    ) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time."""
         under_way: deque[Future[tuple[str, list[Translation]]]] = deque()
-        for block in blocks:
+        for block, beginnings in with_prefixes(blocks, prefixes, first):
             if len(under_way) == 2 * len(self._workers):
                 yield from under_way.popleft().result()[1]
-            under_way.append(self._workers.submit((first, block), f"translated the lines from {first:,} on"))
+            under_way.append(
+                self._workers.submit((first, block, beginnings), f"translated the lines from {first:,} on")
+            )
             first += len(block)
         for future in under_way:
             yield from future.result()[1]
@@ -105,9 +119,11 @@ def _translator_on(
     alignments: bool,
     engine: str,
     precision: str | None,
+    request: Request,
     logs_engine: bool,
-) -> Callable[[tuple[int, Sequence[Item]]], tuple[str, list[Translation]]]:
-    """A worker's function: from a block's first line number and its lines to the engine's name and the translations.
+) -> Callable[[tuple[int, Sequence[Item], list[str] | None]], tuple[str, list[Translation]]]:
+    """A worker's function: from a block's first line number, its lines and their prefixes to the engine's name and the
+    translations.
 
     One worker logs the choice of its engine; the others choose the same.
     """
@@ -122,5 +138,6 @@ def _translator_on(
         alignments=alignments,
         precision=precision,
         own_process=True,
+        request=request,
     )
-    return lambda request: (translator.engine_name, list(translator.stream([request[1]], request[0])))
+    return lambda block: (translator.engine_name, list(translator.stream([block[1]], block[0], block[2])))

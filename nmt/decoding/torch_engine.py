@@ -13,8 +13,11 @@ from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
+from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
+from nmt.decoding.request import Sampling
+from nmt.decoding.sampling import random_numbers, sampled
 from nmt.decoding.trace import SearchTrace
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
@@ -36,6 +39,7 @@ class TorchEngine:
         self._model = model
         self._src_special = tokenizers.src.special
         self._tgt_special = tokenizers.tgt.special
+        self._forbidden_words = ForbiddenWords(tokenizers.tgt)
 
     @torch.inference_mode()
     def search(
@@ -46,11 +50,31 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """As `Engine.search`."""
         source = self._source(sources)
-        src_lengths = [len(ids) for ids in sources]
-        constraints = Constraints.of(decoding, self._tgt_special, src_lengths, prefixes, source.mask.device)
+        constraints = self._constraints(sources, decoding, prefixes, source)
         if decoding.beam_size == 1:
             return greedy_search(self._model, source, constraints, decoding.length_penalty)
         return beam_search(self._model, source, constraints, decoding.beam_size, decoding.length_penalty)
+
+    @torch.inference_mode()
+    def sample(
+        self,
+        sources: Sequence[EncodedSource],
+        decoding: DecodingConfig,
+        sampling: Sampling,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """`sampling.count` hypotheses of each source, in the order in which they were drawn; two may be the same.
+
+        Arguments are as in `search`; `decoding.beam_size` is not used.
+        """
+        count = sampling.count
+        repeated = [ids for ids in sources for _ in range(count)]
+        forced = None if prefixes is None else [ids for ids in prefixes for _ in range(count)]
+        source = self._source(repeated)
+        constraints = self._constraints(repeated, decoding, forced, source)
+        uniforms = random_numbers(sources, sampling, int(constraints.max_lengths.max()))
+        found = sampled(self._model, source, constraints, decoding.length_penalty, sampling, uniforms)
+        return [found[start : start + count] for start in range(0, len(found), count)]
 
     @torch.inference_mode()
     def traced_search(self, source: EncodedSource, decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTrace]:
@@ -59,7 +83,7 @@ class TorchEngine:
         With a beam size of 1 it is a beam search with one beam, which finds the same as greedy search.
         """
         batch, special = self._source([source]), self._tgt_special
-        constraints = Constraints.of(decoding, special, [len(source)], None, batch.mask.device)
+        constraints = self._constraints([source], decoding, None, batch)
         trace = SearchTrace(special.start, special.eos)
         found = beam_search(self._model, batch, constraints, decoding.beam_size, decoding.length_penalty, trace)
         return found[0], trace
@@ -83,6 +107,17 @@ class TorchEngine:
         tgt_in = pad(targets, special.pad, first=[special.start])  # row t is the attention when id t was predicted
         weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
         return [matrix[: len(tgt), : len(src)] for matrix, src, tgt in zip(weights, sources, targets, strict=True)]
+
+    def _constraints(
+        self,
+        sources: Sequence[EncodedSource],
+        decoding: DecodingConfig,
+        prefixes: Sequence[Sequence[int]] | None,
+        source: Source,
+    ) -> Constraints:
+        forbidden = self._forbidden_words.spellings(decoding.forbidden_words)
+        src_lengths = [len(ids) for ids in sources]
+        return Constraints.of(decoding, self._tgt_special, src_lengths, prefixes, source.mask.device, forbidden)
 
     def _source(self, sources: Sequence[EncodedSource]) -> Source:
         """A batch on the model's device, each source with its `</s>`."""

@@ -2,21 +2,26 @@
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
+from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, ScoredTokens, best_of
+from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item, check_same_sources, source_encoder
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment import WordAligner
+
+log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
 
@@ -34,7 +39,10 @@ class Translation:
     """`Hypothesis.score` of the text; 0 for an empty line."""
     n_best: tuple[tuple[str, float], ...] = ()
     """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
-    for an empty line. Two may be the same text in different pieces."""
+    for an empty line. Two may be the same text in different pieces. Samples are in the order in which they were drawn,
+    or by their expected chrF (`Sampling.by_risk`)."""
+    scored: tuple[ScoredTokens, ...] = ()
+    """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`."""
 
 
 class Translator:
@@ -52,9 +60,12 @@ class Translator:
         word_aligner: "WordAligner | None" = None,
         src_lang: str = "",
         source: SourceConfig = TEXT,
+        request: Request = BEST,
     ) -> None:
         self._tokenizers = tokenizers
-        self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
+        draws = request.sampling.count if request.sampling else 1
+        self._positions_at_once = max(1, decoding.batch_tokens * engine.batches_at_once // draws)
+        self._request = request
         self._engine = engine
         self._decoding = decoding
         self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
@@ -79,47 +90,131 @@ class Translator:
             texts += [translation.text for translation in self._translate(block)]
         return texts
 
-    def stream(self, blocks: Iterable[Sequence[Item]], first: int = 1) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+    ) -> Iterator[Translation]:
         """Translations of any number of lines, in order, each as soon as it and all before it are done.
 
-        One block is held in memory at a time; batches are made within it. Warnings count lines from `first`.
+        One block is held in memory at a time; batches are made within it. Warnings count lines from `first`. With
+        `prefixes`, one text for all lines or one for each, a line's translation begins with it; white space at its ends
+        is ignored. Raises `DataError` if a prefix has a word that is not in the vocabulary, or there are too few
+        or too many.
 
         >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
         >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
         [('Ein Hund rennt.', -0.15), ('Ein Hund läuft.', -0.23), ('Ein Hund, der rennt.', -0.41)]
         """
-        for block in blocks:
-            yield from self._translate(list(enumerate(block, start=first)))
+        for block, beginnings in with_prefixes(blocks, prefixes, first):
+            yield from self._translate(list(enumerate(block, start=first)), beginnings)
             first += len(block)
 
-    def _translate(self, numbered: list[tuple[int, Item]]) -> Iterator[Translation]:
+    def _translate(
+        self, numbered: list[tuple[int, Item]], beginnings: Sequence[str] | None = None
+    ) -> Iterator[Translation]:
         sources = [self._source_encoder.encode(line, f"line {number}") for number, line in numbered]
+        forced = None
+        if beginnings is not None:
+            trios = zip(beginnings, numbered, sources, strict=True)
+            forced = [self._forced(prefix, number, len(source)) for prefix, (number, _), source in trios]
         done: list[Translation | None] = [None if len(source) else Translation("", 0) for source in sources]
         next_out = 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
-                for index, translation in zip(batch, self._search([sources[index] for index in batch]), strict=True):
+                of_batch = None if forced is None else [forced[index] for index in batch]
+                translations = self._search([sources[index] for index in batch], of_batch)
+                for index, translation in zip(batch, translations, strict=True):
                     done[index] = translation
             while next_out < len(done) and (ready := done[next_out]) is not None:
                 yield ready
                 next_out += 1
 
-    def _search(self, sources: Sequence[EncodedSource]) -> list[Translation]:
-        found = self._engine.search(sources, self._decoding)
-        outputs = [best.tokens for best in best_of(found)]
+    def _forced(self, prefix: str, number: int, src_length: int) -> list[int]:
+        """The ids of the text that a translation begins with."""
+        tokenizer = self._tokenizers.tgt
+        ids = tokenizer.encode(normalize(prefix))
+        if tokenizer.special.unk in ids:
+            raise DataError(
+                f"line {number}: the prefix {prefix!r} holds a word or character outside the model's vocabulary"
+            )
+        limit = self._decoding.longest_output(src_length)
+        if src_length and len(ids) > limit:
+            message = (
+                "line %d: the prefix has %d pieces, and the translation may have %d (decoding.max_length, %s): cut"
+            )
+            log.warning(message, number, len(ids), limit, "decoding.max_length_ratio")
+        return ids
+
+    def _search(
+        self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
+    ) -> Iterator[Translation]:
+        found = self._found(sources, prefixes)
+        best_of(found)  # raises an error if one is not a number
+        texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
+        if self._request.sampling and self._request.sampling.by_risk:
+            from nmt.decoding.risk import by_risk  # which imports numpy
+
+            orders = [by_risk(of_one) for of_one in texts]
+            texts = [[of_one[index] for index in order] for of_one, order in zip(texts, orders, strict=True)]
+            found = [[of_one[index] for index in order] for of_one, order in zip(found, orders, strict=True)]
+        outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = [""] * len(outputs)
         if self._word_aligner:
             alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
-        return [self._translation(of_one, alignment) for of_one, alignment in zip(found, alignments, strict=True)]
+        scored = self._scored(sources, found)
+        for of_one, hypotheses, alignment, pieces in zip(texts, found, alignments, scored, strict=True):
+            n_best = tuple((text, one.score) for text, one in zip(of_one, hypotheses, strict=True))
+            (text, score), num_tokens = n_best[0], len(hypotheses[0].tokens)
+            yield Translation(text, num_tokens, alignment, score, n_best, pieces)
 
-    def _translation(self, hypotheses: Sequence[Hypothesis], alignment: str) -> Translation:
-        n_best = tuple((self._decode(one.tokens), one.score) for one in hypotheses)
-        (text, score), num_tokens = n_best[0], len(hypotheses[0].tokens)
-        return Translation(text, num_tokens, alignment, score, n_best)
+    def _found(
+        self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
+    ) -> Sequence[Sequence[Hypothesis]]:
+        if self._request.sampling:
+            assert isinstance(self._engine, Sampler)
+            return self._engine.sample(sources, self._decoding, self._request.sampling, prefixes)
+        if prefixes is None:
+            return self._engine.search(sources, self._decoding)
+        return self._engine.search(sources, self._decoding, prefixes)
+
+    def _scored(
+        self, sources: Sequence[EncodedSource], found: Sequence[Sequence[Hypothesis]]
+    ) -> list[tuple[ScoredTokens, ...]]:
+        """The pieces and log-probabilities that were requested of each source's hypotheses."""
+        wanted = self._request.num_scored
+        pairs = [(source, one.tokens) for source, of_one in zip(sources, found, strict=True) for one in of_one[:wanted]]
+        tokenizer = self._tokenizers.tgt
+        all_scored: dict[int, ScoredTokens] = {}
+        sides = [range(max(len(source), len(tokens)) + 1) for source, tokens in pairs]
+        for batch in batches_by_length(sides, self._decoding.batch_tokens * self._engine.batches_at_once):
+            outputs = [pairs[index][1] for index in batch]
+            log_probs = self._engine.score([pairs[index][0] for index in batch], outputs)
+            for index, ids, of_ids in zip(batch, outputs, log_probs, strict=True):
+                pieces = tokenizer.pieces([*ids, tokenizer.special.eos])
+                all_scored[index] = ScoredTokens(tuple(pieces), tuple(of_ids))
+        in_order = iter([all_scored[index] for index in range(len(pairs))])
+        return [tuple(itertools.islice(in_order, min(wanted, len(of_one)))) for of_one in found]
 
     def _decode(self, tokens: Sequence[int]) -> str:
         text = self._tokenizers.tgt.decode(tokens)
         return " ".join(text.split("\n"))  # byte pieces may encode a line break
+
+
+def with_prefixes(
+    blocks: Iterable[Sequence[Item]], prefixes: Iterable[str] | str | None, first: int
+) -> Iterator[tuple[Sequence[Item], list[str] | None]]:
+    """Each block with the prefixes of its lines; `DataError` if there are not as many prefixes as lines."""
+    if isinstance(prefixes, str):
+        yield from ((block, [prefixes] * len(block)) for block in blocks)
+        return
+    beginnings = iter(prefixes or ())
+    for block in blocks:
+        taken = None if prefixes is None else list(itertools.islice(beginnings, len(block)))
+        if taken is not None and len(taken) < len(block):
+            raise DataError(f"line {first + len(taken)} has no prefix: give a line of prefixes for each line of text")
+        yield block, taken
+        first += len(block)
+    if next(beginnings, None) is not None:
+        raise DataError(f"there are more prefixes than the {first - 1:,} lines of text; give one for each line")
 
 
 def batches_by_length(sources: Sequence[Sized], batch_tokens: int) -> Iterator[list[int]]:
@@ -145,6 +240,7 @@ def load(
     alignments: bool = False,
     precision: str | None = None,
     own_process: bool = False,
+    request: Request = BEST,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
@@ -174,7 +270,9 @@ def load(
         if alignments and not config.model.has_attention:
             raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
     tokenizers = shared_tokenizers(runs)
-    loaded = load_engine(runs, tokenizers, device, engine, alignments, precision, decoding.precision)
+    loaded = load_engine(
+        runs, tokenizers, device, engine, alignments, precision, decoding.precision, request.sampling is not None
+    )
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
 
@@ -186,4 +284,5 @@ def load(
         assert isinstance(loaded, Aligner)
         word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, configs[0].data.src_lang, source)
+    src_lang = configs[0].data.src_lang
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, src_lang, source, request)

@@ -48,7 +48,10 @@ class Evaluation:
     """The translations of a test set and their scores."""
 
     hypotheses: list[str]
+    references: list[list[str]]
     scores: dict[Metric, Score]
+    src: Sequence[Item] = ()
+    """The sources; none where a file was scored."""
     seconds: float = 0.0
     """Time taken to translate."""
     file: Path | None = None
@@ -94,13 +97,16 @@ def evaluate(
     numbers = list(range(1, len(test_set.src) + 1))
     hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
     seconds = time.perf_counter() - start
-    return Evaluation(hypotheses, score(metrics, hypotheses, test_set.references), seconds)
+    return Evaluation(
+        hypotheses, test_set.references, score(metrics, hypotheses, test_set.references), test_set.src, seconds
+    )
 
 
 def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
     test_set = read_test_set(Side(hypotheses), [Side(path) for path in references])
-    return Evaluation(test_set.src_lines(), score(metrics, test_set.src_lines(), test_set.references))
+    hypotheses_read = test_set.src_lines()
+    return Evaluation(hypotheses_read, test_set.references, score(metrics, hypotheses_read, test_set.references))
 
 
 def evaluate_runs(
@@ -144,14 +150,15 @@ def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return None
     config = run.inference_config()
-    wanted = config.decoding.model_dump()
+    wanted = config.decoding.model_dump(mode="json")
+    before_a_key_existed = DecodingConfig().model_dump(mode="json")
     try:
         made_from = read_json(path.with_suffix(".json"))
         (weights,) = made_from["weights"]
         is_fresh = (
             ModelFile(**weights).is_still(_weights_file(run))
             and made_from["src_sha256"] == side_key(src, config.source).hex()
-            and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
+            and before_a_key_existed | made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )
     except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
         return None
@@ -189,11 +196,19 @@ def choose_test_sets(
 
 
 def choose_metrics(
-    settings: EvaluationConfig, known_language: str, tgt_lang: str | None, tokenizer: BleuTokenizer | None
+    settings: EvaluationConfig,
+    known_language: str,
+    tgt_lang: str | None,
+    tokenizer: BleuTokenizer | None,
+    names: Sequence[Metric] | None = None,
+    lowercase: bool = False,
 ) -> dict[Metric, SacreMetric]:
-    """The metrics of `settings`; `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU."""
+    """The metrics of `settings`, or those named.
+
+    `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU. `lowercase`: see `make_metrics`.
+    """
     language = reference_language(tgt_lang, known_language)
-    return make_metrics(settings.metrics, language, tokenizer or settings.bleu_tokenizer)
+    return make_metrics(names or settings.metrics, language, tokenizer or settings.bleu_tokenizer, lowercase)
 
 
 def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:

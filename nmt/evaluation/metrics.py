@@ -15,6 +15,7 @@ from nmt.errors import ConfigError, MissingExtraError, how_to_install
 from nmt.languages import base_language, is_without_spaces, script_of
 
 _OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+_DOWNLOADED = ("spm", "flores101", "flores200", "spBLEU-1K")
 _HAN_OR_KANA = ("Hani", "Hans", "Hant", "Jpan")
 
 
@@ -23,7 +24,7 @@ class Score:
     """One metric of one set of translations."""
 
     name: str
-    """sacreBLEU's name: BLEU, chrF2, TER."""
+    """sacreBLEU's name: BLEU, chrF2, chrF2++, TER."""
     value: float
     """0 to 100; TER, where less is better, may exceed 100."""
     signature: str
@@ -31,14 +32,15 @@ class Score:
 
 
 def make_metrics(
-    names: Sequence[Metric], tgt_lang: str, tokenizer: BleuTokenizer = "auto"
+    names: Sequence[Metric], tgt_lang: str, tokenizer: BleuTokenizer = "auto", lowercase: bool = False
 ) -> dict[Metric, SacreMetric]:
     """sacreBLEU's metrics for a target language, which determines the tokenization.
 
-    TER splits languages written with Chinese characters or kana into characters, and all others at spaces. Raises
-    `MissingExtraError` if the language's package is not installed, `ConfigError` if `flores200` cannot be downloaded.
+    With `lowercase`, BLEU and chrF ignore case; TER always does, as sacreBLEU's. TER splits languages written with
+    Chinese characters or kana into characters, and all others at spaces. Raises `MissingExtraError` if the language's
+    package is not installed, `ConfigError` if a tokenizer's model cannot be downloaded.
     """
-    return {name: _make(name, tgt_lang, tokenizer) for name in names}
+    return {name: _make(name, tgt_lang, tokenizer, lowercase) for name in names}
 
 
 def bleu_tokenizer(tgt_lang: str, tokenizer: BleuTokenizer = "auto") -> str:
@@ -54,19 +56,21 @@ def bleu_tokenizer(tgt_lang: str, tokenizer: BleuTokenizer = "auto") -> str:
     return "char" if is_without_spaces(tgt_lang) else "13a"
 
 
-def _make(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer) -> SacreMetric:
+def _make(name: Metric, tgt_lang: str, tokenizer: BleuTokenizer, lowercase: bool) -> SacreMetric:
     if name == "chrf":
-        return CHRF()
+        return CHRF(lowercase=lowercase)
+    if name == "chrf++":
+        return CHRF(word_order=2, lowercase=lowercase)
     if name == "ter":
         by_character = script_of(tgt_lang) in _HAN_OR_KANA
         return TER(normalized=by_character, asian_support=by_character)
     chosen = bleu_tokenizer(tgt_lang, tokenizer)
     try:
-        return BLEU(tokenize=chosen)
+        return BLEU(tokenize=chosen, lowercase=lowercase)
     except (RuntimeError, ImportError, OSError) as error:
-        if chosen == "flores200":
+        if chosen in _DOWNLOADED:
             raise ConfigError(
-                f"BLEU's tokenizer flores200 needs a model that sacreBLEU downloads once into "
+                f"BLEU's tokenizer {chosen} needs a model that sacreBLEU downloads once into "
                 f"{Path(SACREBLEU_DIR, 'models')}, which failed ({error}); try again with a connection, copy the file "
                 f"from another machine, or use `char`"
             ) from None
