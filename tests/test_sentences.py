@@ -83,10 +83,19 @@ def test_a_long_sentence_is_split_at_the_end_of_the_clause_nearest_to_its_middle
 
 def test_without_clauses_it_is_split_at_spaces_and_within_words_only_if_it_must() -> None:
     words = Part("aa bb cc dd eeeeeeee")
-    assert [part.text for part in split_to_fit(words, lambda text: len(text) <= 5)] == ["aa bb", "cc dd", "eeee", "eeee"]
+    assert [part.text for part in split_to_fit(words, lambda text: len(text) <= 5)] == [
+        "aa",
+        "bb cc",
+        "dd",
+        "eeee",
+        "eeee",
+    ]
     # A family of three emoji is one character of five code points.
     family = "👩\u200d👩\u200d👧"
-    assert [part.text for part in split_to_fit(Part(f"x{family}yz"), lambda text: len(text) <= 6)] == [f"x{family}", "yz"]
+    assert [part.text for part in split_to_fit(Part(f"x{family}yz"), lambda text: len(text) <= 6)] == [
+        f"x{family}",
+        "yz",
+    ]
 
 
 @pytest.mark.parametrize(
