@@ -36,6 +36,12 @@ def translate(
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
     ] = None,
     engine: options.EngineOption = None,
+    split_sentences: Annotated[
+        bool | None,
+        typer.Option(
+            help="Translate each sentence by itself and keep the white space; default: of what is typed, not of files."
+        ),
+    ] = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line. Files whose names end in .gz are compressed.
 
@@ -63,14 +69,20 @@ def translate(
         given = "a text" if text else "standard input"
         raise ConfigError(f"{runs[0].path}: reads {source.type}, not {given}; name a file of them: --input FILE")
     decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
+    is_typed = bool(text) or (not (input_file or output_file or alignments) and sys.stdin.isatty())
+    by_sentence = is_typed if split_sentences is None else split_sentences
+    if by_sentence and source.type != "text":
+        raise ConfigError(f"{runs[0].path}: reads {source.type}, which have no sentences; leave --split-sentences out")
     paths, aligned = [str(run.path) for run in runs], alignments is not None
-    with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision) as translator:
+    with line_translator(
+        paths, decoding, device, devices, aligned, engine or "auto", precision, by_sentence
+    ) as translator:
         if text:
             sys.stdout.buffer.write(f"{_translated(translator, options.utf8(' '.join(text)))}\n".encode())
-        elif not (input_file or output_file or alignments) and sys.stdin.isatty():
+        elif is_typed:
             _interactive(translator)
         else:
-            sources = made_from(files, runs, decoding, translator.engine_name, source)
+            sources = made_from(files, runs, decoding, translator.engine_name, source, by_sentence)
             totals = translate_files(translator, files, sources, resume, source)
             if input_file:
                 print(totals, file=sys.stderr)

@@ -101,7 +101,7 @@ def translate_files(
                 sys.stdout.buffer.write(f"{columns.pop()}\n".encode())
                 sys.stdout.buffer.flush()
             if files.alignments:
-                columns.append(translation.alignment)
+                columns.append(str(translation.alignment))
             if outputs:
                 outputs.write(*columns)
     totals.seconds = time.perf_counter() - start
@@ -109,7 +109,12 @@ def translate_files(
 
 
 def made_from(
-    files: Files, runs: Sequence[RunFolder], decoding: DecodingConfig, engine: str, source: SourceConfig = TEXT
+    files: Files,
+    runs: Sequence[RunFolder],
+    decoding: DecodingConfig,
+    engine: str,
+    source: SourceConfig = TEXT,
+    split_sentences: bool = False,
 ) -> dict[str, Any]:
     """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON."""
     content = {}
@@ -124,6 +129,7 @@ def made_from(
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
+        "--split-sentences": split_sentences,
     }
 
 

@@ -34,10 +34,12 @@ def line_translator(
     alignments: bool = False,
     engine: str = "auto",
     precision: str | None = None,
+    split_sentences: bool = False,
 ) -> Iterator[LineTranslator]:
     """The models' translator within the `with` block: on one device, or on several, `cuda:0,cuda:1`."""
     if devices is not None:
-        with ParallelTranslator(models, devices.split(","), decoding, alignments, engine, precision) as translator:
+        names = devices.split(",")
+        with ParallelTranslator(models, names, decoding, alignments, engine, precision, split_sentences) as translator:
             yield translator
     else:
         yield load(
@@ -47,6 +49,7 @@ def line_translator(
             engine=engine,
             alignments=alignments,
             precision=precision,
+            split_sentences=split_sentences,
             own_process=True,
         )
 
@@ -65,9 +68,11 @@ class ParallelTranslator:
         alignments: bool,
         engine: str,
         precision: str | None,
+        split_sentences: bool = False,
     ) -> None:
+        settings = (models, decoding, alignments, engine, precision, split_sentences)
         prepare = [
-            functools.partial(_translator_on, device, models, decoding, alignments, engine, precision, number == 0)
+            functools.partial(_translator_on, device, *settings, logs_engine=number == 0)
             for number, device in enumerate(devices)
         ]
         threads = str(max(1, available_cores() // len(devices)))
@@ -105,6 +110,7 @@ def _translator_on(
     alignments: bool,
     engine: str,
     precision: str | None,
+    split_sentences: bool,
     logs_engine: bool,
 ) -> Callable[[tuple[int, Sequence[Item]]], tuple[str, list[Translation]]]:
     """A worker's function: from a block's first line number and its lines to the engine's name and the translations.
@@ -121,6 +127,7 @@ def _translator_on(
         engine=engine,
         alignments=alignments,
         precision=precision,
+        split_sentences=split_sentences,
         own_process=True,
     )
     return lambda request: (translator.engine_name, list(translator.stream([request[1]], request[0])))

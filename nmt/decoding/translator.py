@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,8 +11,9 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
-from nmt.decoding.source_text import Item, check_same_sources, source_encoder
+from nmt.decoding.hypothesis import NO_ALIGNMENT, EncodedSource, Hypothesis, WordAlignment, best_of
+from nmt.decoding.sentences import join_parts
+from nmt.decoding.source_text import Item, PartedSource, check_same_sources, source_encoder
 from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
@@ -28,13 +30,13 @@ class Translation:
     text: str
     num_tokens: int
     """Number of pieces of the text."""
-    alignment: str = ""
-    """Word alignment, "0-0 2-1", source first; empty unless it was requested."""
+    alignment: WordAlignment = NO_ALIGNMENT
+    """Empty unless it was requested."""
     score: float = 0.0
     """`Hypothesis.score` of the text; 0 for an empty line."""
     n_best: tuple[tuple[str, float], ...] = ()
     """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
-    for an empty line. Two may be the same text in different pieces."""
+    for an empty line and for one that was translated in parts. Two may be the same text in different pieces."""
 
 
 class Translator:
@@ -50,14 +52,19 @@ class Translator:
         decoding: DecodingConfig,
         max_src_length: int,
         word_aligner: "WordAligner | None" = None,
-        src_lang: str = "",
+        languages: tuple[str, str] = ("", ""),
         source: SourceConfig = TEXT,
+        split_sentences: bool = False,
     ) -> None:
         self._tokenizers = tokenizers
         self._positions_at_once = decoding.batch_tokens * engine.batches_at_once
         self._engine = engine
         self._decoding = decoding
-        self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
+        self._languages = languages
+        self._source_encoder = source_encoder(
+            source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0]
+        )
+        self._split_sentences = split_sentences
         self._word_aligner = word_aligner
 
     @property
@@ -68,8 +75,8 @@ class Translator:
     def translate(self, lines: Iterable[Item], numbers: Iterable[int] | None = None) -> list[str]:
         """The translation of each line or source of vectors, in order; an empty one gives an empty line.
 
-        A line with more than `data.max_length` pieces is cut, with a warning that contains its number: from `numbers`,
-        one for each line, or counted from 1.
+        A line with more than `data.max_length` pieces is translated in parts, with a warning that contains its number,
+        from `numbers`, one for each line, or counted from 1. So are all lines with `split_sentences`.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one string")
@@ -93,26 +100,40 @@ class Translator:
             first += len(block)
 
     def _translate(self, numbered: list[tuple[int, Item]]) -> Iterator[Translation]:
-        sources = [self._source_encoder.encode(line, f"line {number}") for number, line in numbered]
+        lines = [
+            self._source_encoder.in_parts(line, f"line {number}", self._split_sentences) for number, line in numbered
+        ]
+        sources = [source for line in lines for source in line.encoded]
         done: list[Translation | None] = [None if len(source) else Translation("", 0) for source in sources]
-        next_out = 0
+        remaining, start = deque(lines), 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
                 for index, translation in zip(batch, self._search([sources[index] for index in batch]), strict=True):
                     done[index] = translation
-            while next_out < len(done) and (ready := done[next_out]) is not None:
-                yield ready
-                next_out += 1
+            while remaining and None not in (parts := done[start : start + len(remaining[0].parts)]):
+                yield self._joined(remaining.popleft(), [part for part in parts if part])
+                start += len(parts)
+
+    def _joined(self, line: PartedSource, translations: Sequence[Translation]) -> Translation:
+        """The translation of a line from those of its parts."""
+        text = join_parts(line.parts, [one.text for one in translations], *self._languages)
+        if len(translations) == 1:
+            return dataclasses.replace(translations[0], text=text)
+        alpha = self._decoding.length_penalty
+        log_prob = sum(one.score * max(1, one.num_tokens) ** alpha for one in translations)
+        num_tokens = sum(one.num_tokens for one in translations)
+        alignment = sum((one.alignment for one in translations), NO_ALIGNMENT)
+        return Translation(text, num_tokens, alignment, score=log_prob / max(1, num_tokens) ** alpha)
 
     def _search(self, sources: Sequence[EncodedSource]) -> list[Translation]:
         found = self._engine.search(sources, self._decoding)
         outputs = [best.tokens for best in best_of(found)]
-        alignments = [""] * len(outputs)
+        alignments = [NO_ALIGNMENT] * len(outputs)
         if self._word_aligner:
             alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
         return [self._translation(of_one, alignment) for of_one, alignment in zip(found, alignments, strict=True)]
 
-    def _translation(self, hypotheses: Sequence[Hypothesis], alignment: str) -> Translation:
+    def _translation(self, hypotheses: Sequence[Hypothesis], alignment: WordAlignment) -> Translation:
         n_best = tuple((self._decode(one.tokens), one.score) for one in hypotheses)
         (text, score), num_tokens = n_best[0], len(hypotheses[0].tokens)
         return Translation(text, num_tokens, alignment, score, n_best)
@@ -144,6 +165,7 @@ def load(
     engine: str = "auto",
     alignments: bool = False,
     precision: str | None = None,
+    split_sentences: bool = False,
     own_process: bool = False,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
@@ -153,6 +175,7 @@ def load(
     `data.max_length`. `decoding` replaces the search settings. `engine` is `torch`, `ctranslate2`, or `auto`:
     CTranslate2 for an export, and on a CPU for a run with a fresh export. With `alignments`, translations have word
     alignments. `precision` replaces `decoding.precision` and selects PyTorch, since an export has its own. With
+    `split_sentences`, lines are texts of several sentences, each translated by itself, and white space is kept. With
     `own_process`, for a process that only translates, the C library keeps the memory that PyTorch frees, which is
     faster on a CPU, and waiting threads stop spinning while other programs need the cores; without it, nothing outside
     the translator is changed. Raises `nmt.errors.RunError` if a model is not a trained run or vocabularies differ, and
@@ -179,11 +202,12 @@ def load(
         from nmt import device as devices  # which imports torch
 
         devices.own_the_process()
+    languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
     word_aligner = None
     if alignments:
         from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
 
         assert isinstance(loaded, Aligner)
-        word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
+        word_aligner = WordAligner(loaded, tokenizers, *languages)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, configs[0].data.src_lang, source)
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, languages, source, split_sentences)

@@ -79,7 +79,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     num_lines, numbers, test_set = _read(data.validation)
     lines = test_set.src_lines()
     decoding = config.decoding.model_copy(update={"beam_size": evaluation.validation_beam_size})
-    translator = Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang)
+    translator = Translator(tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang))
     metrics = make_metrics(evaluation.metrics, data.tgt_lang, evaluation.bleu_tokenizer)
     result = evaluate(translator, test_set, metrics)
     intervals = confidence_intervals(metrics, result.hypotheses, test_set.references)
