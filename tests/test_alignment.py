@@ -12,6 +12,7 @@ from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
 from nmt.decoding.alignment import WordAligner, align, word_numbers
+from nmt.decoding.hypothesis import WordAlignment
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.models.ensemble import Ensemble
 from nmt.models.transformer import Memory, Transformer
@@ -21,9 +22,9 @@ from nmt.source import Source
 def test_attention_to_the_pieces_of_a_word_adds_up() -> None:
     """Source "ab c" in pieces a, b, c; target "x yz" in pieces x, y, z; the single piece c has the highest weights."""
     weights = np.array([[0.3, 0.3, 0.4], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3]], dtype=np.float32)
-    assert align(weights, [[0], [0], [1]], [[0], [1], [1]]) == "0-0 1-1"  # 0.6 to 0.4; 0.2 + 0.7 to 0.8 + 0.3
-    assert align(weights, [[0], [1], [2]], [[0], [1], [2]]) == "2-0 2-1 0-2"
-    assert align(weights[:0], [[0]], []) == ""
+    assert str(align(weights, [[0], [0], [1]], [[0], [1], [1]])) == "0-0 1-1"  # 0.6 to 0.4; 0.2 + 0.7 to 0.8 + 0.3
+    assert str(align(weights, [[0], [1], [2]], [[0], [1], [2]])) == "2-0 2-1 0-2"
+    assert align(weights[:0], [[0]], []) == WordAlignment((), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,12 @@ def test_an_aligner_takes_each_sides_own_words() -> None:
             return [np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32)]
 
     src, tgt = (WordTokenizer(Vocabulary([*SPECIAL_PIECES, *words])) for words in (("a", "b"), ("甲乙", "丙")))
-    assert WordAligner(Engine(), Tokenizers(src, tgt), "en", "de").align([[4, 5]], [[4, 5]]) == ["0-0 1-1"]
-    assert WordAligner(Engine(), Tokenizers(src, tgt), "en", "zh").align([[4, 5]], [[4, 5]]) == ["0-0 0-1 1-2"]
+    assert WordAligner(Engine(), Tokenizers(src, tgt), "en", "de").align([[4, 5]], [[4, 5]]) == [
+        WordAlignment(((0, 0), (1, 1)), 2, 2)
+    ]
+    assert WordAligner(Engine(), Tokenizers(src, tgt), "en", "zh").align([[4, 5]], [[4, 5]]) == [
+        WordAlignment(((0, 0), (0, 1), (1, 2)), 2, 3)
+    ]
 
 
 def test_copied_digits_come_from_themselves(in_solved: Path, tmp_path: Path, cli: Cli) -> None:

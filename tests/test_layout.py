@@ -27,7 +27,7 @@ _IN_ORDER = """
     checkpoint
     decoding.request decoding.hypothesis decoding.forbidden decoding.constraints decoding.candidates decoding.trace
     decoding.greedy decoding.beam decoding.sampling decoding.torch_engine
-    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.source_text
+    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.sentences decoding.source_text
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run

@@ -18,7 +18,8 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis
+from nmt.decoding.request import Request
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
 from nmt.models.transformer import Transformer
@@ -85,20 +86,36 @@ def test_the_engine_is_not_called_with_nothing_to_translate(lines: list[str]) ->
     assert engine.batches == []
 
 
-def test_an_over_long_line_is_cut_and_named_and_not_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_over_long_line_is_translated_in_parts_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     lines = ["w1 w2"] * (LINES_AT_ONCE + 10)
     lines[1] = "w1 w2 w3 w4 w5 w6 w7"
     lines[2] = "w1 w2 w3 w4 w5"  # just fits
     lines[LINES_AT_ONCE + 4] = "w9 w8 w7 w6 w5 w4"
+    engine = ReversingEngine()
     with caplog.at_level(logging.WARNING, logger="nmt"):
-        translations = make_translator(ReversingEngine(), max_src_length=5).translate(lines)
+        translations = make_translator(engine, max_src_length=5).translate(lines)
     assert len(translations) == len(lines)
-    assert translations[:4] == ["w2 w1", "w5 w4 w3 w2 w1", "w5 w4 w3 w2 w1", "w2 w1"]
-    assert translations[LINES_AT_ONCE + 4] == "w5 w6 w7 w8 w9"
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 2
-    assert warnings[0].startswith("line 2: 7 pieces; only the first 5 ")
-    assert warnings[1].startswith(f"line {LINES_AT_ONCE + 5}: 6 pieces; only the first 5 ")
+    assert translations[:4] == ["w2 w1", "w3 w2 w1 w7 w6 w5 w4", "w5 w4 w3 w2 w1", "w2 w1"]
+    assert translations[LINES_AT_ONCE + 4] == "w7 w8 w9 w4 w5 w6"
+    assert max(len(ids) for batch in engine.batches for ids in batch) == 5
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("line 2: more than 5 pieces (data.max_length)")
+
+
+def test_the_parts_of_a_line_make_one_translation() -> None:
+    """Two sentences of w1 w2. and w3: their log-probabilities add, and each is reversed in its place."""
+    words = [*WORDS, "w2.", "w4!"]
+    tokenizers = word_tokenizers(words)
+    decoding = DecodingConfig(length_penalty=0.5)
+    translator = Translator(
+        tokenizers, ReversingEngine(), decoding, 100, languages=("en", "de"), request=Request(by_sentence=True)
+    )
+    text, blank, plain = translator.stream([["  W1 w2.  W3 w4!\n\n w5 ".lower(), " \n", "w7 w6"]])
+    assert text.text == "  w2. w1  w4! w3\n\n w5 "
+    assert text.num_tokens == 5
+    assert text.score == pytest.approx((-1 * 2**0.5 - 1 * 2**0.5 - 1) / 5**0.5)
+    assert blank.text == " \n"
+    assert plain.text == "w6 w7"
 
 
 def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() -> None:
@@ -146,7 +163,7 @@ def test_a_line_in_capitals_is_put_in_the_lowercase_of_its_language(language: st
     """A name in capitals is not a line in capitals if the other letters have no case."""
     decoding = DecodingConfig(lower_capitals=True)
     tokenizers = word_tokenizers(sorted({*line.split(), *read.split()}))
-    translator = Translator(tokenizers, ReversingEngine(), decoding, 100, src_lang=language)
+    translator = Translator(tokenizers, ReversingEngine(), decoding, 100, languages=(language, "en"))
     assert translator.translate([line]) == [backwards(read)]
 
 
@@ -186,8 +203,8 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
 def test_a_translation_keeps_its_score_and_n_best() -> None:
     """From the reversing engine: the source reversed, score -1, and unchanged, -2. An empty line has no hypotheses."""
     first, empty, last = make_translator(ReversingEngine()).stream([["w1 w2", "", "w3"]])
-    assert first == Translation("w2 w1", 2, "", -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
-    assert empty == Translation("", 0, "", 0.0, ())
+    assert first == Translation("w2 w1", 2, NO_ALIGNMENT, -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
+    assert empty == Translation("", 0)
     assert last.n_best == (("w3", -1.0), ("w3", -2.0))
 
 
@@ -205,8 +222,8 @@ def test_a_stream_holds_one_block_at_a_time_and_numbers_its_lines(caplog: pytest
     for number in range(3):
         assert [next(stream).text for _ in range(3)] == [f"w7 w{number}", "", "w9"]
         assert taken == number + 1
-    assert [translation.num_tokens for translation in stream] == [2, 0, 3, 2, 0, 1]
-    assert "line 112: 4 pieces" in caplog.text
+    assert [translation.num_tokens for translation in stream] == [2, 0, 4, 2, 0, 1]
+    assert "line 112: more than 3 pieces" in caplog.text
 
 
 def test_an_engine_gets_several_batches_at_once() -> None:

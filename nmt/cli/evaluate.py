@@ -107,8 +107,8 @@ def evaluate(
     if test_set:
         pair = language_pair or f"{config.data.src_lang}-{config.data.tgt_lang}"
         public_src, public_refs = public_test_set(test_set, pair)
-        name, src, ref = file_name(test_set, pair), public_src, list(public_refs)
-        test_sets = {name: sides for sides in choose_test_sets(runs[0], src, ref).values()}
+        (sides,) = choose_test_sets(runs[0], public_src, list(public_refs)).values()
+        test_sets = {file_name(test_set, pair): sides}
     else:
         test_sets = choose_test_sets(runs[0], src, ref)
     settings = runs[0].evaluation_config()

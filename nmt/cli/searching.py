@@ -1,4 +1,4 @@
-"""The options of `nmt translate` that say how is searched, and what is printed of it."""
+"""The options of `nmt translate` for the search, and for what is printed of it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -49,6 +49,12 @@ ForbidOption = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
 ]
 ForbidFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file, a word a line.")]
+SentencesOption = Annotated[
+    bool | None,
+    typer.Option(
+        help="Translate each sentence by itself and keep the white space. Default: of what is typed, not of files."
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)

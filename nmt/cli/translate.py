@@ -1,5 +1,6 @@
 """`nmt translate`."""
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable
@@ -56,6 +57,7 @@ def translate(
     top_p: searching.TopPOption = None,
     seed: searching.SeedOption = None,
     mbr: searching.MbrOption = None,
+    split_sentences: searching.SentencesOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -93,17 +95,26 @@ def translate(
     decoding = searching.limits(decoding, min_length, max_length, max_length_ratio, forbid, forbid_file)
     sampled = searching.Sampled(sample, mbr, temperature, top_k, top_p, seed)
     request = searching.request(decoding, as_json, n_best, align, beam_size, sampled)
+    is_typed = bool(text) or (not (input_file or output_file or alignments or prefixes) and sys.stdin.isatty())
+    by_sentence = is_typed if split_sentences is None else split_sentences
+    if by_sentence and source.type != "text":
+        raise ConfigError(f"{runs[0].path}: reads {source.type}, which have no sentences; leave --split-sentences out")
+    request = dataclasses.replace(request, by_sentence=by_sentence)
     record = functools.partial(json_of, n_best=n_best or 0, alignment=align) if as_json else attrgetter("text")
     paths, aligned = [str(run.path) for run in runs], align or alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
         if text:
             line = options.utf8(" ".join(text))
             sys.stdout.buffer.write(f"{_translated(translator, line, prefix, record)}\n".encode())
-        elif not (input_file or output_file or alignments or prefixes) and sys.stdin.isatty():
+        elif is_typed:
             _interactive(translator, prefix, record)
         else:
             written = {"--json": str(as_json), "--n-best": str(n_best), "--align": str(align), "--prefix": str(prefix)}
-            written |= {"--sample": str(request.sampling), "--prefixes": prefixes_of(prefixes)}
+            written |= {
+                "--split-sentences": str(by_sentence),
+                "--sample": str(request.sampling),
+                "--prefixes": prefixes_of(prefixes),
+            }
             sources = made_from(files, runs, decoding, translator.engine_name, source, written)
             totals = translate_files(translator, files, sources, resume, source, record, prefix)
             if input_file:

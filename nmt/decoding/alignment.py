@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.decoding.hypothesis import WordAlignment
 from nmt.languages import is_without_spaces
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -41,19 +42,21 @@ def word_numbers(words: Sequence[int], pieces: Sequence[str], language: str) -> 
     return numbers
 
 
-def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: list[list[int]]) -> str:
-    """For each target word the source word with the largest attention weight: "0-0 2-1", source first.
+def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: list[list[int]]) -> WordAlignment:
+    """For each target word the source word with the largest attention weight.
 
     `weights` is (T, S); `src_words` and `tgt_words` are the word numbers of each piece. The weights of a word's pieces
-    are summed. Pharaoh, GIZA++'s symmetrisers and fast_align use the same format.
+    are summed.
     """
+    num_src_words, num_tgt_words = (1 + max(map(max, words), default=-1) for words in (src_words, tgt_words))
     if not src_words or not tgt_words:
-        return ""
-    word_weights = np.zeros((max(map(max, tgt_words)) + 1, max(map(max, src_words)) + 1))
+        return WordAlignment((), num_src_words, num_tgt_words)
+    word_weights = np.zeros((num_tgt_words, num_src_words))
     for row, tgt in zip(weights, tgt_words, strict=True):
         for weight, src in zip(row, src_words, strict=True):
             word_weights[np.ix_(tgt, src)] += weight
-    return " ".join(f"{src}-{tgt}" for tgt, src in enumerate(word_weights.argmax(axis=1)))
+    links = tuple((int(src), tgt) for tgt, src in enumerate(word_weights.argmax(axis=1)))
+    return WordAlignment(links, num_src_words, num_tgt_words)
 
 
 @runtime_checkable
@@ -75,8 +78,8 @@ class WordAligner:
         self._src_lang = src_lang
         self._tgt_lang = tgt_lang
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[str]:
-        """The alignment of each pair, in the format of `align`."""
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[WordAlignment]:
+        """The alignment of each pair."""
         return [
             align(
                 weights,

@@ -121,7 +121,7 @@ def translate_files(
                 sys.stdout.buffer.write(f"{columns.pop()}\n".encode())
                 sys.stdout.buffer.flush()
             if files.alignments:
-                columns.append(translation.alignment)
+                columns.append(str(translation.alignment))
             if outputs:
                 outputs.write(*columns)
     totals.seconds = time.perf_counter() - start

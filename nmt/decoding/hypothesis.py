@@ -53,6 +53,35 @@ class ScoredTokens:
     """One for each token, given the source and the tokens before it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class WordAlignment:
+    """Which word of a source belongs to which word of its translation; a language without spaces has characters."""
+
+    links: tuple[tuple[int, int], ...] = ()
+    """Numbers of a source word and of a target word, from 0."""
+    num_src_words: int = 0
+    num_tgt_words: int = 0
+
+    def __str__(self) -> str:
+        """As in the files of Pharaoh, GIZA++'s symmetrisers and fast_align: "0-0 2-1", source first."""
+        return " ".join(f"{src}-{tgt}" for src, tgt in self.links)
+
+    def __add__(self, following: "WordAlignment") -> "WordAlignment":
+        """That of two consecutive parts of a text.
+
+        >>> str(WordAlignment(((0, 0), (1, 1)), 2, 2) + WordAlignment(((1, 0),), 2, 1))
+        '0-0 1-1 3-2'
+        """
+        shifted = tuple((src + self.num_src_words, tgt + self.num_tgt_words) for src, tgt in following.links)
+        num_src_words, num_tgt_words = following.num_src_words, following.num_tgt_words
+        return WordAlignment(
+            self.links + shifted, self.num_src_words + num_src_words, self.num_tgt_words + num_tgt_words
+        )
+
+
+NO_ALIGNMENT = WordAlignment()
+
+
 def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
     """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
     if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):

@@ -18,7 +18,7 @@ def as_json(translation: Translation, n_best: int = 0, alignment: bool = False) 
     first = ScoredTokens((), ()) if is_empty else translation.scored[0]
     content = _hypothesis(translation.text, None if is_empty else translation.score, first)
     if alignment:
-        content["alignment"] = translation.alignment
+        content["alignment"] = str(translation.alignment)
     if n_best:
         content["n_best"] = [
             _hypothesis(text, score, scored)

@@ -1,4 +1,4 @@
-"""What a caller wants beyond the best translation of each source: samples, and the pieces with their probabilities."""
+"""What a caller wants beyond the best translation of each source: sentence by sentence, samples, probabilities."""
 
 import dataclasses
 
@@ -51,6 +51,8 @@ class Request:
     """For this number of the hypotheses, best first, also their pieces and the log-probability of each."""
     sampling: Sampling | None = None
     """None: the best translations are searched for."""
+    by_sentence: bool = False
+    """Each sentence of a line is translated by itself, and white space is kept; a line may hold line ends then."""
 
 
 BEST = Request()

@@ -1,8 +1,10 @@
 """How a source becomes what a model reads: one path for translating, scoring and explaining.
 
-A line of text becomes ids; vectors stay as they are, and are cut like text.
+A line of text becomes ids; vectors stay as they are. To be scored or explained, a source must be one piece, and is cut
+at `data.max_length`; to be translated, a text that is longer is split.
 """
 
+import dataclasses
 import itertools
 import logging
 import re
@@ -15,6 +17,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.hypothesis import EncodedSource
+from nmt.decoding.sentences import Part, split_sentences, split_to_fit
 from nmt.errors import ConfigError, RunError
 from nmt.languages import base_language
 from nmt.runs import RunFolder
@@ -32,8 +35,24 @@ Item: TypeAlias = "str | Vectors"
 """A source as a caller gives it: a line of text, or vectors (S, F)."""
 
 
+@dataclasses.dataclass(frozen=True)
+class PartedSource:
+    """A source in the parts in which it is translated."""
+
+    parts: list[Part]
+    """Empty for an empty line. Of vectors, one without text."""
+    encoded: list[EncodedSource]
+    """The same parts as the model reads them; of length 0 if there is nothing to translate."""
+
+
 class SourceEncoder(Protocol):
     """Encodes sources as a model is to read them."""
+
+    def in_parts(self, item: Item, place: str, by_sentence: bool) -> PartedSource:
+        """The source for a translation: a line as a whole, or `by_sentence`; if that is too long, in smaller parts.
+
+        The first of these is reported in the log with its `place`, and so is each source of vectors that is cut.
+        """
 
     def encode(self, item: Item, place: str, done_to_it: str = "translated") -> EncodedSource:
         """The ids of a line, without `</s>`, or vectors; of length 0 if there is nothing to translate.
@@ -87,19 +106,25 @@ class SourceVectors:
             log.warning(message, place, len(item), self._max_length, done_to_it)
         return item[: self._max_length]
 
+    def in_parts(self, item: Item, place: str, by_sentence: bool) -> PartedSource:
+        """As `SourceEncoder.in_parts`: one part; `ConfigError` as for `encode`."""
+        return PartedSource([Part("")], [self.encode(item, place)])
+
 
 class SourceText:
     """Encodes source lines as a model is to read them.
 
-    A line that is all capitals is lowercased if `decoding.lower_capitals` says so. Then it is normalized, split into
-    pieces, and cut at `data.max_length` pieces.
+    A line that is all capitals is lowercased if `decoding.lower_capitals` says so. Then it is normalized and split into
+    pieces.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, lower_capitals: bool, src_lang: str) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._lower_capitals = lower_capitals
+        self._src_lang = src_lang
         self._dotless_i = lower_capitals and has_dotless_i(base_language(src_lang))
+        self._reported = False
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, configs: Sequence[InferenceConfig]) -> "SourceText":
@@ -109,11 +134,7 @@ class SourceText:
 
     def encode(self, item: Item, place: str, done_to_it: str = "translated") -> list[int]:
         """As `SourceEncoder.encode`; `ConfigError` for vectors."""
-        if not isinstance(item, str):
-            raise ConfigError(f"{place}: holds vectors, and this model reads text")
-        line = item
-        if self._lower_capitals and is_in_capitals(line):
-            line = lowercase(line, self._dotless_i)
+        line = self._line(item, place)
         ids = self._tokenizer.encode(normalize(beginning(line, self._max_length)))
         if len(ids) > self._max_length:
             log.warning(
@@ -126,6 +147,56 @@ class SourceText:
             ids = ids[: self._max_length]
         return ids
 
+    def in_parts(self, item: Item, place: str, by_sentence: bool) -> PartedSource:
+        """As `SourceEncoder.in_parts`; `ConfigError` for vectors."""
+        line = self._line(item, place)
+        source = PartedSource([], [])
+        for part in split_sentences(line, self._src_lang) if by_sentence else [Part(normalize(line))]:
+            if (ids := self._ids_that_fit(part.text)) is not None:
+                source.parts.append(part)
+                source.encoded.append(ids)
+                continue
+            self._report(place)
+            smaller = self._smaller_parts(part)
+            source.parts.extend(smaller)
+            source.encoded.extend(self._tokenizer.encode(normalize(one.text)) for one in smaller)
+        return source
+
+    def _line(self, item: Item, place: str) -> str:
+        if not isinstance(item, str):
+            raise ConfigError(f"{place}: holds vectors, and this model reads text")
+        if self._lower_capitals and is_in_capitals(item):
+            return lowercase(item, self._dotless_i)
+        return item
+
+    def _ids_that_fit(self, text: str) -> list[int] | None:
+        """The text's ids, or None if they are too many."""
+        if len(text) > characters_of(self._max_length):
+            return None
+        ids = self._tokenizer.encode(normalize(text))
+        return ids if len(ids) <= self._max_length else None
+
+    def _smaller_parts(self, part: Part) -> list[Part]:
+        """Sentences; those that are too long in several parts."""
+        *sentences, last = split_sentences(part.text, self._src_lang)
+        sentences.append(Part(last.text, last.after + part.after))
+        return [
+            one
+            for sentence in sentences
+            for one in split_to_fit(sentence, lambda text: self._ids_that_fit(text) is not None)
+        ]
+
+    def _report(self, place: str) -> None:
+        if not self._reported:
+            message = "%s: more than %d pieces (data.max_length); such lines are translated in parts, split at %s"
+            log.warning(message, place, self._max_length, "the ends of sentences and clauses")
+        self._reported = True
+
+
+def characters_of(num_pieces: int) -> int:
+    """Number of characters that are more than a text of this many pieces has, if it has no long runs of spaces."""
+    return max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * num_pieces)
+
 
 def beginning(line: str, num_pieces: int) -> str:
     """The beginning of a long line, long enough that the rest cannot affect its first `num_pieces` pieces.
@@ -134,6 +205,6 @@ def beginning(line: str, num_pieces: int) -> str:
     """
     if len(line) <= LONG_LINE_CHARACTERS:
         return line
-    count = max(LONG_LINE_CHARACTERS, 2 * PIECE_CHARACTERS * num_pieces)
+    count = characters_of(num_pieces)
     words = itertools.islice(re.finditer("[^ ]+", line), count)
     return " ".join(word[0] for word in words)[: 2 * count]

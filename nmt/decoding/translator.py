@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,9 +13,10 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis, ScoredTokens, best_of
+from nmt.decoding.hypothesis import NO_ALIGNMENT, EncodedSource, Hypothesis, ScoredTokens, WordAlignment, best_of
 from nmt.decoding.request import BEST, Request
-from nmt.decoding.source_text import Item, check_same_sources, source_encoder
+from nmt.decoding.sentences import join_parts
+from nmt.decoding.source_text import Item, PartedSource, check_same_sources, source_encoder
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
@@ -33,16 +35,28 @@ class Translation:
     text: str
     num_tokens: int
     """Number of pieces of the text."""
-    alignment: str = ""
-    """Word alignment, "0-0 2-1", source first; empty unless it was requested."""
+    alignment: WordAlignment = NO_ALIGNMENT
+    """Empty unless it was requested."""
     score: float = 0.0
-    """`Hypothesis.score` of the text; 0 for an empty line."""
+    """`Hypothesis.score` of the text; 0 for an empty line. Of a line in parts, the log-probabilities and numbers of
+    pieces of all parts are added."""
     n_best: tuple[tuple[str, float], ...] = ()
     """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
     for an empty line. Two may be the same text in different pieces. Samples are in the order in which they were drawn,
-    or by their expected chrF (`Sampling.by_risk`)."""
+    or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of each, ..."""
     scored: tuple[ScoredTokens, ...] = ()
-    """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`."""
+    """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _TranslatedPart:
+    """What was found for a part of a line."""
+
+    texts: Sequence[str] = ()
+    """Of each hypothesis; empty for a part without text."""
+    hypotheses: Sequence[Hypothesis] = ()
+    alignment: WordAlignment = NO_ALIGNMENT
+    scored: tuple[ScoredTokens, ...] = ()
 
 
 class Translator:
@@ -58,7 +72,7 @@ class Translator:
         decoding: DecodingConfig,
         max_src_length: int,
         word_aligner: "WordAligner | None" = None,
-        src_lang: str = "",
+        languages: tuple[str, str] = ("", ""),
         source: SourceConfig = TEXT,
         request: Request = BEST,
     ) -> None:
@@ -68,7 +82,10 @@ class Translator:
         self._request = request
         self._engine = engine
         self._decoding = decoding
-        self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding.lower_capitals, src_lang)
+        self._languages = languages
+        self._source_encoder = source_encoder(
+            source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0]
+        )
         self._word_aligner = word_aligner
 
     @property
@@ -79,8 +96,8 @@ class Translator:
     def translate(self, lines: Iterable[Item], numbers: Iterable[int] | None = None) -> list[str]:
         """The translation of each line or source of vectors, in order; an empty one gives an empty line.
 
-        A line with more than `data.max_length` pieces is cut, with a warning that contains its number: from `numbers`,
-        one for each line, or counted from 1.
+        A line with more than `data.max_length` pieces is translated in parts, with a warning that contains its number:
+        from `numbers`, one for each line, or counted from 1.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one string")
@@ -111,25 +128,60 @@ class Translator:
     def _translate(
         self, numbered: list[tuple[int, Item]], beginnings: Sequence[str] | None = None
     ) -> Iterator[Translation]:
-        sources = [self._source_encoder.encode(line, f"line {number}") for number, line in numbered]
+        lines = [
+            self._source_encoder.in_parts(line, f"line {number}", self._request.by_sentence)
+            for number, line in numbered
+        ]
+        sources = [source for line in lines for source in line.encoded]
         forced = None
         if beginnings is not None:
-            trios = zip(beginnings, numbered, sources, strict=True)
-            forced = [self._forced(prefix, number, len(source)) for prefix, (number, _), source in trios]
-        done: list[Translation | None] = [None if len(source) else Translation("", 0) for source in sources]
-        next_out = 0
+            trios = zip(beginnings, numbered, lines, strict=True)
+            forced = [ids for prefix, (number, _), line in trios for ids in self._forced(prefix, number, line)]
+        done = [None if len(source) else _TranslatedPart() for source in sources]
+        remaining, start = deque(lines), 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
                 of_batch = None if forced is None else [forced[index] for index in batch]
-                translations = self._search([sources[index] for index in batch], of_batch)
-                for index, translation in zip(batch, translations, strict=True):
-                    done[index] = translation
-            while next_out < len(done) and (ready := done[next_out]) is not None:
-                yield ready
-                next_out += 1
+                found = self._search([sources[index] for index in batch], of_batch)
+                for index, part in zip(batch, found, strict=True):
+                    done[index] = part
+            while remaining and None not in (parts := done[start : start + len(remaining[0].parts)]):
+                yield self._joined(remaining.popleft(), [part for part in parts if part is not None])
+                start += len(parts)
 
-    def _forced(self, prefix: str, number: int, src_length: int) -> list[int]:
-        """The ids of the text that a translation begins with."""
+    def _joined(self, line: PartedSource, parts: Sequence[_TranslatedPart]) -> Translation:
+        """The translation of a line from those of its parts."""
+
+        def text(rank: int) -> str:
+            texts = [part.texts[rank] if part.texts else "" for part in parts]
+            return join_parts(line.parts, texts, *self._languages)
+
+        def score(rank: int) -> float:
+            of_rank = [part.hypotheses[rank] for part in filled]
+            if len(of_rank) == 1:
+                return of_rank[0].score
+            tokens = tuple(token for one in of_rank for token in one.tokens)
+            log_prob = sum(one.log_prob for one in of_rank)
+            return Hypothesis.scored(tokens, log_prob, self._decoding.length_penalty).score
+
+        filled = [part for part in parts if part.hypotheses]
+        if not filled:
+            return Translation(text(0), 0)
+        n_best = tuple((text(rank), score(rank)) for rank in range(min(len(part.hypotheses) for part in filled)))
+        scored = tuple(map(_one_after_another, zip(*(part.scored for part in filled), strict=False)))
+        num_tokens = sum(len(part.hypotheses[0].tokens) for part in filled)
+        alignment = sum((part.alignment for part in parts), NO_ALIGNMENT)
+        return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored)
+
+    def _forced(self, prefix: str, number: int, line: PartedSource) -> list[list[int]]:
+        """The ids of the text that each part's translation begins with: the prefix for the first that has text."""
+        first = next((place for place, source in enumerate(line.encoded) if len(source)), 0)
+        return [
+            self._prefix_ids(prefix, number, len(source)) if place == first else []
+            for place, source in enumerate(line.encoded)
+        ]
+
+    def _prefix_ids(self, prefix: str, number: int, src_length: int) -> list[int]:
         tokenizer = self._tokenizers.tgt
         ids = tokenizer.encode(normalize(prefix))
         if tokenizer.special.unk in ids:
@@ -146,7 +198,7 @@ class Translator:
 
     def _search(
         self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
-    ) -> Iterator[Translation]:
+    ) -> list[_TranslatedPart]:
         found = self._found(sources, prefixes)
         best_of(found)  # raises an error if one is not a number
         texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
@@ -157,14 +209,11 @@ class Translator:
             texts = [[of_one[index] for index in order] for of_one, order in zip(texts, orders, strict=True)]
             found = [[of_one[index] for index in order] for of_one, order in zip(found, orders, strict=True)]
         outputs = [hypotheses[0].tokens for hypotheses in found]
-        alignments = [""] * len(outputs)
+        alignments = [NO_ALIGNMENT] * len(outputs)
         if self._word_aligner:
             alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
         scored = self._scored(sources, found)
-        for of_one, hypotheses, alignment, pieces in zip(texts, found, alignments, scored, strict=True):
-            n_best = tuple((text, one.score) for text, one in zip(of_one, hypotheses, strict=True))
-            (text, score), num_tokens = n_best[0], len(hypotheses[0].tokens)
-            yield Translation(text, num_tokens, alignment, score, n_best, pieces)
+        return list(itertools.starmap(_TranslatedPart, zip(texts, found, alignments, scored, strict=True)))
 
     def _found(
         self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
@@ -197,6 +246,11 @@ class Translator:
     def _decode(self, tokens: Sequence[int]) -> str:
         text = self._tokenizers.tgt.decode(tokens)
         return " ".join(text.split("\n"))  # byte pieces may encode a line break
+
+
+def _one_after_another(parts: Sequence[ScoredTokens]) -> ScoredTokens:
+    tokens = tuple(token for part in parts for token in part.tokens)
+    return ScoredTokens(tokens, tuple(log_prob for part in parts for log_prob in part.log_probs))
 
 
 def with_prefixes(
@@ -248,7 +302,8 @@ def load(
     `load(["runs/a", "runs/b"])`, are an ensemble, with the search settings of the first and the least
     `data.max_length`. `decoding` replaces the search settings. `engine` is `torch`, `ctranslate2`, or `auto`:
     CTranslate2 for an export, and on a CPU for a run with a fresh export. With `alignments`, translations have word
-    alignments. `precision` replaces `decoding.precision` and selects PyTorch, since an export has its own. With
+    alignments. `precision` replaces `decoding.precision` and selects PyTorch, since an export has its own.
+    `request` says what else is wanted, such as `Request(by_sentence=True)` for texts of several sentences. With
     `own_process`, for a process that only translates, the C library keeps the memory that PyTorch frees, which is
     faster on a CPU, and waiting threads stop spinning while other programs need the cores; without it, nothing outside
     the translator is changed. Raises `nmt.errors.RunError` if a model is not a trained run or vocabularies differ, and
@@ -277,12 +332,12 @@ def load(
         from nmt import device as devices  # which imports torch
 
         devices.own_the_process()
+    languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
     word_aligner = None
     if alignments:
         from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
 
         assert isinstance(loaded, Aligner)
-        word_aligner = WordAligner(loaded, tokenizers, configs[0].data.src_lang, configs[0].data.tgt_lang)
+        word_aligner = WordAligner(loaded, tokenizers, *languages)
     max_src_length = min(config.data.max_length for config in configs)
-    src_lang = configs[0].data.src_lang
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, src_lang, source, request)
+    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, languages, source, request)

@@ -94,7 +94,9 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     data, source, evaluation = config.data, config.source, config.evaluation
     num_lines, numbers, test_set = _read(data.validation, source)
     decoding = config.decoding.model_copy(update={"beam_size": evaluation.validation_beam_size})
-    translator = Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang, source=source)
+    translator = Translator(
+        tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang), source=source
+    )
     metrics = make_metrics(evaluation.metrics, data.tgt_lang, evaluation.bleu_tokenizer)
     result = evaluate(translator, test_set, metrics)
     intervals = confidence_intervals(metrics, result.hypotheses, test_set.references)

@@ -352,7 +352,9 @@ class Trainer:
         data, tokenizers = config.data, self.prepared.tokenizers
         engine = TorchEngine(self.model, tokenizers)
         source = self.config.source
-        return Translator(tokenizers, engine, decoding, data.max_length, src_lang=data.src_lang, source=source)
+        return Translator(
+            tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang), source=source
+        )
 
     @torch.no_grad()
     def _validation_loss(self) -> float:

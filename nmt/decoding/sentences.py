@@ -1,0 +1,122 @@
+"""Text in the parts in which a model translates it: sentences, and parts of a sentence that is too long.
+
+Nothing is lost: the parts of a text, each with the white space after it, make the text again.
+"""
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from nmt.languages import base_language, is_without_spaces
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+# "1." of a list and an initial ("A. Smith") alone are no sentence.
+_ENUMERATOR = re.compile(r"[(\[]?(\d+|[^\W\d_])[.)]")
+# Abbreviations that sentencex 1.0 takes for the end of a sentence.
+_ABBREVIATIONS = {"fr": ("M.", "MM.")}
+_CLAUSE_END = re.compile(r"[,;:.!?–—](?=\s)|[，；：、。！？؛،]")
+_SPACE = re.compile(r"\s+")
+_ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a text that is translated by itself."""
+
+    text: str
+    """Without white space at its ends; empty if there is only white space."""
+    after: str = ""
+    """The white space up to the next part."""
+
+
+def split_sentences(text: str, language: str) -> list[Part]:
+    r"""The sentences of a text; a line end always ends one.
+
+    >>> split_sentences("Two men. A dog runs!\n\nWho is there?", "en")
+    [Part(text='Two men.', after=' '), Part(text='A dog runs!', after='\n\n'), Part(text='Who is there?', after='')]
+    """
+    import sentencex
+
+    language = base_language(language)
+    parts: list[Part] = []
+    for part in _stripped(found for line in _LINE.findall(text) for found in sentencex.segment(language, line)):
+        if parts and part.text and _has_no_end(parts[-1], language):
+            before = parts.pop()
+            part = Part(before.text + before.after + part.text, part.after)
+        parts.append(part)
+    return parts
+
+
+def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:
+    """The part in halves, and these in halves, until each fits.
+
+    It is split after the clause that ends nearest to the middle; if none ends in the middle half, at a space there; or
+    else within a word. A single character is taken to fit.
+    """
+    if len(part.text) < 2 or fits(part.text):
+        return [part]
+    place = _near_the_middle(part.text)
+    first, second = _stripped([part.text[:place], part.text[place:] + part.after])
+    return split_to_fit(first, fits) + split_to_fit(second, fits)
+
+
+def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str, tgt_lang: str) -> str:
+    """The translations of the parts, with the white space of the source between them.
+
+    From a language without spaces to one with spaces, sentences get a space between them; in the other direction,
+    a single space between them goes.
+    """
+    add_spaces = is_without_spaces(src_lang) and not is_without_spaces(tgt_lang)
+    drop_spaces = is_without_spaces(tgt_lang)
+    out = []
+    for part, translation in zip(parts, translations, strict=True):
+        after = part.after
+        if drop_spaces and after == " ":
+            after = ""
+        elif add_spaces and not after and part is not parts[-1]:
+            after = " "
+        out.append(translation + after)
+    return "".join(out)
+
+
+def _has_no_end(part: Part, language: str) -> bool:
+    if not part.text or "\n" in part.after:
+        return False
+    return bool(_ENUMERATOR.fullmatch(part.text)) or part.text.split()[-1] in _ABBREVIATIONS.get(language, ())
+
+
+def _stripped(texts: Iterable[str]) -> list[Part]:
+    """A part for each text that is not white space alone, which belongs to the part before it."""
+    parts: list[Part] = []
+    for text in texts:
+        content = text.strip()
+        start = len(text) - len(text.lstrip()) if content else len(text)
+        before, after = text[:start], text[start + len(content) :]
+        if before and parts:
+            parts[-1] = Part(parts[-1].text, parts[-1].after + before)
+        elif before:
+            parts.append(Part("", before))
+        if content:
+            parts.append(Part(content, after))
+    return parts
+
+
+def _near_the_middle(text: str) -> int:
+    """Where to split a text of at least two characters, none of which is white space at its ends."""
+    quarter = len(text) // 4
+    for boundary in (_CLAUSE_END, _SPACE):
+        places = [match.end() for match in boundary.finditer(text, quarter, len(text) - quarter)]
+        if places:
+            return min(places, key=lambda place: abs(2 * place - len(text)))
+    middle = len(text) // 2
+    return next((place for place in range(middle, len(text)) if not _continues_a_character(text, place)), middle)
+
+
+def _continues_a_character(text: str, place: int) -> bool:
+    here = text[place]
+    return (
+        unicodedata.combining(here) > 0
+        or here in (_ZERO_WIDTH_JOINER, _EMOJI_STYLE)
+        or text[place - 1] == _ZERO_WIDTH_JOINER
+    )
