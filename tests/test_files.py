@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -509,9 +510,9 @@ def test_two_devices_translate_as_one_does(in_solved: Path, tmp_path: Path, cli:
     assert shared.stdout == alone.stdout
     assert shared.stdout.count("\n") == 1500
     assert (tmp_path / "one.al").read_text() == (tmp_path / "two.al").read_text()
-    for line in (11, 1401):
-        assert f"line {line}: " in alone.stderr
-        assert f"nmt: line {line}: " in shared.stderr
+    named = r"nmt: line (\d+): more than 20 pieces"  # by each process for the first that it gets
+    assert re.findall(named, alone.stderr) == ["11"]
+    assert {"11"} <= set(re.findall(named, shared.stderr)) <= {"11", "1401"}
 
 
 def test_scores_and_n_best_come_from_other_processes_too(in_solved: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_key_is_explained(cli: Cli) -> None:
     defaults = re.findall(r"^  default: (.*)$", files, re.M)
     assert defaults[0] == "none; it is required"
     assert defaults[inside.index("data.train.weight") + 1] == "1.0"
-    assert cli("config", "data.test.NAME.tgt")[1].startswith("data.test.NAME.tgt\n  type: a file's path\n")
+    assert cli("config", "data.test.NAME.tgt")[1].startswith("data.test.NAME.tgt\n  type: a file's path or null\n")
 
 
 def test_a_section_is_explained(cli: Cli) -> None:

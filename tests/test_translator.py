@@ -103,7 +103,7 @@ def test_an_over_long_line_is_translated_in_parts_and_named_once(caplog: pytest.
 
 
 def test_the_parts_of_a_line_make_one_translation() -> None:
-    """Two sentences of w1 w2. and w3: their log-probabilities add, and each is reversed in its place."""
+    """The log-probabilities of three sentences add, -1 each, and each is reversed in its place."""
     words = [*WORDS, "w2.", "w4!"]
     tokenizers = word_tokenizers(words)
     decoding = DecodingConfig(length_penalty=0.5)
@@ -113,7 +113,7 @@ def test_the_parts_of_a_line_make_one_translation() -> None:
     text, blank, plain = translator.stream([["  W1 w2.  W3 w4!\n\n w5 ".lower(), " \n", "w7 w6"]])
     assert text.text == "  w2. w1  w4! w3\n\n w5 "
     assert text.num_tokens == 5
-    assert text.score == pytest.approx((-1 * 2**0.5 - 1 * 2**0.5 - 1) / 5**0.5)
+    assert text.score == pytest.approx(-3 / 5**0.5)
     assert blank.text == " \n"
     assert plain.text == "w6 w7"
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
@@ -46,6 +47,8 @@ class CorpusFiles(Section):
 
     With a source of vectors or images, line n of `tgt` describes source n of `src`.
     """
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["src", "tgt"]}, {"required": ["pairs"]}]})
 
     pairs: ConfigPath | None = None
     """Instead of `src` and `tgt`: one file with both sides. The end of its name says the format: .tsv, .csv, .jsonl,

@@ -149,10 +149,10 @@ def made_from(
         "--input": _as_text(files.input),
         **content,
         "--alignments": _as_text(files.alignments),
-        **(options or {}),
         "--model, or a model that has been trained since,": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
+        **(options or {}),
     }
 
 
