@@ -130,7 +130,7 @@ def _translated(
 
 def _interactive(translator: "LineTranslator", prefix: str | None, record: Callable[["Translation"], str]) -> None:
     """Translate each line as it is typed, until end of file."""
-    print("one sentence a line; end with Ctrl-D", file=sys.stderr)
+    print("end with Ctrl-D", file=sys.stderr)
     while True:
         try:
             line = input("> ")
