@@ -4,6 +4,7 @@ import dataclasses
 import importlib.metadata
 import os
 import platform
+import sys
 
 from nmt.errors import how_to_install
 from nmt.probing import DEVICES, Answer, Device, probe
@@ -15,6 +16,7 @@ PACKAGES = {
     "torch": "torch",
     "numpy": "numpy",
     "sentencepiece": "sentencepiece",
+    "sentencex": "sentencex",
     "sacrebleu": "sacrebleu",
     "safetensors": "safetensors",
     "pydantic": "pydantic",
@@ -44,6 +46,8 @@ EXTRAS = (
     Extra("image", {"PIL": "pillow"}, "sources that are images"),
     Extra("plot", {"matplotlib": "matplotlib"}, "pictures of attention, and in reports"),
     Extra("tensorboard", {"tensorboard": "tensorboard"}, "training.monitor: tensorboard"),
+    # Later Pythons read .zst themselves.
+    Extra("zst", {"backports.zstd": "backports.zstd"} if sys.version_info < (3, 14) else {}, "text in .zst files"),
 )
 
 

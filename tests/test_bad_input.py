@@ -128,11 +128,12 @@ def more_yaml(name: str, addition: str, *parts: str) -> Row:
 
 ROWS = [
     # ------------------------------------------------------------------------------------------- configurations
-    Row("config: none", "train", ["name one configuration file"]),
+    Row("config: several", "train", ["there are 2 configurations in this folder", "nmt train other.yaml"],
+        write("other.yaml", "")),
     Row("config: missing", "train nothing.yaml", ["nothing.yaml: no such file", "configs/tiny.yaml"]),
     Row("config: a folder", "train runs", ["runs: cannot be read as a configuration: Is a directory"]),
     Row("config: unreadable", TRAIN, ["copy.yaml: cannot be read", "Permission denied"], unreadable="copy.yaml"),
-    Row("config: a name too long", "train $long", [LONG, "File name too long"]),
+    Row("config: a name too long", "train $long", ["a run cannot be called", "too long"]),
     yaml_row("empty", "", "bad.yaml: not a configuration; it should hold the sections data"),
     yaml_row("binary", bytes(range(256)), "bad.yaml:2: not a configuration: it is not UTF-8"),
     yaml_row("UTF-16", "data: {}\n".encode("utf-16"), "bad.yaml:1: not a configuration: it is not UTF-8"),
@@ -199,7 +200,7 @@ ROWS = [
         all_of(append("train.en", b"12 " * 3_500_000 + b"\n"), append("train.de", b"1\n")),
         code=0, makes=["runs/new", CACHE, "runs/latest"]),
     # ------------------------------------------------------------------------------------------- vocabularies
-    Row("vocab: no file", "vocab", ["name one configuration file"]),
+    Row("vocab: several files", "vocab", ["there are 2 configurations", "nmt vocab copy"], write("other.yaml", "")),
     Row("vocab: two files", "vocab copy.yaml --config copy.yaml", ["name one configuration file"]),
     Row("vocab: text is missing", VOCAB, ["train.de: no such file"], remove("train.de")),
     Row("vocab: a line more", VOCAB, ["val.en has 51 lines", "val.de has 50"], append("val.en", b"1\n")),

@@ -79,12 +79,12 @@ def test_an_empty_text_is_an_empty_line(in_solved: Path, cli: Cli) -> None:
     assert cli("translate", "") == (0, "\n", "")
 
 
-def test_a_line_too_long_is_cut_with_a_warning_that_names_it(in_solved: Path) -> None:
+def test_a_line_too_long_is_split_with_a_warning_that_names_it(in_solved: Path) -> None:
     lines = b"1 2\n" + b"5 " * 30 + b"\n3 4\n"
     result = subprocess.run([sys.executable, "-m", "nmt", "translate"], input=lines, capture_output=True)
     assert result.returncode == 0
     assert result.stdout.count(b"\n") == 3
-    assert b"line 2: 30 pieces; only the first 20 (data.max_length) are translated" in result.stderr
+    assert b"line 2: more than 20 pieces (data.max_length); such lines are translated in parts" in result.stderr
 
 
 def test_a_conversation_on_a_terminal(in_solved: Path) -> None:

@@ -243,12 +243,12 @@ def test_the_search_settings_are_the_first_runs(make_run: MakeRun) -> None:
     assert {len(line.split()) for line in nmt.load(["a", "b"], decoding=decoding).translate(LINES)} == {0, 4}
 
 
-def test_a_source_is_cut_at_the_least_of_their_lengths(make_run: MakeRun, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_source_is_split_at_the_least_of_their_lengths(make_run: MakeRun, caplog: pytest.LogCaptureFixture) -> None:
     for name, max_length in (("a", 20), ("b", 7), ("c", 9)):
         make_run(name, f"data.max_length={max_length}")
     with caplog.at_level(logging.WARNING, logger="nmt"):
         nmt.load(["a", "b", "c"]).translate(LINES)
-    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["line 4: 9 pieces; only the first 7"]
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["line 4: more than 7 pieces"]
 
 
 def test_every_model_must_hold_the_longest_output(make_run: MakeRun) -> None:

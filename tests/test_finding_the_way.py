@@ -80,14 +80,15 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt tra", ["train", "translate"]),
         ("nmt export ", ["ctranslate2"]),
         ("nmt translate --be", ["--beam-size"]),
-        ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--dry-run", "--help"]),
+        ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt compare --test ", ["bs", "ar"]),
         ("nmt translate --model cap", ["captions", "captions-50"]),
         ("nmt show --model ", ["captions", "captions-50", "other"]),
         ("nmt compare captions o", ["other"]),
         ("nmt train --set de", [
             "decoding.beam_size=", "decoding.length_penalty=", "decoding.min_length=", "decoding.max_length=",
-            "decoding.max_length_ratio=", "decoding.no_repeat_ngram_size=", "decoding.lower_capitals=",
+            "decoding.max_length_ratio=", "decoding.no_repeat_ngram_size=",
+            "decoding.forbidden_words=", "decoding.lower_capitals=",
             "decoding.precision=", "decoding.batch_tokens="]),
         ("nmt train --set t", ["tokenizer.", "training."]),
         ("nmt vocab --set training.b", ["training.batch_tokens=", "training.batches_per_update=",
@@ -95,7 +96,8 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt train --set training.schedule", [
             f"training.schedule={value}" for value in ("inverse_sqrt", "cosine", "linear", "constant")]),
         ("nmt train --set training.warm", ["training.warmup_steps=1000"]),
-        ("nmt train --set data.validation.", ["data.validation.src=", "data.validation.tgt="]),
+        ("nmt train --set data.validation.", [
+            f"data.validation.{key}=" for key in ("pairs", "src", "tgt", "src_column", "tgt_column", "inline_tags")]),
         ("nmt train --set nothing", []),
         ("nmt config tr", ["training"]),
         ("nmt config training.see", ["training.seed"]),

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def test_packages_and_extras_are_those_of_pyproject() -> None:
             marked = importlib.metadata.requires("sacrebleu") or []
             parts = [one for one in marked if re.search(rf"extra == ['\"]{extra.name}['\"]", one)]
             assert set(extra.packages.values()) == {re.split(r"[<>=;! ]", one)[0] for one in parts}
+        elif extra.name == "zst" and sys.version_info >= (3, 14):
+            assert not extra.packages
         else:
             assert list(extra.packages.values()) == [re.split(r"[<>=]", wanted)[0]]
 

@@ -46,7 +46,7 @@ def test_an_unknown_extra_is_refused() -> None:
     done = subprocess.run(install, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard dev\n",
+        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard zst dev\n",
     )
 
 

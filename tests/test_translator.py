@@ -423,3 +423,23 @@ def test_threads_may_translate_with_one_translator_at_once(engine_model: Transfo
     texts = [[" ".join(random.choice(WORDS[:20], size=length)) for length in random.integers(0, 9, size=12)]
              for _ in range(8)]  # fmt: skip
     assert_threads_find_what_one_finds(lambda text: list(translator.stream([text])), [(text,) for text in texts])
+
+
+def test_a_prefix_begins_the_first_part_that_has_text() -> None:
+    class Prefixing(ReversingEngine):
+        def search(
+            self,
+            sources: Sequence[Sequence[int]],
+            decoding: DecodingConfig,
+            prefixes: Sequence[Sequence[int]] | None = None,
+        ) -> list[list[Hypothesis]]:
+            assert prefixes is not None
+            joined = ((*prefix, *ids) for prefix, ids in zip(prefixes, sources, strict=True))
+            return [[Hypothesis(ids, -1.0, -1.0)] for ids in joined]
+
+    tokenizers = word_tokenizers([*WORDS, "w2.", "w4."])
+    translator = Translator(
+        tokenizers, Prefixing(), DecodingConfig(), 100, languages=("en", "de"), request=Request(by_sentence=True)
+    )
+    (found,) = translator.stream([[" w1 w2.\nw3 w4."]], prefixes="w9")
+    assert found.text == " w9 w1 w2.\nw3 w4."

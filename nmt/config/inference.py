@@ -36,8 +36,8 @@ class TextConfig(Section):
     of the first training file."""
     max_length: Positions = 128
     """Maximum length of a sentence in pieces. Training leaves out pairs with a longer side and reports their number;
-    translation splits a longer source, and translates its parts. A line of more than 64 KB (or 64 bytes for each of these
-    pieces, if that is more) counts as longer without being tokenized."""
+    translation splits a longer source, and translates its parts. A line of more than 64 KB (or 64 bytes for each of
+    these pieces, if that is more) counts as longer without being tokenized."""
 
     @field_validator("src_lang", "tgt_lang")
     @classmethod
