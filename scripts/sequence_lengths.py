@@ -26,6 +26,7 @@ import os
 import resource
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -251,7 +252,8 @@ def crossings(series: Sequence[Series], kind: str) -> str:
         else:
             text = f"takes longer than {line} from {_two_digits(point):,} on"
         sentences.append(f"{kind}: {square} {text}.")
-    return "\n".join(f"- {sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
+    items = (f"- {sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
+    return "\n".join(textwrap.fill(item, 120, subsequent_indent="  ") for item in items)
 
 
 def _two_digits(value: float) -> int:

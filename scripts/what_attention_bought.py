@@ -215,7 +215,7 @@ def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, Tran
 
 def _words(test_set: TranslatedSet) -> list[int]:
     assert test_set.src is not None
-    return source_lengths(test_set.src, "en")
+    return source_lengths(test_set.src.names, "en")
 
 
 def bleu_of(test_set: TranslatedSet, lines: Sequence[int]) -> list[float]:
@@ -320,13 +320,13 @@ def permutation(place: Place) -> None:
     ))  # fmt: skip
     test = read_material([str(place.runs / name) for name in NAMES], (), Files(), None).test_sets[0]
     assert test.src is not None
-    mixed = shuffled(test.src)
+    mixed = shuffled(test.src.names)
     rows = []
     for system, (name, title) in zip(test.systems, NAMES.items(), strict=True):
         of_mixed = load(place.run(name).path, device="cpu").translate(mixed)
         rows.append(shuffled_row(title, system.outputs[0].hypotheses, of_mixed, test))
     translator = orderless_translator(run)
-    in_order, of_mixed = (translator.translate(lines) for lines in (test.src, mixed))
+    in_order, of_mixed = (translator.translate(lines) for lines in (test.src.names, mixed))
     rows.append(shuffled_row("Transformer, source positions removed", in_order, of_mixed, test))
     place.write("shuffled", table(["model", "BLEU", "BLEU, sources shuffled", "translations unchanged"], rows))
 
@@ -343,7 +343,8 @@ def orderless_translator(run: RunFolder) -> Translator:
     model = load_model(run, tokenizers).eval()
     assert isinstance(model, Transformer)
     engine = TorchEngine(without_source_positions(model), tokenizers)
-    return Translator(tokenizers, engine, config.decoding, config.data.max_length, src_lang=config.data.src_lang)
+    languages = (config.data.src_lang, config.data.tgt_lang)
+    return Translator(tokenizers, engine, config.decoding, config.data.max_length, languages=languages)
 
 
 def lengths(place: Place) -> None:
