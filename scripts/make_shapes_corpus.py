@@ -6,12 +6,12 @@
 
 NAME.txt lists the pictures, and line n of NAME.en and NAME.de says what is in picture n. The pictures are 32 x 32
 pixels, drawn here: each shape is in its half of the picture, in a shade of its colour, on a background that is almost
-white. The sentence names the larger one first, so a picture has one description.
+white. The sentence names the upper or the left one first, so a picture has one description.
 
-Combinations of a colour and a shape are held out of training: a sixth at each of the two places in the sentence, other
-ones at each. They are two disjoint groups. Every picture of held_out_val has a combination of one group, every picture
-of held_out one of the other; no picture of train, val and test has any of them at its place. So a model that describes
-held_out has not memorised the pairs, but learned colours and shapes. Settings are chosen with held_out_val alone.
+A sixth of the combinations of a colour and a shape are held out of training: three of them, each with another colour
+and another shape, are for held_out_val, three for held_out. Every picture of these two sets has a combination of its
+three, and none of the other three; no picture of train, val and test has any of the six. So a model that describes
+held_out has not memorised combinations, but learned colours and shapes. Settings are chosen with held_out_val alone.
 
 The same seed makes the same files, except for how the version of Pillow compresses them.
 """
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SEED = 20150206
-SIZES = {"train": 6000, "val": 200, "test": 400, "held_out_val": 400, "held_out": 400}
+SIZES = {"train": 16000, "val": 200, "test": 400, "held_out_val": 400, "held_out": 400}
 SIDE = 32  # pixels
-LARGE, SMALL = (6.3, 7.2), (4.8, 5.4)  # radius of the first and of the second shape
+RADII = (5.4, 7.2)
 
 Pixels = NDArray[np.uint8]
 
@@ -68,34 +68,24 @@ SHAPES = (
     Shape("ring", "Ring", "m"),
     Shape("star", "Stern", "m"),
 )
-# Where the first shape is, seen from the second: English, German (all with the dative), and the first one's place.
-RELATIONS = (
-    ("above", "über", "top"),
-    ("below", "unter", "bottom"),
-    ("left of", "links von", "left"),
-    ("right of", "rechts von", "right"),
-)
-OPPOSITE = {"top": "bottom", "bottom": "top", "left": "right", "right": "left"}
+# Where the first shape is, seen from the second: English, German (both with the dative), and the place of each.
+RELATIONS = (("above", "über", ("top", "bottom")), ("left of", "links von", ("left", "right")))
 
 Thing = tuple[int, int]
 """Indices of a colour and of a shape."""
 
 
-def held_out_in(thing: Thing, place: int) -> str | None:
-    """The split for which a coloured shape is held out of training as the first (0) or second (1) of the sentence.
-
-    Either split has each colour and each shape once: three combinations at one place, and three others at the other.
-    No combination is held out at both places.
-    """
+def held_out_in(thing: Thing) -> str | None:
+    """The split for which a coloured shape is held out of training: of six, each colour and each shape once."""
     colour, shape = thing
-    if (colour + shape) % len(SHAPES) != (0, 2)[place]:
+    if (colour + shape) % len(SHAPES):
         return None
-    return "held_out" if colour % 2 == place else "held_out_val"
+    return "held_out" if colour % 2 else "held_out_val"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture shows; the first shape is the larger one."""
+    """What a picture shows; the first shape is the upper or the left one."""
 
     first: Thing
     second: Thing
@@ -103,8 +93,8 @@ class Scene:
 
     @property
     def held_out_in(self) -> set[str]:
-        """The splits whose combinations it has, which training never shows at their place: none, one or both."""
-        found = {held_out_in(self.first, 0), held_out_in(self.second, 1)}
+        """The splits whose combinations it has, which training never shows: none, one or both."""
+        found = {held_out_in(self.first), held_out_in(self.second)}
         return {name for name in found if name}
 
     def english(self) -> str:
@@ -155,12 +145,11 @@ def draw(scene: Scene, random: Random) -> tuple[Pixels, list[NDArray[np.bool_]]]
     background = random.uniform(225, 250)
     noise = np.random.default_rng(random.randrange(2**32))
     pixels = np.full((SIDE, SIDE, 3), background)
-    place = RELATIONS[scene.relation][2]
     along = random.uniform(9.5, SIDE - 10.5)
     masks = []
-    for (colour, shape), where, radii in ((scene.first, place, LARGE), (scene.second, OPPOSITE[place], SMALL)):
-        radius = random.uniform(*radii)
-        mask = mask_of(SHAPES[shape].en, *centre_of(where, radius, along, random), radius)
+    for (colour, shape), place in zip((scene.first, scene.second), RELATIONS[scene.relation][2], strict=True):
+        radius = random.uniform(*RADII)
+        mask = mask_of(SHAPES[shape].en, *centre_of(place, radius, along, random), radius)
         pixels[mask] = np.array(COLOURS[colour].rgb) * random.uniform(0.85, 1.1)
         masks.append(mask)
     pixels += noise.normal(0, 6, pixels.shape)
