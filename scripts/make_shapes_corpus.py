@@ -8,10 +8,10 @@ NAME.txt lists the pictures, and line n of NAME.en and NAME.de says what is in p
 pixels, drawn here: each shape is in its half of the picture, in a shade of its colour, on a background that is almost
 white. The sentence names the upper or the left one first, so a picture has one description.
 
-A sixth of the combinations of a colour and a shape are held out of training: three of them, each with another colour
-and another shape, are for held_out_val, three for held_out. Every picture of these two sets has a combination of its
-three, and none of the other three; no picture of train, val and test has any of the six. So a model that describes
-held_out has not memorised combinations, but learned colours and shapes. Settings are chosen with held_out_val alone.
+Combinations of a colour and a shape are held out of training: a sixth at each of the two places in the sentence, other
+ones at each. They are two disjoint groups. Every picture of held_out_val has a combination of one group, every picture
+of held_out one of the other; no picture of train, val and test has any of them at its place. So a model that describes
+held_out has not memorised the pairs, but learned colours and shapes. Settings are chosen with held_out_val alone.
 
 The same seed makes the same files, except for how the version of Pillow compresses them.
 """
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SEED = 20150206
-SIZES = {"train": 16000, "val": 200, "test": 400, "held_out_val": 400, "held_out": 400}
+SIZES = {"train": 6000, "val": 200, "test": 400, "held_out_val": 400, "held_out": 400}
 SIDE = 32  # pixels
 RADII = (5.4, 7.2)
 
@@ -75,12 +75,16 @@ Thing = tuple[int, int]
 """Indices of a colour and of a shape."""
 
 
-def held_out_in(thing: Thing) -> str | None:
-    """The split for which a coloured shape is held out of training: of six, each colour and each shape once."""
+def held_out_in(thing: Thing, place: int) -> str | None:
+    """The split for which a coloured shape is held out of training as the first (0) or second (1) of the sentence.
+
+    Either split has each colour and each shape once: three combinations at one place, and three others at the other.
+    No combination is held out at both places.
+    """
     colour, shape = thing
-    if (colour + shape) % len(SHAPES):
+    if (colour + shape) % len(SHAPES) != (0, 2)[place]:
         return None
-    return "held_out" if colour % 2 else "held_out_val"
+    return "held_out" if colour % 2 == place else "held_out_val"
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ class Scene:
 
     @property
     def held_out_in(self) -> set[str]:
-        """The splits whose combinations it has, which training never shows: none, one or both."""
-        found = {held_out_in(self.first), held_out_in(self.second)}
+        """The splits whose combinations it has, which training never shows at their place: none, one or both."""
+        found = {held_out_in(self.first, 0), held_out_in(self.second, 1)}
         return {name for name in found if name}
 
     def english(self) -> str:

@@ -410,28 +410,31 @@ def test_the_sentences_are_german(shapes: ModuleType) -> None:
     assert len({first for first, _ in endings}) == 6
 
 
-def things_of(shapes: ModuleType, *names: str) -> list[set[tuple[str, str]]]:
-    """(colour, shape) of each scene's two, of some splits, read from the English sentences."""
+def things_of(shapes: ModuleType, *names: str) -> list[set[tuple[int, str, str]]]:
+    """(place, colour, shape) of each scene of some splits, read from the English sentences."""
     found = []
     for name in names:
         for scene, _ in shapes.scenes(name):
             words = scene.english().split()
-            found.append({(words[1], words[2]), (words[-2], words[-1])})
+            found.append({(0, words[1], words[2]), (1, words[-2], words[-1])})
     return found
 
 
 def test_no_combination_that_is_held_out_is_in_training(shapes: ModuleType) -> None:
     seen = set().union(*things_of(shapes, "train", "val", "test"))
-    assert len(seen) == 30
     new = {}
     for name in ("held_out_val", "held_out"):
         scenes = things_of(shapes, name)
         assert all(things - seen for things in scenes)
         new[name] = set().union(*scenes) - seen
-        assert [len({thing[part] for thing in new[name]}) for part in range(2)] == [3, 3]
-    both = new["held_out_val"] | new["held_out"]
-    assert [len({thing[part] for thing in both}) for part in range(2)] == [6, 6]  # each colour, each shape once
-    assert len(both) == 6
+        assert [len({thing[part] for thing in new[name]}) for part in range(3)] == [2, 6, 6]  # each colour, each shape
+    assert not new["held_out_val"] & new["held_out"]
+    assert not set().union(*things_of(shapes, "held_out_val")) & new["held_out"]
+    assert not set().union(*things_of(shapes, "held_out")) & new["held_out_val"]
+    assert len(seen) == 60
+    assert {len(things) for things in new.values()} == {6}
+    never = [(colour, shape) for _, colour, shape in set().union(*new.values())]
+    assert len(set(never)) == 12  # at one of the two places only
 
 
 def test_the_pictures_are_the_same_each_time_and_show_the_sentence(shapes: ModuleType) -> None:
