@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nmt.atomic import replacing
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
 from nmt.config.inference import InferenceConfig
-from nmt.config.training import Config, TrainingConfig
+from nmt.config.training import Config, DataConfig, TrainingConfig
 from nmt.errors import ConfigError, RunError
 from nmt.languages import language_suffix
 from nmt.runs import RunFolder, open_run
@@ -119,6 +120,8 @@ def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
 def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:
     old = base.inference_config().data
     data.setdefault("max_length", old.max_length)
+    if base.has_training_config():
+        data.setdefault("exclude", _kept_apart(base.config().data, is_resumed))
     train = data.get("train")
     corpora = [train] if isinstance(train, dict) else train
     if not isinstance(corpora, list) or not all(isinstance(files, dict) for files in corpora):
@@ -131,6 +134,20 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
         config = base.config("add its corpus to data.train with a weight, instead of data.replay")
         replayed = [files for files in config.data.train if files.replayed or not is_resumed]
         data["train"] = [*corpora, *({**files.model_dump(mode="json"), "replayed": True} for files in replayed)]
+
+
+def _kept_apart(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
+    """The texts that a run was not trained on, so that a run that starts from it isn't, where they still are.
+
+    They are the test sets by which forgetting is measured, and may be part of the files that are trained on now.
+    """
+    found = data.exclude if is_resumed else data.excluded_from_training
+    keys = set(CorpusFiles.model_fields)
+    return [
+        files.model_dump(mode="json", include=keys)
+        for files in found
+        if is_resumed or (files.src_file.exists() and files.tgt_file.exists())
+    ]
 
 
 def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,10 @@ def vocab(
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run("vocab", file, config, overrides, name)
+    from nmt.data.holdout import with_holdouts
     from nmt.data.statistics import vocabulary_report
 
+    settings = with_holdouts(settings, lambda line: print(line, file=sys.stderr))
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from nmt.config.corpus import CorpusFiles, TrainingFiles, in_the_languages
+from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages, with_holdout_files
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
-from nmt.languages import language_suffix
+from nmt.languages import check_language, language_suffix
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter"]
 BleuTokenizer = Literal[
@@ -29,9 +29,17 @@ def _as_list(value: Any) -> Any:
 def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
-    if any(isinstance(part, str) for part in value.values()):
+    if any(isinstance(part, str | int) for part in value.values()):
         return {"test": value}
     return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
+
+
+def _standard(language: object) -> str:
+    """A language code as the validated configuration has it; an invalid one as it is, which is reported."""
+    try:
+        return check_language(str(language))
+    except ValueError:
+        return str(language)
 
 
 class DataConfig(TextConfig):
@@ -54,14 +62,34 @@ class DataConfig(TextConfig):
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
     drop_duplicates: bool = False
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
-    validation: Annotated[CorpusFiles, AfterValidator(in_the_languages)]
-    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
+    exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
+    """Other texts to keep apart from the training text, such as a test set for later: training pairs that share a
+    source or a target sentence with them are left out. With `training.init_from`, by default what that run kept apart."""
+    validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
+    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
+    Files, or `{holdout: N}`: pairs drawn from the training text. Default: `{holdout: auto}`."""
     test: Annotated[
-        dict[str, Annotated[CorpusFiles, AfterValidator(in_the_languages)]],
-        BeforeValidator(_named_test_sets, json_schema_input_type=CorpusFiles | dict[str, CorpusFiles]),
+        dict[str, Annotated[HeldOutFiles, AfterValidator(in_the_languages)]],
+        BeforeValidator(_named_test_sets, json_schema_input_type=HeldOutFiles | dict[str, HeldOutFiles]),
     ] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `NAME: {src, tgt}` or `NAME: {pairs}` for each, or one without a name,
-    which is named `test`."""
+    """The test sets that `nmt eval` scores: `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}` for each, or
+    one without a name, which is named `test`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _files_of_holdouts(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Name the files of hold-outs. Runs after `_languages_of_files`: the last of such validators is the first."""
+        if not isinstance(raw, dict):
+            return raw
+        raw = {"validation": {"holdout": "auto"}} | raw
+        stem = info.context.get("name") if isinstance(info.context, dict) else None
+        if stem is None:  # not from a file
+            return raw
+        ends = [_standard(raw.get(f"{side}_lang")) for side in ("src", "tgt")]
+        raw["validation"] = with_holdout_files(raw["validation"], f"{stem}.validation", *ends)
+        if isinstance(test := _named_test_sets(raw.get("test")), dict):
+            raw["test"] = {name: with_holdout_files(one, f"{stem}.{name}", *ends) for name, one in test.items()}
+        return raw
 
     @model_validator(mode="before")
     @classmethod
@@ -104,10 +132,24 @@ class DataConfig(TextConfig):
             raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
         return self
 
+    @property
+    def held_out(self) -> dict[str, HeldOutFiles]:
+        """The validation set, then the test sets, by name."""
+        return {"validation": self.validation, **self.test}
+
+    @property
+    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
+        """The texts whose sources and targets leave the training text."""
+        return (*(files for files in self.held_out.values() if files.is_drawn), *self.exclude)
+
     @field_validator("test")
     @classmethod
-    def _test_names(cls, value: dict[str, CorpusFiles]) -> dict[str, CorpusFiles]:
-        for name in value:
+    def _test_names(cls, value: dict[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
+        for name, files in value.items():
+            if files.holdout == 0:
+                raise ValueError(f"{name}: holdout is 0, and a test set needs pairs; give a number, or leave it out")
+            if name == "validation" and files.is_drawn:
+                raise ValueError("a hold-out called validation would be written over the validation set; rename it")
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
                 raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
         return value
@@ -338,9 +380,16 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
-        corpora = [*self.data.train, self.data.validation, *self.data.test.values()]
+        corpora = [*self.data.train, *self.data.held_out.values(), *self.data.exclude]
         if self.source.type != "text" and any(files.pairs for files in corpora):
             raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
+        drawn = [key for key, files in self.data.held_out.items() if files.holdout is not None]
+        if self.source.type != "text" and drawn:
+            key = "data.validation" if drawn[0] == "validation" else f"data.test.{drawn[0]}"
+            raise ValueError(
+                f"{key}: name its files, src and tgt: pairs are drawn from training text only, and source.type is "
+                f"{self.source.type}"
+            )
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(
                 f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "

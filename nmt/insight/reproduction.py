@@ -45,7 +45,7 @@ def changed_settings(config: Config) -> tuple[Setting, ...]:
     for section, values in _without_defaults(config).items():
         of_section: Section = dict(config)[section]
         for key, value in values.items():
-            if section == "data" and key in ("train", "validation", "test"):
+            if section == "data" and key in ("train", "exclude", "validation", "test"):
                 continue
             field = type(of_section).model_fields[key]
             default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
@@ -134,7 +134,9 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
         return files | {key: from_folder(files[key], folder) for key in ("pairs", "src", "tgt") if key in files}
 
     data = dict(settings["data"])
-    data["train"] = [both(files) for files in data["train"]]
+    for key in ("train", "exclude"):
+        if key in data:
+            data[key] = [both(files) for files in data[key]]
     data["validation"] = both(data["validation"])
     if "test" in data:
         data["test"] = {name: both(files) for name, files in data["test"].items()}

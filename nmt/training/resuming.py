@@ -20,7 +20,7 @@ from nmt.training.stopping import reached
 
 # The keys that a resumed run may change: none affects the weights so far, or their moving average.
 FREE_TO_CHANGE = {
-    "data": {"train", "validation", "test"},  # the paths; the text is compared by its hash
+    "data": {"train", "exclude", "validation", "test"},  # the paths; the text is compared by its hash
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
         "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",

@@ -7,6 +7,7 @@ import torch
 from nmt.atomic import write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
+from nmt.data.holdout import with_holdouts
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
@@ -41,6 +42,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     scalars = Scalars(run.tensorboard) if config.training.monitor == "tensorboard" else None
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main, scalars=scalars)
     with plain_messages(run), contextlib.ExitStack() as stack:
+        with ranks.main_first():
+            config = with_holdouts(config, monitor.say)
         vanished = ""
         if ranks.is_main:
             stack.enter_context(run.locked())
