@@ -58,8 +58,9 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
                     f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
                     f"does not contain; is the text in the vocabulary's language ({report.language})?"
                 )
-    # What was drawn from these files is in them, and leaves the training text later.
-    held_out = {name: files for name, files in data.held_out.items() if files.holdout is None}
+    held_out = {"validation": data.validation, **data.test}
+    if data.validation.holdout == 0:  # the training pairs themselves
+        del held_out["validation"]
     found = survey(data.train, held_out, config.source)
     if found.copied > MAX_COPIED * found.pairs:
         yield (
