@@ -137,15 +137,15 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
 
 
 def _kept_apart(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
-    """The texts that a run was not trained on, so that a run that starts from it isn't, where they still are.
+    """The texts that a run was not trained on, where they still are: its hold-outs, and more with `data.exclude`.
 
-    They are the test sets by which forgetting is measured, and may be part of the files that are trained on now.
+    They are what forgetting is measured with, and the new run's corpora may hold them: with `data.replay` they do.
     """
-    found = data.exclude if is_resumed else data.excluded_from_training
+    texts = data.exclude if is_resumed else data.excluded_from_training
     keys = set(CorpusFiles.model_fields)
     return [
         files.model_dump(mode="json", include=keys)
-        for files in found
+        for files in texts
         if is_resumed or (files.src_file.exists() and files.tgt_file.exists())
     ]
 

@@ -152,44 +152,6 @@ class CorpusFiles(Section):
         return self.model_copy(update=update)
 
 
-class HeldOutFiles(CorpusFiles):
-    """The files of a validation or test set, or `holdout`: the number of pairs that are drawn for it."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"anyOf": [{"required": ["src", "tgt"]}, {"required": ["pairs"]}, {"required": ["holdout"]}]}
-    )
-
-    holdout: Annotated[int, Field(ge=0)] | Literal["auto"] | None = None
-    """Draw this many pairs from the training text, once, and write them to `src` and `tgt`: by default two files beside
-    the configuration, such as `captions.validation.en` for `captions.yaml`. Later trainings read these files. Training
-    pairs that share a source or a target sentence with them are left out. `auto`: a tenth of the pairs, at most 500; of
-    fewer than 50 pairs none, as with 0. 0, for the validation set: the training pairs themselves, and
-    `training.best_metric` is `loss`. `null`: the files are your own."""
-
-    @model_validator(mode="after")
-    def _written_as_two_texts(self) -> Self:
-        if self.is_drawn:
-            for path in (self.pairs, self.src, self.tgt):
-                if path is not None and (path == self.pairs or path.suffix in COMPRESSIONS):
-                    raise ValueError(
-                        f"holdout: the pairs that are drawn are written as two plain texts; leave {path.name} out"
-                    )
-        return self
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the pairs are or will be drawn from the training text."""
-        return self.holdout not in (None, 0)
-
-
-def with_holdout_files(raw: object, stem: str, src_lang: str, tgt_lang: str) -> object:
-    """The mapping of a `HeldOutFiles` with the files of its hold-out, if it names none: `STEM.LANGUAGE` each."""
-    if not isinstance(raw, dict) or raw.get("holdout") is None or raw.keys() & {"src", "tgt", "pairs"}:
-        return raw
-    ends = (src_lang, tgt_lang) if src_lang != tgt_lang else ("src", "tgt")
-    return raw | {"src": f"{stem}.{ends[0]}", "tgt": f"{stem}.{ends[1]}"}
-
-
 class TrainingFiles(CorpusFiles):
     """One of the corpora to train on."""
 

@@ -88,6 +88,10 @@ class DataConfig(TextConfig):
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
     drop_duplicates: bool = False
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
+    exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
+    """Other texts to keep apart from the training text, such as a test set for later: what shares its source or its
+    target with one of their pairs leaves the training text. With `training.init_from`, by default the texts that were
+    kept apart there."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
     `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
@@ -139,16 +143,6 @@ class DataConfig(TextConfig):
             raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
         return self
 
-    @property
-    def held_out(self) -> dict[str, HeldOutFiles]:
-        """The validation set, then the test sets, by name."""
-        return {"validation": self.validation, **self.test}
-
-    @property
-    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
-        """The texts whose sources and targets leave the training text."""
-        return (*(files for files in self.held_out.values() if files.is_drawn), *self.exclude)
-
     @field_validator("test")
     @classmethod
     def _test_names(cls, value: dict[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
@@ -194,7 +188,7 @@ class DataConfig(TextConfig):
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
         """The texts whose sources and targets leave the training text."""
-        return tuple(self.hold_outs.values())
+        return (*self.hold_outs.values(), *self.exclude)
 
 
 class AugmentationConfig(Section):
@@ -422,7 +416,7 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
-        corpora = [*self.data.train, *self.data.held_out.values(), *self.data.exclude]
+        corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
         if self.source.type != "text" and any(files.pairs for files in corpora):
             raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
         if self.source.type != "text" and (hold_outs := self.data.hold_outs):

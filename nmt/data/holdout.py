@@ -115,7 +115,7 @@ def _draw_missing(
     try:
         with locked(next(iter(wanted.values())).src_file, wait=True):
             wanted = _missing(wanted)
-            others = [files for name, files in data.held_out.items() if name not in wanted]
+            others = [*(files for name, files in data.held_out.items() if name not in wanted), *data.exclude]
             total = sum(sizes[name] for name in wanted)
             drawn = draw(lambda: _usable(corpora), total, config.training.seed, _sentences(others))
             if len(drawn) < total:

@@ -42,8 +42,6 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     scalars = Scalars(run.tensorboard) if config.training.monitor == "tensorboard" else None
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main, scalars=scalars)
     with plain_messages(run), contextlib.ExitStack() as stack:
-        with ranks.main_first():
-            config = with_holdouts(config, monitor.say)
         vanished = ""
         if ranks.is_main:
             stack.enter_context(run.locked())
