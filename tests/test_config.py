@@ -780,3 +780,23 @@ def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
         if section in InferenceConfig.model_fields:
             read = inference.model_dump(mode="json")[section]
             assert {key: keys.get(key, value) for key, value in read.items()} == read
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("training.batch_tokens=-1", "-1; it should be: whole number, at least 1, or auto"),
+        ("training.processes=few", "'few'; it should be: whole number, at least 1, at most 1,024, or auto"),
+        ("data.validation.holdout=some", "'some'; it should be: whole number, at least 0, or auto, or null"),
+        ("data.test={a: {holdout: some}}", "'some'; it should be: whole number, at least 0, or auto, or null"),
+    ],
+)
+def test_a_value_that_is_no_alternative_is_one_line_with_all_of_them(
+    tmp_path: Path, setting: str, expected: str
+) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("data: {train: {src: a.en, tgt: a.de}}\ntraining: {max_steps: 1}\n")
+    key = setting.partition("=")[0].replace("test", "test.a.holdout")
+    with pytest.raises(ConfigError) as error:
+        load_config(path, [setting])
+    assert str(error.value) == f"--set {key}: {key} is {expected}"

@@ -236,6 +236,7 @@ def _explain(
         ):
             continue
         keys, variant = _split_location(schema, [str(part) for part in problem["loc"]])
+        keys, wanted = _without_alternative(schema, keys)
         if problem["type"] == "union_tag_invalid":
             keys.append(problem["ctx"]["discriminator"].strip("'"))
         location, line = _find(root, keys)
@@ -249,6 +250,8 @@ def _explain(
             lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, variant)}")
         elif problem["type"] == "missing":
             lines.append(f"{where}: {key} is missing")
+        elif wanted:
+            lines.append(f"{where}: {key} is {_short(problem['input'])}; it should be: {wanted}")
         elif problem["type"] == "union_tag_invalid":
             context = problem["ctx"]
             lines.append(f"{where}: {key} is {_short(context['tag'])}; it should be one of {context['expected_tags']}")
@@ -256,9 +259,9 @@ def _explain(
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
         else:
-            wanted = re.sub(r"^\w+ should", "it should", problem["msg"])
-            lines.append(f"{where}: {key} is {_short(problem['input'])}; {wanted[0].lower()}{wanted[1:]}")
-    return "\n".join(lines)
+            message = re.sub(r"^\w+ should", "it should", problem["msg"])
+            lines.append(f"{where}: {key} is {_short(problem['input'])}; {message[0].lower()}{message[1:]}")
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
@@ -270,6 +273,29 @@ def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[
     if field is None or len(location) < 2 or len(variants(field.annotation)) < 2:
         return location, ""
     return [location[0], *location[2:]], location[1]
+
+
+def _without_alternative(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
+    """A location without what pydantic adds for each alternative of a value, and all of them in words; '' if it adds
+    nothing.
+
+    For `training.batch_tokens`, a number or `auto`, pydantic reports two errors: one with `constrained-int` at the end
+    of its location, the other with `literal['auto']`.
+    """
+    sections, path = [schema], ""
+    for index, part in enumerate(location):
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        if fields:
+            sections = [inner for field in fields for inner in variants(field.annotation)]
+            path += f".{part}"
+        elif sections and not part.isdigit():
+            path += ".NAME"  # of a test set, or an unknown key
+        elif not part.isdigit():
+            from nmt.config.keys import places  # takes time
+
+            kinds = [place.key.kind for place in places() if place.path == path[1:]]
+            return location[:index], kinds[0].replace("`", "") if kinds else ""
+    return location, ""
 
 
 def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, ...], int]:
