@@ -86,6 +86,9 @@ class DataConfig(TextConfig):
     replay: Rate = 0.0
     """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
+    replay_without: tuple[CorpusFiles, ...] = ()
+    """With `replay`: the texts whose sentences had left the training text of that run, such as its hold-outs, and leave
+    this run's, too. Written by nmt into the run's config.yaml; do not set it."""
     drop_duplicates: bool = False
     """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
@@ -184,7 +187,7 @@ class DataConfig(TextConfig):
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
         """The texts whose sources and targets leave the training text."""
-        return tuple(self.hold_outs.values())
+        return (*self.hold_outs.values(), *self.replay_without)
 
 
 class AugmentationConfig(Section):
