@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
@@ -89,8 +90,8 @@ class DataConfig(TextConfig):
     replay_without: tuple[CorpusFiles, ...] = ()
     """With `replay`: the texts whose sentences had left the training text of that run, such as its hold-outs, and leave
     this run's, too. Written by nmt into the run's config.yaml; do not set it."""
-    drop_duplicates: bool = False
-    """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
+    cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
+    """The rules by which pairs are left out of the training text."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
     `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
@@ -128,6 +129,16 @@ class DataConfig(TextConfig):
                     f"add data.{side}_lang, for example `{side}_lang: de`"
                 )
         return _with_hold_outs(raw | languages, info.context)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, raw: Any) -> Any:
+        """`drop_duplicates`, which old run folders have."""
+        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
+            return raw
+        if raw["drop_duplicates"] is True:
+            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
+        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
 
     @field_validator("temperature")
     @classmethod
@@ -187,7 +198,8 @@ class DataConfig(TextConfig):
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
         """The texts whose sources and targets leave the training text."""
-        return (*self.hold_outs.values(), *self.replay_without)
+        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
+        return (*(files for files in held_out.values() if files.holdout != 0), *self.replay_without)
 
 
 class AugmentationConfig(Section):
@@ -422,6 +434,11 @@ class Config(InferenceConfig):
             raise ValueError(
                 f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
                 f"{self.source.type}; name the set's src and tgt"
+            )
+        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
+            raise ValueError(
+                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
+                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
             )
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(
