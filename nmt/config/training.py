@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
@@ -86,12 +87,12 @@ class DataConfig(TextConfig):
     replay: Rate = 0.0
     """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
-    drop_duplicates: bool = False
-    """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
     exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
     """Other texts to keep apart from the training text, such as a test set for later: what shares its source or its
     target with one of their pairs leaves the training text. With `training.init_from`, by default the texts that were
     kept apart there."""
+    cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
+    """The rules by which pairs are left out of the training text."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
     `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
@@ -129,6 +130,16 @@ class DataConfig(TextConfig):
                     f"add data.{side}_lang, for example `{side}_lang: de`"
                 )
         return _with_hold_outs(raw | languages, info.context)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, raw: Any) -> Any:
+        """`drop_duplicates`, which old run folders have."""
+        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
+            return raw
+        if raw["drop_duplicates"] is True:
+            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
+        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
 
     @field_validator("temperature")
     @classmethod
@@ -188,7 +199,8 @@ class DataConfig(TextConfig):
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
         """The texts whose sources and targets leave the training text."""
-        return (*self.hold_outs.values(), *self.exclude)
+        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
+        return (*(files for files in held_out.values() if files.holdout != 0), *self.exclude)
 
 
 class AugmentationConfig(Section):
@@ -423,6 +435,11 @@ class Config(InferenceConfig):
             raise ValueError(
                 f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
                 f"{self.source.type}; name the set's src and tgt"
+            )
+        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
+            raise ValueError(
+                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
+                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
             )
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(
