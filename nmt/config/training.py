@@ -436,6 +436,8 @@ class Config(InferenceConfig):
                 f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
                 f"{self.source.type}; name the set's src and tgt"
             )
+        if self.source.type != "text" and self.data.exclude:
+            raise ValueError(f"data.exclude: for a source of text, and source.type is {self.source.type}; leave it out")
         if self.source.type != "text" and (keys := self.data.cleaning.of_text):
             raise ValueError(
                 f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
