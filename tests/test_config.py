@@ -774,6 +774,7 @@ def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
     written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
     assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]
     written["data"]["train"] = [{**files, "replayed": False} for files in written["data"]["train"]]  # a later key
+    assert written["data"].pop("drop_duplicates") is False  # now data.cleaning.duplicates
     for section, keys in written.items():
         read = config.model_dump(mode="json")[section]
         assert {key: read[key] for key in keys} == keys
@@ -800,3 +801,9 @@ def test_a_value_that_is_no_alternative_is_one_line_with_all_of_them(
     with pytest.raises(ConfigError) as error:
         load_config(path, [setting])
     assert str(error.value) == f"--set {key}: {key} is {expected}"
+
+
+def test_a_key_with_another_name_now_is_named(load: Load) -> None:
+    assert load(DATA + TRAINING, "data.drop_duplicates=false") == load(DATA + TRAINING)
+    message = message_of(load, DATA + TRAINING, "data.drop_duplicates=true")
+    assert "data.drop_duplicates: true is now data.cleaning: {duplicates: pair}" in message

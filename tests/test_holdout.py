@@ -15,8 +15,12 @@ from conftest import COPY_TASK, Cli
 from nmt import atomic
 from nmt.config.file import load_config, to_yaml
 from nmt.config.training import Config
+from nmt.data.corpus import read_pairs
 from nmt.data.holdout import draw, with_hold_outs
+from nmt.data.selection import select
 from nmt.errors import ConfigError, DataError, NmtError
+from nmt.inheritance import load_run_config
+from nmt.runs import RunFolder
 
 Pair = tuple[str, str]
 WITHOUT_TEXT = COPY_TASK[COPY_TASK.index("  max_length") :]
@@ -306,7 +310,7 @@ def test_a_full_disk_is_named(write: Callable[..., Path], monkeypatch: pytest.Mo
 
 
 def test_a_killed_drawing_leaves_nothing_half(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(made_up(300), "validation: {holdout: 20}\ntest: {holdout: 10}")
+    path = write(made_up(60), "validation: {holdout: 8}\ntest: {holdout: 4}")
     drawn_by(path)
     whole = {file.name: file.read_bytes() for file in Path().glob("run.*.??")}
     assert len(whole) == 4
@@ -350,7 +354,7 @@ def test_a_killed_drawing_leaves_nothing_half(write: Callable[..., Path], monkey
 
 
 def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
-    path = write(made_up(20_000), "validation: {holdout: 2000}")
+    path = write(made_up(3000), "validation: {holdout: 300}")
     program = (
         "import sys; from pathlib import Path; from nmt.config.file import load_config\n"
         "from nmt.data.holdout import with_hold_outs\n"
@@ -369,8 +373,80 @@ def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
     assert [process.returncode for process in started] == [0, 0]
     assert sorted(text.count("held out") for text in said) == [0, 1]
     drawn = pairs_in("run.validation")
-    assert len(drawn) == 2000
-    assert set(drawn) <= set(made_up(20_000))  # both sides are of one draw
+    assert len(drawn) == 300
+    assert set(drawn) <= set(made_up(3000))  # both sides are of one draw
+
+
+def kept_for_training(config: Config) -> list[Pair]:
+    data = config.data
+    selection = select(data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training)
+    chosen = [None if selection is None else selection.chosen(index) for index in range(len(data.train))]
+    return [pair for files, mask in zip(data.train, chosen, strict=True) for pair in read_pairs(files, mask)]
+
+
+def words(line: str) -> str:
+    return " ".join(line.split())
+
+
+def without(corpus: list[Pair], *held_out: list[Pair]) -> list[Pair]:
+    """The pairs with two sides that share neither with a held-out pair, by brute force."""
+    sources = {words(src) for pairs in held_out for src, _ in pairs}
+    targets = {words(tgt) for pairs in held_out for _, tgt in pairs}
+    return [
+        (src, tgt) for src, tgt in corpus
+        if words(src) and words(tgt) and words(src) not in sources and words(tgt) not in targets
+    ]  # fmt: skip
+
+
+def test_what_shares_a_sentence_leaves_the_training_text(write: Callable[..., Path]) -> None:
+    corpus = made_up(400)
+    path = write(corpus, "validation: {holdout: 30}\ntest: {one: {holdout: 20}, two: {src: t.en, tgt: t.de}}")
+    elsewhere = corpus[:3]
+    for side, name in enumerate(("t.en", "t.de")):
+        Path(name).write_text("".join(f"{pair[side]}\n" for pair in elsewhere))
+    config, _ = drawn_by(path)
+    drawn = pairs_in("run.validation"), pairs_in("run.one")
+    assert kept_for_training(config) == without(corpus, *drawn)
+    assert len(without(corpus, *drawn)) < len(corpus) - 60  # more than the pairs themselves
+    assert set(elsewhere) <= set(kept_for_training(config))
+    config, _ = drawn_by(path, "data.cleaning.overlap=true")
+    assert kept_for_training(config) == without(corpus, *drawn, elsewhere)
+    path.write_text(to_yaml(config))
+    assert kept_for_training(load_config(path)) == without(corpus, *drawn, elsewhere)  # as a resumed run reads it
+
+
+def test_the_validation_set_of_few_pairs_does_not_empty_the_training_text(write: Callable[..., Path]) -> None:
+    config, _ = drawn_by(write([(f"s {index}", f"t {index}") for index in range(5)]), "data.cleaning.overlap=true")
+    assert len(kept_for_training(config)) == 5
+
+
+def test_dirt_is_not_held_out(write: Callable[..., Path]) -> None:
+    corpus = [(f"s {index}", f"t {index}") for index in range(100)]
+    dirt = [(f"same {index}", f"same {index}") for index in range(100)]
+    drawn_by(write(corpus + dirt, "validation: {holdout: 90}"), "data.cleaning.identical=true")
+    assert set(pairs_in("run.validation")) <= set(corpus)
+    with pytest.raises(ConfigError, match=r"only 10 training pairs are kept by data.cleaning and share no sentence"):
+        drawn_by(write([*corpus, *dirt, *dirt]), "data.cleaning.identical=true", "data.test.holdout=101")
+
+
+def test_a_replayed_corpus_stays_without_what_its_run_held_out(write: Callable[..., Path]) -> None:
+    old, _ = drawn_by(write(made_up(300), "validation: {holdout: 20}\ntest: {holdout: 10}"))
+    run = RunFolder(Path("runs/old"))
+    run.path.mkdir(parents=True)
+    run.config_file.write_text(to_yaml(old))
+    run.model_file.touch()
+    Path("new.en").write_text("".join(f"n {index}\n" for index in range(60)))
+    Path("new.de").write_text("".join(f"m {index}\n" for index in range(60)))
+    path = Path("fine.yaml")
+    path.write_text("data:\n  train: {src: new.en, tgt: new.de}\n  replay: 0.5\ntraining: {init_from: old}\n")
+    config = load_run_config(path, [], RunFolder(Path("runs/fine")), False)
+    config = with_hold_outs(config, lambda line: None)
+    held_out = [pairs_in(stem) for stem in ("run.validation", "run.test", "fine.validation")]
+    assert set(held_out[2]) < {(f"n {index}", f"m {index}") for index in range(60)}
+    new = [(f"n {index}", f"m {index}") for index in range(60)]
+    assert kept_for_training(config) == without(new + made_up(300), *held_out)
+    path.write_text(to_yaml(config))
+    assert load_config(path) == config
 
 
 def test_five_pairs_train(write: Callable[..., Path], cli: Cli) -> None:
