@@ -38,7 +38,7 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.insight.charts import Curve, bars, curves
 from nmt.insight.report import gather
-from nmt.insight.reproduction import reproduction
+from nmt.insight.reproduction import Setting, changed_settings, reproduction
 from nmt.insight.validation_set import choose_examples, translate_validation_set
 from nmt.runs import RunFolder
 from nmt.training.record import RecordedCorpus, RecordedFile, Start, TrainingRecord
@@ -458,6 +458,8 @@ START = Start(
         [], ["model.norm=post", "model.dropout=0", "data.temperature=5"], ["training.adam_betas=[0.8, 0.9]"],
         ["tokenizer.type=unigram", "tokenizer.vocab_size=400", "evaluation.metrics=[chrf]"],
         ["training.clip_norm=null", "data.train.weight=2.5", "data.src_lang=no", "training.learning_rate=1e-5"],
+        ["data.cleaning={duplicates: pair, length_ratio: 4}", "data.exclude=[{src: test.en, tgt: test.de}]"],
+        ["data.validation={holdout: 30}", "data.test={one: {holdout: 20}}"],
     ],
 )  # fmt: skip
 def test_the_commands_configuration_is_the_runs(copy_task: Path, overrides: list[str]) -> None:
@@ -470,6 +472,15 @@ def test_the_commands_configuration_is_the_runs(copy_task: Path, overrides: list
     again = load_config(Path("again.yaml"))
     fixed = {"device": "cpu", "precision": "fp32"}
     assert again == config.model_copy(update={"training": config.training.model_copy(update=fixed)})
+
+
+def test_a_setting_inside_a_section_is_listed_by_its_own_key(copy_task: Path) -> None:
+    before = changed_settings(load_config(copy_task))
+    after = changed_settings(load_config(copy_task, ["data.cleaning={html: true, duplicates: pair}"]))
+    assert [setting for setting in after if setting not in before] == [
+        Setting("data.cleaning.duplicates", "pair", "null"),
+        Setting("data.cleaning.html", "true", "false"),
+    ]
 
 
 def test_a_crafted_record_adds_no_command(copy_task: Path) -> None:

@@ -147,6 +147,8 @@ def _keys_of(section: type[BaseModel]) -> tuple[Key, ...]:
     for name, meaning in docstrings(section).items():
         field = section.model_fields[name]
         default = field.get_default(call_default_factory=True)
+        if isinstance(default, BaseModel):
+            default = default.model_dump(exclude_defaults=True)  # the keys in it say their own
         keys.append(
             Key(
                 name=name,

@@ -71,7 +71,7 @@ def _keys(variant: Variant, path: str, indent: str, off: str, seen: set[str]) ->
         if f"{key.name}: {text}" not in seen:  # explained once, as long as it means the same
             yield from _comment(text, indent)
         seen.add(f"{key.name}: {text}")
-        if key.inner and not key.has_default:
+        if key.inner and (not key.has_default or (key.default == {} and not key.is_named)):
             yield f"{indent}{off}{key.name}:"
             yield from _keys(key.inner[0], here, indent + "  ", off, seen)
         else:

@@ -41,17 +41,26 @@ class Reproduction:
 
 def changed_settings(config: Config) -> tuple[Setting, ...]:
     """The settings that differ from the defaults, in the configuration's order; without the data's files."""
-    rows = []
-    for section, values in _without_defaults(config).items():
-        of_section: Section = dict(config)[section]
-        for key, value in values.items():
-            if section == "data" and key in ("train", "exclude", "validation", "test"):
-                continue
-            field = type(of_section).model_fields[key]
-            default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-            if _shown(value) != default:
-                rows.append(Setting(f"{section}.{key}", _shown(value), default))
-    return tuple(rows)
+    return tuple(
+        setting
+        for section, values in _without_defaults(config).items()
+        for setting in _changed(dict(config)[section], values, section)
+    )
+
+
+def _changed(section: Section, values: dict[str, Any], path: str) -> Iterator[Setting]:
+    """Those of a section's values that differ from their defaults, and of the sections in it."""
+    for key, value in values.items():
+        here, field = f"{path}.{key}", type(section).model_fields[key]
+        if here in ("data.train", "data.exclude", "data.validation", "data.test"):
+            continue
+        inner = dict(section)[key]
+        if isinstance(inner, Section):
+            yield from _changed(inner, value, here)
+            continue
+        default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        if _shown(value) != default:
+            yield Setting(here, _shown(value), default)
 
 
 def reproduction(
