@@ -18,7 +18,7 @@ _IN_ORDER = """
     config.keys config.file config.schema config.manual locks atomic runs inheritance history
     processes probed probing environment waiting device distributed masks source
     data.compression data.lines data.tables data.tmx data.corpus
-    data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
+    data.vectors data.hashes data.cleaning data.rules data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
     models.source_layer models.attention
