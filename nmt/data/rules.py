@@ -99,28 +99,31 @@ def is_wrongly_decoded(line: str) -> bool:
 
 
 def are_identical(src: str, tgt: str) -> bool:
-    """Whether the lines are the same text after normalization."""
-    return src == tgt or normalize(src) == normalize(tgt)
+    """Whether the lines are the same text after normalization. Numbers and signs alone are their own translation."""
+    return (src == tgt or normalize(src) == normalize(tgt)) and any(map(str.isalpha, src))
 
 
 # --- html
 
-_TAGS = (
-    "a|abbr|address|article|aside|audio|b|big|blockquote|body|br|button|canvas|caption|center|cite|code|col|dd|del|"
-    "details|div|dl|dt|em|embed|fieldset|figure|font|footer|form|frame|h1|h2|h3|h4|h5|h6|head|header|hr|html|i|"
-    "iframe|img|input|ins|kbd|label|legend|li|link|main|map|mark|meta|nav|object|ol|optgroup|option|p|param|pre|q|s|"
-    "samp|script|section|select|small|source|span|strike|strong|style|sub|summary|sup|table|tbody|td|textarea|tfoot|"
-    "th|thead|title|tr|tt|u|ul|var|video|wbr"
+# Elements that are hardly ever the name of a placeholder, as are <address>, <code>, <label>, <object> and <title>.
+_ELEMENTS = (
+    "a|b|big|blockquote|body|br|center|div|em|font|h[1-6]|head|hr|html|i|iframe|img|li|ol|p|pre|small|span|strike|"
+    "strong|sub|sup|table|tbody|td|th|thead|tr|tt|u|ul"
 )
+_NAME = r"[a-z][\w:.-]*"
 _HTML = re.compile(
-    f"<(?:/?(?:{_TAGS})(?:\\s[^<>]*)?/?\\s*>|!--|!DOCTYPE)"
+    rf"<(?:(?:{_ELEMENTS})\s*>"
+    rf"|/{_NAME}\s*>"  # the end of any element
+    rf"|{_NAME}\s[^<>]*=[^<>]*>"  # any element with an attribute
+    rf"|{_NAME}(?:\s[^<>]*)?/>"  # any element without content
+    r"|!--|!\[CDATA\[|!DOCTYPE\b|\?xml\b)"
     r"|&(?:#\d{2,7}|#x[\da-f]{2,6}|([a-z][a-z\d]{1,31}));",
     re.IGNORECASE,
 )
 
 
 def has_html(line: str) -> bool:
-    """Whether a line has a tag or an entity of HTML.
+    """Whether a line has a tag or an entity of HTML, or a tag of XML. A placeholder such as <file> is none.
 
     >>> has_html("a <b>bold</b> man"), has_html("Tom &amp; Jerry"), has_html("if a < b and c > d")
     (True, True, False)
@@ -168,7 +171,7 @@ def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
     >>> [is_out_of_script(character, frozenset(["Latn"])) for character in "äя漢3,"]
     [False, True, True, False, False]
     """
-    return _letters_outside(scripts).fullmatch(character) is not None
+    return bool(scripts) and _words_outside(scripts).fullmatch(character) is not None
 
 
 class ScriptRule:
@@ -179,25 +182,30 @@ class ScriptRule:
         self._scripts = scripts_of(src_lang), scripts_of(tgt_lang)
 
     def __call__(self, src: str, tgt: str) -> bool:
-        return any(
-            bool(scripts) and share_in_script(line, scripts) < self._min_share
-            for line, scripts in zip((src, tgt), self._scripts, strict=True)
+        src_scripts, tgt_scripts = self._scripts
+        return (
+            share_in_script(src, src_scripts, tgt) < self._min_share
+            or share_in_script(tgt, tgt_scripts, src) < self._min_share
         )
 
 
-def share_in_script(line: str, scripts: frozenset[str]) -> float:
-    """The share of the line's letters that are in the scripts; 1 without letters.
+def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> float:
+    """The share of a line's letters that are in the scripts; 1 without letters of other scripts or without `scripts`.
 
-    Where a character is a syllable or a word (Han, kana, Hangul), a word of an alphabet counts as one letter: with
-    Microsoft in it, a Chinese line is still Chinese.
+    A single letter of another script is a symbol. A word of another script does not count if the other line has it,
+    too: a name or a code; unless nothing else is in the line. Where a character is a syllable or a word (Han, kana,
+    Hangul), a word of an alphabet counts as one letter: with Microsoft in it, a Chinese line is still Chinese.
     """
-    if "Latn" in scripts and line.isascii():
+    if not scripts or ("Latn" in scripts and line.isascii()):
         return 1.0
-    outside = len((_words_outside if scripts & _DENSE else _letters_outside)(scripts).findall(line))
-    if not outside:
+    words = _words_outside(scripts).findall(line)
+    if sum(map(len, words)) < 2:
         return 1.0
     inside = len(_letters_inside(scripts).findall(line))
-    return inside / (inside + outside)
+    if inside:
+        words = [word for word in words if word not in other]
+    outside = len(words) if scripts & _DENSE else sum(map(len, words))
+    return inside / (inside + outside) if outside else 1.0
 
 
 def _class_of(scripts: Iterable[str]) -> str:
@@ -219,51 +227,67 @@ def _letters_inside(scripts: frozenset[str]) -> "regex.Pattern[str]":
 
 
 @functools.cache
-def _letters_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
-    # Zyyy and Zinh: letters of no script, such as µ, the kelvin sign and Japan's mark of a long vowel.
-    return regex.compile(rf"(?V1)[\p{{L}}--[{_class_of({*scripts, 'Zyyy', 'Zinh'})}]]")
-
-
-@functools.cache
 def _words_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
-    dense, common = _class_of(_DENSE - scripts), _class_of({*scripts, *_DENSE, "Zyyy", "Zinh"})
-    return regex.compile(rf"(?V1)[\p{{L}}&&[{dense}]]|[\p{{L}}--[{common}]][\p{{L}}\p{{M}}--[{common}]]*")
+    """Runs of letters of other scripts; in dense scripts, each letter."""
+    # Zyyy and Zinh: letters of no script, such as µ, the kelvin sign and the mark of a long vowel in Japanese.
+    dense, own = _class_of(_DENSE - scripts), _class_of({*scripts, *_DENSE, "Zyyy", "Zinh"})
+    return regex.compile(rf"(?V1)[\p{{L}}&&[{dense}]]|[\p{{L}}--[{own}]]+")
 
 
 # --- numbers
 
-_GROUP = "[ \u00a0\u2009\u202f]"
-_NUMBER = re.compile(rf"\d{{1,3}}(?:{_GROUP}\d{{3}})+(?!\d)|\d+(?:[.,'’٫٬．，]\d+)*")
+# A number, with separators of thousands if it has them. Decimals are a number of their own.
+_NUMBER = re.compile("(?<!\\d)\\d{1,3}(?:([.,٫٬'’．， \u00a0\u2009\u202f])\\d{3})(?:\\1\\d{3})*(?!\\d)|\\d+")
 _DIGIT = re.compile(r"\d")
 _MAX_AS_WORD = 12
 """Numbers up to this one are often words: "two dogs"."""
+# Words and signs that stand for zeros, in the languages where this is common.
+_MAGNITUDE = re.compile(
+    r"[万萬亿億만억]|\dk\b|[mb]il[lj]|milj|mio|ml[nj]|mrd|тыс|милли|млн|млрд|мільй|lakh|crore", re.IGNORECASE
+)
+_TWELVE_HOURS = re.compile(r"\d\s?[ap]\.?m\b", re.IGNORECASE)
 
 
 def have_different_numbers(src: str, tgt: str) -> bool:
-    """Whether the lines have different numbers, however these are written.
+    """Whether the lines have different numbers, in whatever digits and with whatever separators.
 
-    A number is the value of its digits, of any script, without separators: 1,000 and 1.000 and ١٠٠٠ are the same, and
-    so are 3.5 and 3,5. Where numbers differ, the same digits in another order or grouping will do, as in dates. Numbers
-    up to 12 may be missing on one side, where they can be words.
+    Numbers up to 12 may be missing on one side, where they can be words. Where a line has a word such as million,
+    zeros at the end do not count.
+
+    >>> have_different_numbers("1,000.5 km, 2 days", "1.000,5 km, zwei Tage"), have_different_numbers("1914", "1941")
+    (False, True)
     """
     if not _DIGIT.search(src) and not _DIGIT.search(tgt):
         return False
-    src_numbers, tgt_numbers = Counter(_numbers(src)), Counter(_numbers(tgt))
-    only_src, only_tgt = src_numbers - tgt_numbers, tgt_numbers - src_numbers
-    if not only_src and not only_tgt:
+    src_numbers, tgt_numbers = _numbers(src), _numbers(tgt)
+    if _are_the_same(src_numbers, tgt_numbers):
         return False
-    if only_src and only_tgt:
-        return _digits(only_src) != _digits(only_tgt)
-    return any(number > _MAX_AS_WORD for number in only_src or only_tgt)
+    if _MAGNITUDE.search(src) or _MAGNITUDE.search(tgt):
+        src_numbers, tgt_numbers = ([one.rstrip("0") for one in some] for some in (src_numbers, tgt_numbers))
+        if _are_the_same(src_numbers, tgt_numbers):
+            return False
+    only_src = list((Counter(src_numbers) - Counter(tgt_numbers)).elements())
+    only_tgt = list((Counter(tgt_numbers) - Counter(src_numbers)).elements())
+    if _TWELVE_HOURS.search(src) or _TWELVE_HOURS.search(tgt):
+        only_src, only_tgt = ([one for one in some if _is_above(24, one)] for some in (only_src, only_tgt))
+    return bool(only_src and only_tgt) or any(_is_above(_MAX_AS_WORD, one) for one in (*only_src, *only_tgt))
 
 
-def _numbers(line: str) -> list[int]:
-    # int() reads the digits of every script.
-    return [int("".join(filter(str.isdecimal, number))[:1000]) for number in _NUMBER.findall(line)]
+def _are_the_same(src_numbers: list[str], tgt_numbers: list[str]) -> bool:
+    if sorted(src_numbers) == sorted(tgt_numbers):
+        return True
+    # The same digits in another grouping, such as 10 000 and 1,0000; but 1914 is not 1941.
+    return len(src_numbers) != len(tgt_numbers) and sorted("".join(src_numbers)) == sorted("".join(tgt_numbers))
 
 
-def _digits(numbers: Counter[int]) -> list[str]:
-    return sorted("".join(map(str, numbers.elements())))
+def _is_above(limit: int, number: str) -> bool:
+    return len(number) > 2 or int(number or 0) > limit
+
+
+def _numbers(line: str) -> list[str]:
+    """The numbers of a line in ASCII digits, without separators and leading zeros."""
+    numbers = (found[0] for found in _NUMBER.finditer(line))
+    return ["".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0") or "0" for number in numbers]
 
 
 # --- length_ratio
@@ -282,13 +306,20 @@ def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
 
 
 class LengthRule:
-    """Whether a side of a pair is too long for the other."""
+    """Whether a side of a pair is too long for the other.
+
+    Lengths are compared in characters of the side whose language takes more of them. A few characters more are always
+    allowed, since the lengths of single words say little: "ETA" is "Verbleibende Zeit" in German.
+    """
+
+    ALLOWANCE = 10
 
     def __init__(self, max_ratio: float, usual: float) -> None:
         self._max_ratio = max_ratio
-        self._usual = usual
+        self._factors = max(usual, 1.0), max(1 / usual, 1.0)
 
     def __call__(self, src: str, tgt: str) -> bool:
-        src_length, tgt_length = length_of(src), length_of(tgt) / self._usual
-        shorter, longer = sorted((src_length, tgt_length))
-        return longer > self._max_ratio * shorter
+        src_length, tgt_length = length_of(src) * self._factors[0], length_of(tgt) * self._factors[1]
+        if src_length < tgt_length:
+            return tgt_length > self._max_ratio * src_length + self.ALLOWANCE
+        return src_length > self._max_ratio * tgt_length + self.ALLOWANCE
