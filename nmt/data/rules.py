@@ -27,11 +27,11 @@ class PairRules:
     def __init__(self, cleaning: CleaningConfig, src_lang: str, tgt_lang: str, usual_ratio: float = 1.0) -> None:
         rules: dict[str, Callable[[str, str], bool]] = {}
         if cleaning.encoding:
-            rules["encoding"] = _either(is_badly_encoded)
+            rules["encoding"] = functools.partial(_either, is_bad=is_badly_encoded)
         if cleaning.identical:
             rules["identical"] = _are_identical
         if cleaning.html:
-            rules["html"] = _either(_HTML.search)
+            rules["html"] = functools.partial(_either, is_bad=_HTML.search)
         if cleaning.script is not None:
             rules["script"] = functools.partial(
                 _are_out_of_script, scripts=(scripts_of(src_lang), scripts_of(tgt_lang)), min_share=cleaning.script
@@ -54,8 +54,8 @@ class PairRules:
         return [name for name, is_violated in self._rules.items() if is_violated(src, tgt)]
 
 
-def _either(is_bad: Callable[[str], object]) -> Callable[[str, str], bool]:
-    return lambda src, tgt: bool(is_bad(src) or is_bad(tgt))
+def _either(src: str, tgt: str, is_bad: Callable[[str], object]) -> bool:
+    return bool(is_bad(src) or is_bad(tgt))
 
 
 def _are_identical(src: str, tgt: str) -> bool:
@@ -69,7 +69,9 @@ def _are_identical(src: str, tgt: str) -> bool:
 _UNREADABLE = re.compile("[\ud800-\udfff\ufffd\x80-\x84\x86-\x9f]")
 # UTF-8 of a letter or sign of Latin-1, or of typographic punctuation, read as windows-1252. Left out are the
 # continuation bytes that are quotation marks in it, since they may follow a real Â or Ã.
-_ENCODED_TWICE = re.compile("Ã[\u00a1-\u00aa\u00ac-\u00ba\u00bc-\u00bf]|Â[\u00a0-\u00aa\u00ac-\u00ba\u00bc-\u00bf]|â€|ï»¿")
+_ENCODED_TWICE = re.compile(
+    "Ã[\u00a1-\u00aa\u00ac-\u00ba\u00bc-\u00bf]|Â[\u00a0-\u00aa\u00ac-\u00ba\u00bc-\u00bf]|â€|ï»¿"
+)
 _CODE_PAGES = ("cp1252", "cp1251", "cp1250")
 _AMBIGUOUS = re.compile("[^ÂÃ][\u2013-\u2026\u2122\u20ac\u00bb\u00ab\u2039\u203a]")
 
@@ -105,10 +107,10 @@ a abbr address area article aside audio b big blockquote body br button caption 
 em embed font footer form frame h1 h2 h3 h4 h5 h6 head header hr html i iframe img input ins kbd label li link main map
 meta nav noscript object ol option p pre q s samp script section select small source span strike strong style sub sup
 svg table tbody td textarea tfoot th thead title tr tt u ul var video
-""".split()
+"""
 _ENTITIES = "|".join(sorted({name.rstrip(";") for name in html5 if name.endswith(";")}, key=len)[::-1])
 _HTML = re.compile(
-    rf"</?(?:{'|'.join(_TAGS)})(?:\s[^<>]*)?/?>"  # an element of HTML
+    rf"</?(?:{'|'.join(_TAGS.split())})(?:\s[^<>]*)?/?>"  # an element of HTML
     r"|</[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s[^<>]*)?/>"  # the end of any element, or one without content
     r"|<[A-Za-z][\w:.-]*\s[^<>]*=\s*[\"'\\][^<>]*>|<!--|-->|<!\[CDATA\[|<!DOCTYPE|<\?xml"
     rf"|&(?:{_ENTITIES});|&\#(?:[0-9]+|[xX][0-9A-Fa-f]+);",
@@ -120,7 +122,7 @@ _HTML = re.compile(
 
 # The first words of the names that Unicode gives to a script's letters.
 _LETTER_NAMES = {
-    "Hani": "CJK IDEOGRAPHIC", "Hira": "HIRAGANA", "Kana": "KATAKANA KATAKANA-HIRAGANA", "Bopo": "BOPOMOFO",
+    "Hani": "CJK IDEOGRAPHIC", "Hira": "HIRAGANA HENTAIGANA", "Kana": "KATAKANA KATAKANA-HIRAGANA", "Bopo": "BOPOMOFO",
     "Hang": "HANGUL", "Latn": "LATIN", "Cyrl": "CYRILLIC", "Grek": "GREEK", "Arab": "ARABIC", "Hebr": "HEBREW",
     "Armn": "ARMENIAN", "Geor": "GEORGIAN", "Ethi": "ETHIOPIC", "Deva": "DEVANAGARI", "Beng": "BENGALI",
     "Guru": "GURMUKHI", "Gujr": "GUJARATI", "Orya": "ORIYA", "Taml": "TAMIL", "Telu": "TELUGU", "Knda": "KANNADA",
@@ -168,42 +170,42 @@ _WORDS = {word for words in _LETTER_NAMES.values() for word in words.split()}
 _MIN_FOREIGN = 3  # fewer letters are a symbol: ε, Ω
 
 
-def _are_out_of_script(
-    src: str, tgt: str, scripts: tuple[frozenset[str], frozenset[str]], min_share: float
-) -> bool:
+def _are_out_of_script(src: str, tgt: str, scripts: tuple[frozenset[str], frozenset[str]], min_share: float) -> bool:
     return _is_out(src, tgt, scripts[0], min_share) or _is_out(tgt, src, scripts[1], min_share)
 
 
 def _is_out(line: str, other: str, scripts: frozenset[str], min_share: float) -> bool:
-    """Whether too few of a line's letters are in its scripts.
+    """Whether too few of a line's letters are in its scripts; characters of Chinese, Japanese and Korean count twice.
 
     A word of another script that is in the other line, too, is a name or a code. It does not count, unless the line has
     nothing else.
     """
     if line.isascii() and (not scripts or "Latn" in scripts):
         return False
-    letters = sum(map(str.isalpha, line))
-    foreign = sum(is_out_of_script(character, scripts) for character in line)
-    if foreign < _MIN_FOREIGN or foreign <= (1 - min_share) * letters:
+    foreign = {character for character in set(line) if is_out_of_script(character, scripts)}
+    if not foreign:
         return False
-    if foreign == letters:
-        return True
-    names = 0
-    for word in _runs(line, scripts):
-        if word in other:
-            names += len(word)
-    return foreign - names > (1 - min_share) * (letters - names)
+    words = "".join(character if character in foreign else " " for character in line).split()
+    if sum(map(len, words)) < _MIN_FOREIGN:
+        return False
+    own = sum(map(_weight, filter(str.isalpha, line))) - sum(map(_weight, "".join(words)))
+    if own:
+        other = other.casefold()
+        words = [word for word in words if word.casefold() not in other]
+    return own < min_share * (own + sum(map(_weight, "".join(words))))
 
 
-def _runs(line: str, scripts: frozenset[str]) -> list[str]:
-    """The words in other scripts: runs of letters."""
-    return "".join(one if is_out_of_script(one, scripts) else " " for one in line).split()
+def _weight(character: str) -> int:
+    """A syllable or a word in one character says as much as several letters."""
+    return 2 if "\u3005" <= character <= "\ud7ff" else 1
 
 
 # Numbers
 
+_DIGIT = re.compile(r"\d")
 _SEPARATORS = "[.,٫٬'’\u00a0\u202f]"
-_NUMBER = re.compile(rf"(?<![\d#])\d{{1,3}}(?:{_SEPARATORS}\d{{3}})+(?!\d)|(?<!&#)(?<!&#\d)\d+")
+_NUMBER = re.compile(rf"(?<!\d)\d{{1,3}}(?:{_SEPARATORS}\d{{3}})+(?!\d)|\d+")  # thousands in groups, or digits alone
+_NUMBERED_CHARACTER = re.compile("&#(?:[0-9]+|[xX][0-9a-fA-F]+);")
 _MAGNITUDE = re.compile("[万萬亿億만억]|[mb]il[lj]|milj|mio|ml[nj]|mrd|милли|млн|млрд|мільй|lakh|crore", re.IGNORECASE)
 _TWELVE_HOURS = re.compile(r"\d\s?[ap]\.?m\b", re.IGNORECASE)
 _MAX_IN_WORDS = 12
@@ -212,7 +214,7 @@ _MAX_IN_WORDS = 12
 def numbers_differ(src: str, tgt: str) -> bool:
     """Whether the sides have different numbers, in digits of any script, whatever separates thousands and decimals.
 
-    Equal digits in another order or grouping are the same numbers. Up to twelve, a number may be a word on one side.
+    Order and grouping of the digits do not matter. Up to twelve, a number may be a word on one side.
 
     >>> numbers_differ("1,000.5 km in 2 days", "1.000,5 km in zwei Tagen"), numbers_differ("in 1914", "im Jahr 1941")
     (False, True)
@@ -220,10 +222,12 @@ def numbers_differ(src: str, tgt: str) -> bool:
     if not (_DIGIT.search(src) or _DIGIT.search(tgt)):
         return False
     src_numbers, tgt_numbers = _numbers(src), _numbers(tgt)
-    if src_numbers == tgt_numbers or sorted("".join(src_numbers)) == sorted("".join(tgt_numbers)):
-        return sorted(src_numbers) != sorted(tgt_numbers) and len(src_numbers) == len(tgt_numbers)
+    if sorted(src_numbers) == sorted(tgt_numbers):
+        return False
     if _MAGNITUDE.search(src) or _MAGNITUDE.search(tgt):
         src_numbers, tgt_numbers = ([one.rstrip("0") for one in some] for some in (src_numbers, tgt_numbers))
+    if len(src_numbers) != len(tgt_numbers) and _digits(src_numbers) == _digits(tgt_numbers):
+        return False  # grouped in another way
     only_src = list((Counter(src_numbers) - Counter(tgt_numbers)).elements())
     only_tgt = list((Counter(tgt_numbers) - Counter(src_numbers)).elements())
     if _TWELVE_HOURS.search(src) or _TWELVE_HOURS.search(tgt):
@@ -231,7 +235,9 @@ def numbers_differ(src: str, tgt: str) -> bool:
     return bool(only_src and only_tgt) or any(_is_never_a_word(one) for one in (*only_src, *only_tgt))
 
 
-_DIGIT = re.compile(r"\d")
+def _digits(numbers: list[str]) -> list[str]:
+    """The digits without zeros, which may lead or follow."""
+    return sorted("".join(numbers).replace("0", ""))
 
 
 def _is_never_a_word(number: str) -> bool:
@@ -240,6 +246,7 @@ def _is_never_a_word(number: str) -> bool:
 
 def _numbers(line: str) -> list[str]:
     """The numbers of a line in ASCII digits, without separators and leading zeros."""
+    line = _NUMBERED_CHARACTER.sub(" ", line)
     if not line.isascii():
         line = "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in line)
     return [re.sub(_SEPARATORS, "", number).lstrip("0") or "0" for number in _NUMBER.findall(line)]
@@ -247,22 +254,18 @@ def _numbers(line: str) -> list[str]:
 
 # Lengths
 
+_SLACK = 10  # characters by which lengths may differ more: an abbreviation and what it means
+
 
 def length_of(line: str) -> int:
-    """The characters of a line without white space and combining marks, which is what `length_ratio` compares."""
-    if line.isascii():
-        return sum(map(len, line.split()))
-    return sum(not unicodedata.category(character).startswith(("M", "Z", "C")) for character in line)
+    """The characters of a line without white space, which is what `length_ratio` compares."""
+    return sum(map(len, line.split()))
 
 
 def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
-    """The median of target length over source length: 1 for related languages, about 0.3 from English to Chinese."""
-    lengths = [(length_of(src), length_of(tgt)) for src, tgt in pairs]
-    ratios = [tgt / src for src, tgt in lengths if src >= _SLACK and tgt] or [tgt / src for src, tgt in lengths if src and tgt]
+    """The median of target length over source length: 1 for related languages, about 0.4 from English to Chinese."""
+    ratios = [length_of(tgt) / length_of(src) for src, tgt in pairs if src.strip() and tgt.strip()]
     return statistics.median(ratios) if ratios else 1.0
-
-
-_SLACK = 10
 
 
 def _differ_in_length(src: str, tgt: str, max_ratio: float, usual: float) -> bool:
@@ -284,7 +287,9 @@ class _LanguageRule:
 
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         labels = set(self._identifier.labels)
-        self._languages = [base_language(code) if base_language(code) in labels else "" for code in (src_lang, tgt_lang)]
+        self._languages = [
+            base_language(code) if base_language(code) in labels else "" for code in (src_lang, tgt_lang)
+        ]
 
     def __call__(self, src: str, tgt: str) -> bool:
         return any(map(self._is_other, (src, tgt), self._languages))
@@ -296,5 +301,7 @@ class _LanguageRule:
         ranked = self._identifier.rank(line)
         best, probability = ranked[0]
         return (
-            best != language and probability >= self.MIN_PROBABILITY and dict(ranked)[language] < self.MAX_OWN_PROBABILITY
+            best != language
+            and probability >= self.MIN_PROBABILITY
+            and dict(ranked)[language] < self.MAX_OWN_PROBABILITY
         )
