@@ -43,7 +43,7 @@ class MissingExtraError(NmtError):
 
 
 # Imported where first needed; some may be missing on a machine that only uses an export.
-_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes", "py3langid")
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes")
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
