@@ -1,0 +1,282 @@
+"""What a corpus is like, as far as `nmt init` decides by it: pairs, lengths, characters, scripts, order of the sides.
+
+Every pair is read and counted; all else is found from an even sample.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
+from nmt.data.corpus import read_pairs, reader_of
+from nmt.data.discovery import Corpora
+from nmt.errors import DataError
+from nmt.languages import base_language, is_without_spaces, script_of
+
+SAMPLED_PAIRS = 50_000
+MAX_UNDECODABLE = 0.01  # of the lines of a side: more means another encoding, fewer are single damaged lines
+_MIN_OWN_LETTERS = 0.5
+_MIN_SWAPPED_LINES = 0.05
+
+# How the names of a script's characters begin in Unicode, where that is not the script's own name.
+_SCRIPTS = {
+    "Latn": "LATIN", "Cyrl": "CYRILLIC", "Grek": "GREEK", "Arab": "ARABIC", "Hebr": "HEBREW", "Thai": "THAI",
+    "Deva": "DEVANAGARI", "Beng": "BENGALI", "Taml": "TAMIL", "Telu": "TELUGU", "Knda": "KANNADA", "Mlym": "MALAYALAM",
+    "Gujr": "GUJARATI", "Guru": "GURMUKHI", "Orya": "ORIYA", "Sinh": "SINHALA", "Laoo": "LAO", "Khmr": "KHMER",
+    "Mymr": "MYANMAR", "Tibt": "TIBETAN", "Geor": "GEORGIAN", "Armn": "ARMENIAN", "Ethi": "ETHIOPIC",
+    "Mong": "MONGOLIAN", "Thaa": "THAANA", "Hani": "CJK", "Hans": "CJK", "Hant": "CJK",
+    "Jpan": "CJK HIRAGANA KATAKANA", "Kore": "HANGUL CJK",
+}  # fmt: skip
+# Letters that are frequent in one language and rare in most others, for two languages in one script.
+_OWN_LETTERS = {
+    "cs": "ěřůčžš", "da": "æøå", "de": "äöüß", "es": "ñáéíóú", "et": "õäöü", "fi": "äö", "fr": "éèêàçù", "hr": "čćžšđ",
+    "hu": "őűáéö", "is": "ðþæ", "it": "èàùòì", "lt": "ėųįčž", "lv": "āēīļņ", "nb": "æøå", "no": "æøå", "pl": "ąęłżśćń",
+    "pt": "ãõçáé", "ro": "ăâîșț", "sk": "ľĺčžáť",
+    "sl": "čžš", "sv": "åäö", "tr": "ığşçö", "uk": "іїєґ", "vi": "ạảấầđơư",
+    "ru": "ыэъё", "bg": "ъ", "sr": "јљњћђ",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class SideFacts:
+    """What one side of the sample is like."""
+
+    language: str
+    characters: Counter[str]
+    words: int
+    """Number of different words, separated by white space."""
+    longest: int
+    """Characters of a line, reached or exceeded by one in a thousand."""
+    own_script: float
+    """Share of the letters that are in the language's script; 1.0 for a script that is not known here."""
+    other_script: float
+    """Share of the letters that are in the script of the other side's language."""
+
+    @property
+    def joins_words(self) -> bool:
+        """Whether the language is written without spaces."""
+        return is_without_spaces(self.language)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What the training corpora are like."""
+
+    pairs: int
+    src: SideFacts
+    tgt: SideFacts
+    sample: tuple[tuple[str, str], ...]
+    """At most `SAMPLED_PAIRS` pairs, drawn evenly, normalized, neither side empty."""
+    empty: int
+    """Of the pairs looked at: those with an empty side,"""
+    damaged: int
+    """with a side that is not UTF-8,"""
+    duplicates: int
+    """that occurred before,"""
+    identical: int
+    """and those with two identical sides."""
+    in_test: int
+    """Pairs of all that share a sentence with a test set."""
+
+    @property
+    def looked_at(self) -> int:
+        """The number of pairs in the sample, with those left out of `sample`."""
+        return len(self.sample) + self.empty + self.damaged
+
+    @property
+    def share_a_script(self) -> bool:
+        """Whether both languages are written in the same script."""
+        languages = self.src.language, self.tgt.language
+        src, tgt = (_starts(language) or {script_of(language)} for language in languages)
+        return not src.isdisjoint(tgt)
+
+
+def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
+    """Read the corpora once.
+
+    Raises `DataError` as `read_pairs` does, and if they are empty, in another encoding than UTF-8, in other scripts
+    than their languages, or if their sides are in the wrong order.
+    """
+    in_tests = {_hash(side) for files in tests for pair in read_pairs(files) for side in pair}
+    raw, pairs, in_test = _sampled(corpora.files, in_tests)
+    if not pairs:
+        raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
+    decoded = [pair for _, _, *texts in raw if (pair := _decoded(*texts)) is not None]
+    _check_encoding(corpora.files, raw)
+    sample = tuple(pair for pair in decoded if all(pair))
+    if not sample:
+        raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
+    found = Inspection(
+        pairs=pairs,
+        src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
+        tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
+        sample=sample,
+        empty=len(decoded) - len(sample), damaged=len(raw) - len(decoded), duplicates=len(sample) - len(set(sample)),
+        identical=sum(one == other for one, other in sample), in_test=in_test,
+    )  # fmt: skip
+    _check_order(found, corpora)
+    return found
+
+
+_Raw = tuple[int, int, bytes, bytes]
+"""The number of the corpus, that of the pair in it from 0, and both lines"""
+
+
+def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list[_Raw], int, int]:
+    """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
+    random, kept, pairs, in_test = Random(0), list[_Raw](), 0, 0
+    for number, files in enumerate(corpora):
+        for index, (src, tgt) in enumerate(reader_of(files).raw_pairs()):
+            place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
+            if pairs < SAMPLED_PAIRS:
+                kept.append((number, index, src, tgt))
+            elif place < SAMPLED_PAIRS:
+                kept[place] = (number, index, src, tgt)
+            pairs += 1
+            if in_tests:
+                in_test += any(_hash(side.decode(errors="replace")) in in_tests for side in (src, tgt))
+    return sorted(kept), pairs, in_test
+
+
+def _hash(line: str) -> bytes:
+    return hashlib.blake2b(normalize(line).encode(), digest_size=8).digest()
+
+
+def _decoded(src: bytes, tgt: bytes) -> tuple[str, str] | None:
+    try:
+        texts = src.decode(), tgt.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if any("\0" in text for text in texts) else (normalize(texts[0]), normalize(texts[1]))
+
+
+def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None:
+    """`DataError` if a side of a corpus is in another encoding than UTF-8."""
+    for number, files in enumerate(corpora):
+        of_corpus = [(index, *texts) for corpus, index, *texts in raw if corpus == number]
+        reader = reader_of(files)
+        for side, name in ((1, reader.src_name), (2, reader.tgt_name)):
+            damaged = [pair[0] for pair in of_corpus if not _is_text(pair[side])]
+            if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
+                continue
+            line, sample = damaged[0] + 1, next(pair[side] for pair in of_corpus if pair[0] == damaged[0])
+            encoding = "UTF-16" if b"\0" in sample else "LATIN1"
+            path = files.src_file if side == 1 else files.tgt_file
+            guess = "it looks like" if encoding == "UTF-16" else "if it is Latin-1"
+            raise DataError(
+                f"{name}:{line}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; {guess} {encoding}: "
+                f"iconv -f {encoding} -t UTF-8 {path} > {path.stem}.utf8{path.suffix}"
+            )
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        return "\0" not in line.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
+    characters: Counter[str] = Counter()
+    words: set[str] = set()
+    for line in lines:
+        characters.update(line)
+        words.update(line.split())
+    lengths = sorted(map(len, lines))
+    return SideFacts(
+        language=language,
+        characters=characters,
+        words=len(words),
+        longest=lengths[min(len(lengths) - 1, int(0.999 * len(lengths)))],
+        own_script=_share_in_script(characters, language, 1.0),
+        other_script=_share_in_script(characters, other, 0.0),
+    )
+
+
+def _share_in_script(characters: Counter[str], language: str, unknown: float) -> float:
+    """The share of the letters that are in a language's script; `unknown` if that script is not known here."""
+    starts = _starts(language)
+    letters = {character: count for character, count in characters.items() if character.isalpha()}
+    if not starts or not letters:
+        return unknown
+    return sum(count for one, count in letters.items() if _start(one) in starts) / sum(letters.values())
+
+
+@functools.cache
+def _starts(language: str) -> frozenset[str]:
+    return frozenset(_SCRIPTS.get(script_of(language), "").split())
+
+
+@functools.cache
+def _start(character: str) -> str:
+    return unicodedata.name(character, "").partition(" ")[0]
+
+
+def _check_order(found: Inspection, corpora: Corpora) -> None:
+    """`DataError` if the sides are in the wrong order, or in other scripts than their languages."""
+    src, tgt = found.src, found.tgt
+    name = _named(corpora.files)
+    if found.share_a_script:
+        is_swapped = _letters_say_swapped(found)
+    else:
+        is_swapped = all(side.own_script < _MIN_OWN_LETTERS < side.other_script for side in (src, tgt))
+    if is_swapped:
+        raise DataError(
+            f"{name}: by its {'letters' if found.share_a_script else 'scripts'}, the source text is in {tgt.language} "
+            f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
+        )
+    for side, option in ((src, "--src-lang"), (tgt, "--tgt-lang")):
+        if side.own_script < _MIN_OWN_LETTERS:
+            raise DataError(
+                f"{name}: {1 - side.own_script:.0%} of the letters on the side of {side.language} are not in its "
+                f"script ({script_of(side.language)}); give the right language with {option}, with its script if it has "
+                "several (sr-Latn)"
+            )
+
+
+def _letters_say_swapped(found: Inspection) -> bool:
+    """Whether each side has the letters that are typical of the other side's language, and not of its own."""
+    codes = [base_language(side.language) for side in (found.src, found.tgt)]
+    of_src, of_tgt = (set(_OWN_LETTERS.get(code, "")) for code in codes)
+    own = [of_src - of_tgt, of_tgt - of_src]
+    shares = [  # of the lines of a side that hold letters of the source language, and of the target language
+        [
+            sum(not letters.isdisjoint(pair[side].lower()) for pair in found.sample) / len(found.sample)
+            for letters in own
+        ]
+        for side in (0, 1)
+    ]
+    straight = shares[0][0] + shares[1][1]
+    crossed = shares[0][1] + shares[1][0]
+    return crossed > _MIN_SWAPPED_LINES and crossed > 5 * straight
+
+
+def _named(files: Sequence[CorpusFiles]) -> str:
+    first = files[0]
+    return str(first.pairs) if first.pairs else f"{first.src} and {first.tgt}"
+
+
+def describe(found: Inspection) -> Iterator[str]:
+    """What was found, in lines."""
+    looked_at = found.looked_at
+    sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
+    yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
+    for side in (found.src, found.tgt):
+        spaces = " without spaces" if side.joins_words else ""
+        yield (
+            f"  {side.language}: {side.words:,} different words, {len(side.characters):,} characters{spaces}, lines of "
+            f"up to {side.longest:,} characters"
+        )
+    counts = {
+        "have an empty side": found.empty, "are not UTF-8": found.damaged, "occurred before": found.duplicates,
+        "have two identical sides": found.identical,
+    }  # fmt: skip
+    if said := [f"{count:,} {what}" for what, count in counts.items() if count]:
+        yield f"  pairs: {', '.join(said)}"
+    if found.in_test:
+        yield f"  pairs: {found.in_test:,} of all share a sentence with a test set, and are not trained on"
