@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.data.inspection import Inspection
 
 _LONG_HOURS = 4
+_HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 
 
 def init(
@@ -83,12 +84,11 @@ def _check_output(file: Path) -> None:
 def _check_folders(corpora: list[Path], files: list[Path]) -> None:
     """`ConfigError` if a folder holds what looks like a test set: it must not become training text."""
     for file in files:
-        if file not in corpora and re.match(r"(test|val|valid|validation|dev)(?![a-z])", file.name, re.IGNORECASE):
-            if file.parent in corpora:
-                raise ConfigError(
-                    f"{file} looks like text for validation or tests, and a folder is taken as training text; name the "
-                    "training files alone, and test sets with --test"
-                )
+        if file.parent in corpora and _HELD_OUT_NAME.match(file.name):
+            raise ConfigError(
+                f"{file} looks like text for validation or tests, and all of a folder is training text; name the "
+                "training files instead of the folder, and test sets with --test"
+            )
 
 
 def _timed(config: "Config", found: "Inspection") -> str:

@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
@@ -106,7 +107,7 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     raw, pairs, in_test = _sampled(corpora.files, in_tests)
     if not pairs:
         raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
-    decoded = [pair for _, _, *texts in raw if (pair := _decoded(*texts)) is not None]
+    decoded = [pair for one in raw if (pair := _decoded(*one.sides)) is not None]
     _check_encoding(corpora.files, raw)
     sample = tuple(pair for pair in decoded if all(pair))
     if not sample:
@@ -123,8 +124,13 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     return found
 
 
-_Raw = tuple[int, int, bytes, bytes]
-"""The number of the corpus, that of the pair in it from 0, and both lines"""
+class _Raw(NamedTuple):
+    """A pair of the sample, undecoded."""
+
+    corpus: int
+    index: int
+    """In its corpus, from 0."""
+    sides: tuple[bytes, bytes]
 
 
 def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list[_Raw], int, int]:
@@ -134,9 +140,9 @@ def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list
         for index, (src, tgt) in enumerate(reader_of(files).raw_pairs()):
             place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
             if pairs < SAMPLED_PAIRS:
-                kept.append((number, index, src, tgt))
+                kept.append(_Raw(number, index, (src, tgt)))
             elif place < SAMPLED_PAIRS:
-                kept[place] = (number, index, src, tgt)
+                kept[place] = _Raw(number, index, (src, tgt))
             pairs += 1
             if in_tests:
                 in_test += any(_hash(side.decode(errors="replace")) in in_tests for side in (src, tgt))
@@ -158,19 +164,18 @@ def _decoded(src: bytes, tgt: bytes) -> tuple[str, str] | None:
 def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None:
     """`DataError` if a side of a corpus is in another encoding than UTF-8."""
     for number, files in enumerate(corpora):
-        of_corpus = [(index, *texts) for corpus, index, *texts in raw if corpus == number]
+        of_corpus = [one for one in raw if one.corpus == number]
         reader = reader_of(files)
-        for side, name in ((1, reader.src_name), (2, reader.tgt_name)):
-            damaged = [pair[0] for pair in of_corpus if not _is_text(pair[side])]
+        for side, name in enumerate((reader.src_name, reader.tgt_name)):
+            damaged = [one for one in of_corpus if not _is_text(one.sides[side])]
             if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
                 continue
-            line, sample = damaged[0] + 1, next(pair[side] for pair in of_corpus if pair[0] == damaged[0])
-            encoding = "UTF-16" if b"\0" in sample else "LATIN1"
-            path = files.src_file if side == 1 else files.tgt_file
-            guess = "it looks like" if encoding == "UTF-16" else "if it is Latin-1"
+            is_wide = b"\0" in damaged[0].sides[side]
+            encoding, name_of_it = ("UTF-16", "UTF-16") if is_wide else ("LATIN1", "Latin-1")
+            path = files.tgt_file if side else files.src_file
             raise DataError(
-                f"{name}:{line}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; {guess} {encoding}: "
-                f"iconv -f {encoding} -t UTF-8 {path} > {path.stem}.utf8{path.suffix}"
+                f"{name}:{damaged[0].index + 1}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
+                f"{name_of_it}: iconv -f {encoding} -t UTF-8 {path} > {path.stem}.utf8{path.suffix}"
             )
 
 
@@ -234,7 +239,7 @@ def _check_order(found: Inspection, corpora: Corpora) -> None:
         if side.own_script < _MIN_OWN_LETTERS:
             raise DataError(
                 f"{name}: {1 - side.own_script:.0%} of the letters on the side of {side.language} are not in its "
-                f"script ({script_of(side.language)}); give the right language with {option}, with its script if it has "
+                f"script, {script_of(side.language)}; give the right language with {option}, with its script if it has "
                 "several (sr-Latn)"
             )
 
