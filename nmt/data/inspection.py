@@ -6,14 +6,17 @@ Every pair is read and counted; all else is found from an even sample.
 import dataclasses
 import functools
 import hashlib
+import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
+from nmt.data.compression import opened
 from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.discovery import Corpora
 from nmt.errors import DataError
@@ -21,7 +24,7 @@ from nmt.languages import base_language, is_without_spaces, script_of
 
 SAMPLED_PAIRS = 50_000
 MAX_UNDECODABLE = 0.01  # of the lines of a side: more means another encoding, fewer are single damaged lines
-_MIN_OWN_LETTERS = 0.5
+_MIN_OWN_SCRIPT = 0.3  # of the lines
 _MIN_SWAPPED_LINES = 0.05
 
 # How the names of a script's characters begin in Unicode, where that is not the script's own name.
@@ -49,14 +52,14 @@ class SideFacts:
 
     language: str
     characters: Counter[str]
-    words: int
-    """Number of different words, separated by white space."""
+    words: frozenset[str]
+    """What white space separates."""
     longest: int
     """Characters of a line, reached or exceeded by one in a thousand."""
     own_script: float
-    """Share of the letters that are in the language's script; 1.0 for a script that is not known here."""
+    """Share of the lines with letters that have one of the language's script; 1.0 for a script not known here."""
     other_script: float
-    """Share of the letters that are in the script of the other side's language."""
+    """The same for the script of the other side's language; 0.0 for a script not known here."""
 
     @property
     def joins_words(self) -> bool:
@@ -103,6 +106,8 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     Raises `DataError` as `read_pairs` does, and if they are empty, in another encoding than UTF-8, in other scripts
     than their languages, or if their sides are in the wrong order.
     """
+    for files in corpora.files:
+        _check_is_not_utf16(files)
     in_tests = {_hash(side) for files in tests for pair in read_pairs(files) for side in pair}
     raw, pairs, in_test = _sampled(corpora.files, in_tests)
     if not pairs:
@@ -128,8 +133,8 @@ class _Raw(NamedTuple):
     """A pair of the sample, undecoded."""
 
     corpus: int
-    index: int
-    """In its corpus, from 0."""
+    number: int
+    """In its corpus, from 1."""
     sides: tuple[bytes, bytes]
 
 
@@ -137,7 +142,7 @@ def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list
     """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
     random, kept, pairs, in_test = Random(0), list[_Raw](), 0, 0
     for number, files in enumerate(corpora):
-        for index, (src, tgt) in enumerate(reader_of(files).raw_pairs()):
+        for index, (src, tgt) in enumerate(reader_of(files).raw_pairs(), start=1):
             place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
             if pairs < SAMPLED_PAIRS:
                 kept.append(_Raw(number, index, (src, tgt)))
@@ -170,13 +175,27 @@ def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None
             damaged = [one for one in of_corpus if not _is_text(one.sides[side])]
             if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
                 continue
-            is_wide = b"\0" in damaged[0].sides[side]
-            encoding, name_of_it = ("UTF-16", "UTF-16") if is_wide else ("LATIN1", "Latin-1")
             path = files.tgt_file if side else files.src_file
             raise DataError(
-                f"{name}:{damaged[0].index + 1}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
-                f"{name_of_it}: iconv -f {encoding} -t UTF-8 {path} > {path.stem}.utf8{path.suffix}"
+                f"{name}:{damaged[0].number}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
+                f"Latin-1: {_conversion(path, 'LATIN1')}"
             )
+
+
+def _check_is_not_utf16(files: CorpusFiles) -> None:
+    """`DataError` for a text in UTF-16, whose lines do not end where those of UTF-8 do."""
+    for path in (files.src, files.tgt):
+        if path is None:
+            continue
+        with opened(path) as file:
+            if b"\0" in file.readline(1 << 16):
+                raise DataError(f"{path}:1: not UTF-8, and probably UTF-16: {_conversion(path, 'UTF-16')}")
+
+
+def _conversion(path: Path, encoding: str) -> str:
+    """The command that converts a text to UTF-8, into a file that keeps the language at the end of its name."""
+    to = path.with_name(f"{path.stem}.utf8{path.suffix}")
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(to))}"
 
 
 def _is_text(line: bytes) -> bool:
@@ -193,23 +212,28 @@ def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
         characters.update(line)
         words.update(line.split())
     lengths = sorted(map(len, lines))
+    letters = [character for character in characters if character.isalpha()]
     return SideFacts(
         language=language,
         characters=characters,
-        words=len(words),
+        words=frozenset(words),
         longest=lengths[min(len(lengths) - 1, int(0.999 * len(lengths)))],
-        own_script=_share_in_script(characters, language, 1.0),
-        other_script=_share_in_script(characters, other, 0.0),
+        own_script=_share_in_script(lines, letters, language, 1.0),
+        other_script=_share_in_script(lines, letters, other, 0.0),
     )
 
 
-def _share_in_script(characters: Counter[str], language: str, unknown: float) -> float:
-    """The share of the letters that are in a language's script; `unknown` if that script is not known here."""
-    starts = _starts(language)
-    letters = {character: count for character, count in characters.items() if character.isalpha()}
-    if not starts or not letters:
+def _share_in_script(lines: Sequence[str], letters: Iterable[str], language: str, unknown: float) -> float:
+    """The share of the lines with letters that have one of a language's script; `unknown` if it is not known here.
+
+    Not of the letters: a name in another script may be longer than the rest of a line in Chinese.
+    """
+    starts, letters = _starts(language), set(letters)
+    own = {letter for letter in letters if _start(letter) in starts}
+    total = sum(not letters.isdisjoint(line) for line in lines)
+    if not starts or not total:
         return unknown
-    return sum(count for one, count in letters.items() if _start(one) in starts) / sum(letters.values())
+    return sum(not own.isdisjoint(line) for line in lines) / total
 
 
 @functools.cache
@@ -229,18 +253,18 @@ def _check_order(found: Inspection, corpora: Corpora) -> None:
     if found.share_a_script:
         is_swapped = _letters_say_swapped(found)
     else:
-        is_swapped = all(side.own_script < _MIN_OWN_LETTERS < side.other_script for side in (src, tgt))
+        is_swapped = all(side.own_script < side.other_script / 2 for side in (src, tgt))
     if is_swapped:
         raise DataError(
-            f"{name}: by its {'letters' if found.share_a_script else 'scripts'}, the source text is in {tgt.language} "
+            f"{name}: by {'letters' if found.share_a_script else 'scripts'}, the source text is in {tgt.language} "
             f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
         )
     for side, option in ((src, "--src-lang"), (tgt, "--tgt-lang")):
-        if side.own_script < _MIN_OWN_LETTERS:
+        if side.own_script < _MIN_OWN_SCRIPT:
             raise DataError(
-                f"{name}: {1 - side.own_script:.0%} of the letters on the side of {side.language} are not in its "
-                f"script, {script_of(side.language)}; give the right language with {option}, with its script if it has "
-                "several (sr-Latn)"
+                f"{name}: {1 - side.own_script:.0%} of the lines on the side of {side.language} have no letter of its "
+                f"script ({script_of(side.language)}); give the right language with {option}, with its script if it "
+                "has several (sr-Latn)"
             )
 
 
@@ -274,7 +298,7 @@ def describe(found: Inspection) -> Iterator[str]:
     for side in (found.src, found.tgt):
         spaces = " without spaces" if side.joins_words else ""
         yield (
-            f"  {side.language}: {side.words:,} different words, {len(side.characters):,} characters{spaces}, lines of "
+            f"  {side.language}: {len(side.words):,} different words, {len(side.characters):,} characters{spaces}, lines of "
             f"up to {side.longest:,} characters"
         )
     counts = {

@@ -53,7 +53,7 @@ def tokens_for(found: Inspection) -> Tokens:
     texts = [found.src.characters + found.tgt.characters] if joint else [side.characters for side in sides]
     least = _SPECIAL_AND_BYTES + max(_covering(text, coverage) for text in texts) + 1  # and the mark for a space
     # Every word can become a piece. Half of them: some occur only in what is held out or left out.
-    words = sum(side.words for side in sides) if joint else min(side.words for side in sides)
+    words = len(found.src.words | found.tgt.words) if joint else min(len(side.words) for side in sides)
     allowed = least + words // 2
     enough = wanted if least <= wanted / 2 else least + wanted // 2
     size = min(allowed, enough)
