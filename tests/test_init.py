@@ -107,7 +107,7 @@ SITUATIONS = [
         {"tokenizer.joint": False, "augmentation.lower_case": 0, "decoding.lower_capitals": False},
     ),
     Situation(
-        "no spaces", two(300, "th", "ja"), OF.format("th", "ja"), {"data.max_length": 128}, "characters without spaces"
+        "no spaces", two(300, "th", "ja"), OF.format("th", "ja"), {"data.max_length": 128}, "th: without spaces, "
     ),
     Situation("one file", write_table, "memory.tsv", {"data.src_lang": "en", "data.tgt_lang": "de"}),
     Situation(
@@ -220,7 +220,7 @@ def test_the_right_order_is_not_refused(languages: tuple[str, str]) -> None:
         ),
         (
             "utf-16",
-            r"train\.de:1: not UTF-8, .*; if it is UTF-16: iconv -f UTF-16 -t UTF-8 train\.de > train\.utf8\.de",
+            r"train\.de:1: not UTF-8, and probably UTF-16: iconv -f UTF-16 -t UTF-8 train\.de > train\.utf8\.de",
         ),
     ],
 )

@@ -296,10 +296,10 @@ def describe(found: Inspection) -> Iterator[str]:
     sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
     yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
     for side in (found.src, found.tgt):
-        spaces = " without spaces" if side.joins_words else ""
+        words = "without spaces" if side.joins_words else f"{len(side.words):,} different words"
         yield (
-            f"  {side.language}: {len(side.words):,} different words, {len(side.characters):,} characters{spaces}, lines of "
-            f"up to {side.longest:,} characters"
+            f"  {side.language}: {words}, {len(side.characters):,} different characters, lines of up to "
+            f"{side.longest:,} characters"
         )
     counts = {
         "have an empty side": found.empty, "are not UTF-8": found.damaged, "occurred before": found.duplicates,

@@ -47,16 +47,13 @@ def tokens_for(found: Inspection) -> Tokens:
     """A vocabulary that the text allows and needs, and a length that holds all but one pair in a thousand."""
     wanted = recommended(found.pairs).vocab_size
     sides = (found.src, found.tgt)
+    coverage = _COVERAGE if any(len(side.characters) > wanted / 4 for side in sides) else 1.0
     joint = found.share_a_script
-    needs_many = any(len(side.characters) > wanted / 4 for side in sides)
-    coverage = _COVERAGE if needs_many else 1.0
-    texts = [found.src.characters + found.tgt.characters] if joint else [side.characters for side in sides]
-    least = _SPECIAL_AND_BYTES + max(_covering(text, coverage) for text in texts) + 1  # and the mark for a space
-    # Every word can become a piece. Half of them: some occur only in what is held out or left out.
-    words = len(found.src.words | found.tgt.words) if joint else min(len(side.words) for side in sides)
-    allowed = least + words // 2
-    enough = wanted if least <= wanted / 2 else least + wanted // 2
-    size = min(allowed, enough)
+    least, most = _limits(found, coverage, joint)
+    if least > most:  # one side has more characters than the other has words
+        joint = True
+        least, most = _limits(found, coverage, joint)
+    size = min(most, wanted if least <= wanted / 2 else least + wanted // 2)
     rounded = size // 100 * 100
     pieces = max(_pieces(side.longest, side.joins_words) for side in sides)
     return Tokens(
@@ -65,6 +62,17 @@ def tokens_for(found: Inspection) -> Tokens:
         max_length=next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1]),
         joint=joint,
     )
+
+
+def _limits(found: Inspection, coverage: float, joint: bool) -> tuple[int, int]:
+    """The smallest and the largest vocabulary that every side allows, or both together if `joint`."""
+    src, tgt = found.src, found.tgt
+    texts = [(src.characters, src.words), (tgt.characters, tgt.words)]
+    if joint:
+        texts = [(src.characters + tgt.characters, src.words | tgt.words)]
+    bases = [_SPECIAL_AND_BYTES + _covering(characters, coverage) + 1 for characters, _ in texts]  # 1: for a space
+    # Every word can become a piece. Half of them: some occur only in what is held out or left out.
+    return max(bases), min(base + len(words) // 2 for base, (_, words) in zip(bases, texts, strict=True))
 
 
 def _covering(characters: Counter[str], coverage: float) -> int:
@@ -162,9 +170,10 @@ def _tokenizer(tokens: Tokens, found: Inspection, row: Recommended) -> Lines:
     yield "  type: bpe", ""
     limit = "" if tokens.vocab_size >= row.vocab_size else "; more than this the text may not have"
     yield f"  vocab_size: {tokens.vocab_size}", f"pieces{'' if tokens.joint else ' of each side'}{limit}"
+    why = "the languages share a script" if found.share_a_script else "the languages have different scripts"
     yield (
         f"  joint: {str(tokens.joint).lower()}",
-        f"the two languages {'share a script' if tokens.joint else 'have different scripts'}",
+        why if tokens.joint == found.share_a_script else "too few words for two",
     )
     if tokens.character_coverage < 1:
         characters = max(len(side.characters) for side in (found.src, found.tgt))
