@@ -15,6 +15,7 @@ from nmt.errors import ConfigError, TrainingError
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
     from nmt.data.inspection import Inspection
+    from nmt.training.trial import Speed
 
 _LONG_HOURS = 4
 _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
@@ -62,11 +63,11 @@ def init(
     with file.open("x", encoding="utf-8", newline="\n") as opened:
         opened.write(text)
     config = load_config(file)
-    if not no_trial:
-        speed = _timed(config, found)
-        if speed:
-            text = starting_config(found_corpora, found, tests, file, speed)
-            file.write_text(text, encoding="utf-8", newline="\n")
+    if not no_trial and (speed := _tried(config, found)) is not None:
+        time = _in_words((config.training.max_steps or 0) * speed.seconds / 3600)
+        comment = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {time}"
+        text = starting_config(found_corpora, found, tests, file, comment, speed.gain)
+        file.write_text(text, encoding="utf-8", newline="\n")
     print(f"wrote {file}; next:")
     for command in _next(file, config, found):
         print(f"  {command}")
@@ -91,26 +92,29 @@ def _check_folders(corpora: list[Path], files: list[Path]) -> None:
             )
 
 
-def _timed(config: "Config", found: "Inspection") -> str:
-    """How long the training will take, as a comment; a line says it, too. '' if the trial fails: a line says why."""
+def _tried(config: "Config", found: "Inspection") -> "Speed | None":
+    """How fast updates are, which some lines say; None if they fail, which a line explains."""
     from nmt.training.trial import SECONDS, time_updates
 
-    print(f"timing some updates on this machine, about {SECONDS:.0f} s; --no-trial skips it", file=sys.stderr)
+    print(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it", file=sys.stderr)
     try:
         speed = time_updates(config, found.sample)
     except TrainingError as error:
         print(f"the trial failed, and the training would, too: {error}")
-        return ""
+        return None
     steps = config.training.max_steps or 0
     hours = steps * speed.seconds / 3600
-    time = f"about {_in_words(hours)}"
-    print(f"{time} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}), and validations")
+    precision = f" in {speed.precision}" if speed.gain > 1 else ""
+    print(
+        f"about {_in_words(hours)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
+        f"{precision}), and validations"
+    )
     if hours > _LONG_HOURS and speed.device == "cpu":
         print(
-            "this is long for a CPU; a GPU would do, or a smaller model (model.d_model, model.num_encoder_layers, "
-            "num_decoder_layers) and training.max_steps, at the cost of quality"
+            "this is long for a CPU; use a GPU, or lower training.max_steps and model.d_model, which costs quality; "
+            "training saves every 10 minutes, and can be stopped and resumed"
         )
-    return f"updates of {speed.seconds:.2g} s on the machine where this was written: {time}"
+    return speed
 
 
 def _in_words(hours: float) -> str:

@@ -87,16 +87,25 @@ def _pieces(characters: int, joins_words: bool) -> int:
 
 
 def starting_config(
-    corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles], output: Path, speed: str = ""
+    corpora: Corpora,
+    found: Inspection,
+    tests: Mapping[str, CorpusFiles],
+    output: Path,
+    time: str = "",
+    bf16_gain: float = 1.0,
 ) -> str:
-    """The YAML text. `output` is where it will be: paths are relative to its folder. `speed` is a comment."""
+    """The YAML text. `output` is where it will be: paths are relative to its folder.
+
+    `time` says how long the training will take, if that is known, and `bf16_gain` how many times as fast as fp32 bf16
+    is, if it is to be used.
+    """
     row, tokens = recommended(found.pairs), tokens_for(found)
     sections = [
         *_data(corpora, found, tests, output.parent, tokens),
         *_tokenizer(tokens, found, row),
         *_model(row, tokens),
         *_augmentation(row, found),
-        *_training(row, speed),
+        *_training(row, time, bf16_gain),
         *_decoding(row, found, tokens),
     ]
     return "\n".join([*_head(corpora, found, output), *(_line(*line) for line in sections)]) + "\n"
@@ -210,9 +219,9 @@ def _augmentation(row: Recommended, found: Inspection) -> Lines:
     yield f"  join: {JOIN:g}", "and of the batches with two sentences a line"
 
 
-def _training(row: Recommended, speed: str) -> Lines:
+def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:
     yield "training:", ""
-    yield f"  max_steps: {row.max_steps}", speed or "updates"
+    yield f"  max_steps: {row.max_steps}", time or "updates"
     yield f"  patience: {row.patience}", "or fewer: after so many validations without a better score"
     yield f"  validate_every: {row.validate_every}", "updates"
     yield f"  batch_tokens: {row.batch_tokens}", "pieces, padding included; an update has"
@@ -228,6 +237,8 @@ def _training(row: Recommended, speed: str) -> Lines:
         yield f"  r_drop: {row.r_drop:g}", "each pair in two passes, which must agree: twice the time"
     if row.ema_decay:
         yield f"  ema_decay: {row.ema_decay:g}", "this average of the weights is validated and kept"
+    if bf16_gain > 1:
+        yield "  precision: bf16", f"{bf16_gain:.1f} times as fast as fp32 where this was written; not on every CPU"
     yield "  save_every_minutes: 10", "so that little is lost if the machine stops"
 
 

@@ -15,11 +15,12 @@ from nmt.config.training import Config
 from nmt.device import own_the_process
 from nmt.runs import RunFolder
 from nmt.training.monitor import Monitor
-from nmt.training.preparation import prepare
+from nmt.training.preparation import Prepared, prepare
 from nmt.training.trainer import Trainer
 
 SECONDS = 20.0
-_LEAST_SECONDS = 5.0  # of updates, however long the preparation took
+_LEAST_SECONDS = 8.0  # of updates, however long the preparation took
+_MUCH_FASTER = 1.2  # times as fast: less may be chance
 _WARM_UP = 2  # updates that are not counted: the first ones allocate memory
 
 
@@ -29,9 +30,11 @@ class Speed:
 
     seconds: float
     """Of an update, in the mean."""
-    updates: int
-    """Counted."""
     device: str
+    precision: str
+    """`bf16` if that is much faster on this CPU than fp32, otherwise `auto`."""
+    gain: float
+    """How many times as fast as fp32 that is; 1.0 with `auto`."""
 
 
 def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: float = SECONDS) -> Speed:
@@ -49,12 +52,20 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: flo
             torch.set_num_threads(config.training.threads)
         own_the_process()
         prepared = prepare(trial, run, resuming=False, say=lambda line: None)
-        trainer = Trainer(trial, run, prepared, Monitor(run.metrics_file, silent=True))
-        left = began + seconds - time.perf_counter()
-        taken = trainer.timed_updates(max(left, _LEAST_SECONDS))
-        trainer.monitor.close()
-    counted = taken[_WARM_UP:] or taken[-1:]
-    return Speed(statistics.fmean(counted), len(counted), str(prepared.device))
+        dtypes = [torch.float32, torch.bfloat16] if prepared.device.type == "cpu" else [prepared.dtype]
+        left = max(began + seconds - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
+        taken = [_seconds_of_an_update(trial, run, dataclasses.replace(prepared, dtype=one), left) for one in dtypes]
+    gain = taken[0] / taken[-1]
+    if gain < _MUCH_FASTER:
+        return Speed(taken[0], str(prepared.device), "auto", 1.0)
+    return Speed(taken[-1], str(prepared.device), "bf16", gain)
+
+
+def _seconds_of_an_update(config: Config, run: RunFolder, prepared: Prepared, seconds: float) -> float:
+    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
+    taken = trainer.timed_updates(seconds)
+    trainer.monitor.close()
+    return statistics.fmean(taken[_WARM_UP:] or taken[-1:])
 
 
 def _on(config: Config, pairs: Sequence[tuple[str, str]], folder: Path) -> Config:
