@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.recommended import (
     DROP_PUNCTUATION,
@@ -147,8 +148,11 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
     yield f"  tgt_lang: {_value(languages[1])}", ""
     yield (
         f"  max_length: {tokens.max_length}",
-        "pieces; training leaves out longer pairs, translation splits longer lines",
+        "pieces; training leaves longer pairs out, translation splits longer lines",
     )
+    yield "  cleaning:", "training leaves out by these rules, and counts; `nmt config data.cleaning`"
+    for rule, value in CleaningConfig.recommended().model_dump(exclude_defaults=True).items():
+        yield f"    {rule}: {_value(value)}", ""
 
 
 def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:
