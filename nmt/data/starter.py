@@ -95,7 +95,7 @@ def starting_config(
     time: str = "",
     bf16_gain: float = 1.0,
 ) -> str:
-    """The YAML text. `output` is where it will be: paths are relative to its folder.
+    """The YAML text. `output` is where it will be: relative paths are relative to its folder then.
 
     `time` says how long the training will take, if that is known, and `bf16_gain` how many times as fast as fp32 bf16
     is, if it is to be used.
@@ -169,6 +169,8 @@ def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> st
 
 
 def _path(path: Path, folder: Path) -> str:
+    if path.is_absolute():  # as it was named
+        return _value(path.as_posix())
     return _value(Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix())
 
 
