@@ -91,7 +91,7 @@ OF = "--src train.{} --tgt train.{}"
 SITUATIONS = [
     Situation(
         "5 pairs", two(5, "en", "de"), OF.format("en", "de"),
-        {"model.num_encoder_layers": 2, "tokenizer.joint": True, "data.validation": None, "data.test": {}},
+        {"model.num_encoder_layers": 2, "tokenizer.joint": True, "data.cleaning.overlap": False, "data.test": {}},
         "en to de: 5 pairs\n",
     ),
     Situation("300", two(300, "en", "de"), OF.format("en", "de"), {"tokenizer.vocab_size": 500, "model.d_model": 128}),
@@ -373,10 +373,16 @@ def test_the_maximum_length_follows_the_longest_lines(words: int, length: int) -
 def test_facts_are_counted() -> None:
     pairs = [("a b", "x"), ("a b", "x"), ("same", "same"), ("", "empty"), ("c\u0301a", "ja")]
     _, found = inspected(pairs, "en", "de")
-    assert (found.pairs, found.empty, found.duplicates, found.identical) == (5, 1, 1, 1)
+    assert (found.pairs, found.empty, found.duplicates, found.identical, found.independent) == (5, 1, 1, 1, 3)
     assert (found.src.words, found.tgt.words) == ({"a", "b", "same", "ća"}, {"x", "same", "ja"})
     assert found.sample[-1] == ("ća", "ja")  # NFC
     assert found.share_a_script
+
+
+def test_pairs_that_share_a_sentence_are_not_counted_as_held_out(cli: Cli) -> None:
+    write([(f"Line {number}", f"Zeile {number % 120}") for number in range(1000)], "x", "en", "de")
+    assert cli("init", "x.en", "x.de", "--no-trial")[0] == 0
+    assert "validation: {holdout: 6}" in Path("en-de.yaml").read_text()  # a twentieth of 120
 
 
 def test_a_large_corpus_is_sampled_evenly_and_counted(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -83,12 +83,11 @@ LABEL_SMOOTHING = 0.1
 # Augmentation for text as people type it: measured with 29,000 captions (configs/README.md).
 LOWER_CASE = DROP_PUNCTUATION = JOIN = 0.05
 
-# Pairs held out for validation, and as many for a test: a share of the corpus, up to a number from which BLEU moves by
-# less than a point from one sample to another. Below the least corpus none are: they would be too few to say anything.
+# Pairs held out for validation, and as many for a test: a share of those that share no sentence with another one. In
+# smaller corpora than the last number, so few say nothing.
 HOLDOUT_SHARE = 0.05
 HOLDOUT_MAX = 1_000
 HOLDOUT_FROM = 100
-"""Pairs of a corpus from which a part is held out."""
 
 
 def recommended(pairs: int) -> Recommended:
@@ -97,7 +96,7 @@ def recommended(pairs: int) -> Recommended:
 
 
 def holdout(pairs: int) -> int:
-    """The number of pairs to hold out for each of validation and test; 0: none.
+    """The number of pairs to hold out for each of validation and test, of those that can be; 0: none.
 
     >>> holdout(5), holdout(300), holdout(50_000)
     (0, 15, 1000)

@@ -84,8 +84,10 @@ class Inspection:
     """that occurred before,"""
     identical: int
     """and those with two identical sides."""
+    independent: int
+    """Pairs of the sample that share neither sentence with an earlier one,"""
     in_test: int
-    """Pairs of all that share a sentence with a test set."""
+    """and pairs of all that share a sentence with a test set."""
 
     @property
     def looked_at(self) -> int:
@@ -127,6 +129,15 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     )  # fmt: skip
     _check_order(found, corpora)
     return found
+
+
+def _independent(pairs: Iterable[tuple[str, str]]) -> int:
+    count, seen = 0, set[tuple[int, str]]()
+    for pair in pairs:
+        sides = set(enumerate(pair))
+        count += seen.isdisjoint(sides)
+        seen |= sides
+    return count
 
 
 class _Raw(NamedTuple):

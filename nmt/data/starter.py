@@ -135,7 +135,7 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
         yield "  train:", ""
         for files in corpora.files:
             yield f"    - {_files(files, folder, *languages)}", ""
-    held_out = holdout(found.pairs)
+    held_out = _held_out(found)
     if held_out:
         yield f"  validation: {{holdout: {held_out}}}", "pairs drawn once, written beside this file, not trained on"
     if tests:
@@ -152,7 +152,13 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
     )
     yield "  cleaning:", "training leaves out by these rules, and counts; `nmt config data.cleaning`"
     for rule, value in CleaningConfig.recommended().model_dump(exclude_defaults=True).items():
-        yield f"    {rule}: {_value(value)}", ""
+        if rule != "overlap" or tests or held_out:
+            yield f"    {rule}: {_value(value)}", ""
+
+
+def _held_out(found: Inspection) -> int:
+    """The number of pairs to hold out for each set."""
+    return holdout(found.independent * found.pairs // found.looked_at)
 
 
 def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:
