@@ -41,10 +41,10 @@ def made_up_pairs(count: int, src: str, tgt: str) -> list[tuple[str, str]]:
     random = Random(count)
     sides = [(words_of(language), "" if language in ("th", "ja") else " ") for language in (src, tgt)]
     numbers = [[random.randrange(400) for _ in range(random.randint(3, 9))] for _ in range(count)]
-    return [
-        tuple(space.join(words[number] for number in line) for words, space in sides)
-        for line in numbers  # type: ignore[misc]
-    ]
+    src_side, tgt_side = (
+        [space.join(words[number] for number in line).capitalize() for line in numbers] for words, space in sides
+    )
+    return list(zip(src_side, tgt_side, strict=True))
 
 
 def write(pairs: Sequence[tuple[str, str]], stem: str, src: str, tgt: str, encoding: str = "utf-8") -> None:

@@ -124,9 +124,13 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
         src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
         tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
         sample=sample,
-        empty=len(decoded) - len(sample), damaged=len(raw) - len(decoded), duplicates=len(sample) - len(set(sample)),
-        identical=sum(one == other for one, other in sample), in_test=in_test,
-    )  # fmt: skip
+        empty=len(decoded) - len(sample),
+        damaged=len(raw) - len(decoded),
+        duplicates=len(sample) - len(set(sample)),
+        identical=sum(src == tgt for src, tgt in sample),
+        independent=_independent(sample),
+        in_test=in_test,
+    )
     _check_order(found, corpora)
     return found
 
