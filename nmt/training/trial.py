@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.training import Config
 from nmt.device import own_the_process
 from nmt.runs import RunFolder
@@ -77,7 +77,7 @@ def _on(config: Config, pairs: Sequence[tuple[str, str]], folder: Path) -> Confi
     data = config.data.model_copy(
         update={
             "train": (TrainingFiles(src=folder / "train.src", tgt=folder / "train.tgt"),),
-            "validation": CorpusFiles(src=folder / "val.src", tgt=folder / "val.tgt"),
+            "validation": HeldOutFiles(src=folder / "val.src", tgt=folder / "val.tgt"),
             "test": {},
         }
     )
