@@ -425,7 +425,7 @@ def test_from_two_files_to_a_scored_translator_in_two_commands(cli: Cli) -> None
         Path(f"tiny.{side}").write_bytes((TINY / f"train.{side}").read_bytes())
     code, out, _ = cli("init", "--src", "tiny.en", "--tgt", "tiny.zh")
     assert code == 0
-    assert re.search(r"about .* on this machine \(5,000 updates of [\d.]+ s on \w+(:\d+)?\), and validations", out)
+    assert re.search(r"about .* on this machine \(5,000 updates of [\d.]+ s on [\w: ]+\), and validations", out)
     file, config = the_config()
     assert "s on the machine where this was written: about" in file.read_text()
     assert not Path("runs").exists()  # the trial leaves nothing
