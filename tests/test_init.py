@@ -96,7 +96,8 @@ SITUATIONS = [
     ),
     Situation("300", two(300, "en", "de"), OF.format("en", "de"), {"tokenizer.vocab_size": 500, "model.d_model": 128}),
     Situation(
-        "10k", two(10_000, "en", "de"), "train.en train.de", {"tokenizer.vocab_size": 1_000, "training.max_steps": 5_000}
+        "10k", two(10_000, "en", "de"), "train.en train.de",
+        {"tokenizer.vocab_size": 1_000, "training.max_steps": 5_000},
     ),
     Situation(
         "two scripts", two(300, "en", "ru"), OF.format("en", "ru"),

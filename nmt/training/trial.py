@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.training import Config
 from nmt.device import own_the_process
@@ -79,6 +80,7 @@ def _on(config: Config, pairs: Sequence[tuple[str, str]], folder: Path) -> Confi
             "train": (TrainingFiles(src=folder / "train.src", tgt=folder / "train.tgt"),),
             "validation": HeldOutFiles(src=folder / "val.src", tgt=folder / "val.tgt"),
             "test": {},
+            "cleaning": CleaningConfig(),
         }
     )
     return config.model_copy(update={"data": data})
