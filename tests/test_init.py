@@ -386,6 +386,22 @@ def test_pairs_that_share_a_sentence_are_not_counted_as_held_out(cli: Cli) -> No
     assert "validation: {holdout: 6}" in Path("en-de.yaml").read_text()  # a twentieth of 120
 
 
+def test_a_rule_that_would_leave_out_much_of_the_text_is_off(cli: Cli) -> None:
+    pairs = made_up_pairs(100, "en", "de")
+    write([(f"<b>{src}</b>", tgt) if number % 2 else (src, tgt) for number, (src, tgt) in enumerate(pairs)],
+          "x", "en", "de")  # fmt: skip
+    assert cli("init", "x.en", "x.de", "--no-trial")[0] == 0
+    assert (
+        "    #html: true                   # off: it would leave out 50% of the pairs\n"
+        in Path("en-de.yaml").read_text()
+    )
+    assert not the_config()[1].data.cleaning.html
+    write([(f"<b>{src}</b>", tgt) if number % 20 == 0 else (src, tgt) for number, (src, tgt) in enumerate(pairs)],
+          "x", "en", "de")  # fmt: skip
+    assert cli("init", "x.en", "x.de", "--no-trial", "--output", "other.yaml")[0] == 0
+    assert load_config(Path("other.yaml")).data.cleaning.html
+
+
 def test_a_large_corpus_is_sampled_evenly_and_counted(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr("nmt.data.inspection.SAMPLED_PAIRS", 500)
     pairs = [(f"word {number}", f"wort {number}") for number in range(5000)]

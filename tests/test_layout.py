@@ -18,8 +18,8 @@ _IN_ORDER = """
     config.training config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
     data.compression data.lines data.tables data.tmx data.discovery data.corpus
-    data.vectors data.hashes data.cleaning data.inspection data.starter data.letters data.duplicates
-    data.rules data.selection data.holdout data.vocabulary data.tokenizer
+    data.vectors data.hashes data.cleaning data.letters data.duplicates data.rules data.selection
+    data.holdout data.inspection data.starter data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
     models.source_layer models.attention

@@ -109,12 +109,24 @@ def _tried(config: "Config", found: "Inspection") -> "Speed | None":
         f"about {_in_words(hours)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
         f"{precision}), and validations"
     )
+    if busy := _others():
+        print(f"  {busy}, which made this slower")
     if hours > _LONG_HOURS and speed.device == "cpu":
         print(
             "this is long for a CPU; use a GPU, or lower training.max_steps and model.d_model, which costs quality; "
             "training saves every 10 minutes, and can be stopped and resumed"
         )
     return speed
+
+
+def _others() -> str:
+    """That other programs use the cores, in words; '' if they do not."""
+    from nmt.processes import cores_to_use
+
+    if not hasattr(os, "getloadavg"):  # Windows
+        return ""
+    load, cores = os.getloadavg()[0], cores_to_use()
+    return f"other programs are running (load {load:.1f} on {cores} cores)" if load > 2 * cores else ""
 
 
 def _in_words(hours: float) -> str:

@@ -4,10 +4,8 @@ Every pair is read and counted; all else is found from an even sample.
 """
 
 import dataclasses
-import functools
 import hashlib
 import shlex
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,23 +17,16 @@ from nmt.data.cleaning import normalize
 from nmt.data.compression import opened
 from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.discovery import Corpora
+from nmt.data.rules import is_out_of_script, scripts_of
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
 
 SAMPLED_PAIRS = 50_000
 MAX_UNDECODABLE = 0.01  # of the lines of a side: more means another encoding, fewer are single damaged lines
 _MIN_OWN_SCRIPT = 0.3  # of the lines
+_MOST = 0.5
 _MIN_SWAPPED_LINES = 0.05
 
-# How the names of a script's characters begin in Unicode, where that is not the script's own name.
-_SCRIPTS = {
-    "Latn": "LATIN", "Cyrl": "CYRILLIC", "Grek": "GREEK", "Arab": "ARABIC", "Hebr": "HEBREW", "Thai": "THAI",
-    "Deva": "DEVANAGARI", "Beng": "BENGALI", "Taml": "TAMIL", "Telu": "TELUGU", "Knda": "KANNADA", "Mlym": "MALAYALAM",
-    "Gujr": "GUJARATI", "Guru": "GURMUKHI", "Orya": "ORIYA", "Sinh": "SINHALA", "Laoo": "LAO", "Khmr": "KHMER",
-    "Mymr": "MYANMAR", "Tibt": "TIBETAN", "Geor": "GEORGIAN", "Armn": "ARMENIAN", "Ethi": "ETHIOPIC",
-    "Mong": "MONGOLIAN", "Thaa": "THAANA", "Hani": "CJK", "Hans": "CJK", "Hant": "CJK",
-    "Jpan": "CJK HIRAGANA KATAKANA", "Kore": "HANGUL CJK",
-}  # fmt: skip
 # Letters that are frequent in one language and rare in most others, for two languages in one script.
 _OWN_LETTERS = {
     "cs": "ěřůčžš", "da": "æøå", "de": "äöüß", "es": "ñáéíóú", "et": "õäöü", "fi": "äö", "fr": "éèêàçù", "hr": "čćžšđ",
@@ -96,10 +87,11 @@ class Inspection:
 
     @property
     def share_a_script(self) -> bool:
-        """Whether both languages are written in the same script."""
-        languages = self.src.language, self.tgt.language
-        src, tgt = (_starts(language) or {script_of(language)} for language in languages)
-        return not src.isdisjoint(tgt)
+        """Whether most lines of each side have letters of the other side's scripts."""
+        sides = (self.src, self.tgt)
+        if not all(scripts_of(side.language) for side in sides):
+            return script_of(self.src.language) == script_of(self.tgt.language)
+        return all(side.other_script > _MOST for side in sides)
 
 
 def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
@@ -227,51 +219,37 @@ def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
         characters.update(line)
         words.update(line.split())
     lengths = sorted(map(len, lines))
-    letters = [character for character in characters if character.isalpha()]
+    letters = {character for character in characters if character.isalpha()}
     return SideFacts(
         language=language,
         characters=characters,
         words=frozenset(words),
         longest=lengths[min(len(lengths) - 1, int(0.999 * len(lengths)))],
-        own_script=_share_in_script(lines, letters, language, 1.0),
-        other_script=_share_in_script(lines, letters, other, 0.0),
+        own_script=_share_in_script(lines, letters, scripts_of(language), 1.0),
+        other_script=_share_in_script(lines, letters, scripts_of(other), 0.0),
     )
 
 
-def _share_in_script(lines: Sequence[str], letters: Iterable[str], language: str, unknown: float) -> float:
-    """The share of the lines with letters that have one of a language's script; `unknown` if it is not known here.
+def _share_in_script(lines: Sequence[str], letters: set[str], scripts: frozenset[str], unknown: float) -> float:
+    """The share of the lines with letters that have one of some scripts; `unknown` if there are no scripts.
 
     Not of the letters: a name in another script may be longer than the rest of a line in Chinese.
     """
-    starts, letters = _starts(language), set(letters)
-    own = {letter for letter in letters if _start(letter) in starts}
+    own = {letter for letter in letters if not is_out_of_script(letter, scripts)}
     total = sum(not letters.isdisjoint(line) for line in lines)
-    if not starts or not total:
+    if not scripts or not total:
         return unknown
     return sum(not own.isdisjoint(line) for line in lines) / total
-
-
-@functools.cache
-def _starts(language: str) -> frozenset[str]:
-    return frozenset(_SCRIPTS.get(script_of(language), "").split())
-
-
-@functools.cache
-def _start(character: str) -> str:
-    return unicodedata.name(character, "").partition(" ")[0]
 
 
 def _check_order(found: Inspection, corpora: Corpora) -> None:
     """`DataError` if the sides are in the wrong order, or in other scripts than their languages."""
     src, tgt = found.src, found.tgt
     name = _named(corpora.files)
-    if found.share_a_script:
-        is_swapped = _letters_say_swapped(found)
-    else:
-        is_swapped = all(side.own_script < side.other_script / 2 for side in (src, tgt))
-    if is_swapped:
+    by_scripts = all(side.own_script < side.other_script / 2 for side in (src, tgt))
+    if by_scripts or _letters_say_swapped(found):
         raise DataError(
-            f"{name}: by {'letters' if found.share_a_script else 'scripts'}, the source text is in {tgt.language} "
+            f"{name}: by {'scripts' if by_scripts else 'letters'}, the source text is in {tgt.language} "
             f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
         )
     for side, option in ((src, "--src-lang"), (tgt, "--tgt-lang")):

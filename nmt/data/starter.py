@@ -23,11 +23,15 @@ from nmt.config.recommended import (
 )
 from nmt.data.discovery import Corpora
 from nmt.data.inspection import Inspection
+from nmt.data.rules import PairRules, usual_ratio
 
 _SPECIAL_AND_BYTES = 4 + 256
 _COVERAGE = 0.9995  # of the characters, where there are thousands of them; the others become bytes
 _LENGTHS = (128, 256, 512)
 _DEFAULT_POSITIONS = 512
+_OPTIONAL_RULES = ("html", "script", "length_ratio")
+_TOO_MANY = 0.2  # of the pairs
+_JUDGED_PAIRS = 5_000
 _COMMENT_COLUMN = 34
 
 Lines = Iterator[tuple[str, str]]
@@ -151,8 +155,20 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
         "pieces; training leaves longer pairs out, translation splits longer lines",
     )
     yield "  cleaning:", "training leaves out by these rules, and counts; `nmt config data.cleaning`"
-    for rule, value in CleaningConfig.recommended().model_dump(exclude_defaults=True).items():
-        if rule != "overlap" or tests or held_out:
+    yield from _cleaning(found, has_tests=bool(tests or held_out))
+
+
+def _cleaning(found: Inspection, has_tests: bool) -> Lines:
+    """The recommended rules; off are those that would leave out much of the text, which is what this text is like."""
+    recommendation = CleaningConfig.recommended()
+    sample = found.sample[:: -(-len(found.sample) // _JUDGED_PAIRS)]
+    rules = PairRules(recommendation, found.src.language, found.tgt.language, usual_ratio(sample))
+    violated = Counter(rule for pair in sample for rule in rules.violated(*pair))
+    for rule, value in recommendation.model_dump(exclude_defaults=True).items():
+        share = violated[rule] / len(sample)
+        if rule in _OPTIONAL_RULES and share > _TOO_MANY:
+            yield f"    #{rule}: {_value(value)}", f"off: it would leave out {share:.0%} of the pairs"
+        elif rule != "overlap" or has_tests:
             yield f"    {rule}: {_value(value)}", ""
 
 
