@@ -87,6 +87,9 @@ class DataConfig(TextConfig):
     replay: Rate = 0.0
     """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
+    replay_without: tuple[CorpusFiles, ...] = ()
+    """With `replay`: the texts whose sentences had left the training text of that run, such as its hold-outs, and leave
+    this run's, too. Written by nmt into the run's config.yaml; do not set it."""
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
     """The rules by which pairs are left out of the training text."""
     validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
@@ -194,9 +197,9 @@ class DataConfig(TextConfig):
 
     @property
     def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
-        """The texts whose sources and targets leave the training text: what is drawn from it, or all by `overlap`."""
-        held_out = [files for files in (self.validation, *self.test.values()) if files.holdout != 0]
-        return tuple(files for files in held_out if self.cleaning.overlap or files.is_drawn)
+        """The texts whose sources and targets leave the training text."""
+        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
+        return (*(files for files in held_out.values() if files.holdout != 0), *self.replay_without)
 
 
 class AugmentationConfig(Section):
@@ -427,15 +430,15 @@ class Config(InferenceConfig):
         corpora = [*self.data.train, self.data.validation, *self.data.test.values()]
         if self.source.type != "text" and any(files.pairs for files in corpora):
             raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
-        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
-            raise ValueError(
-                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
-                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
-            )
         if self.source.type != "text" and (hold_outs := self.data.hold_outs):
             raise ValueError(
                 f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
                 f"{self.source.type}; name the set's src and tgt"
+            )
+        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
+            raise ValueError(
+                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
+                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
             )
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
-from nmt.config.training import Config, TrainingConfig
+from nmt.config.training import Config, DataConfig, TrainingConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, is_empty, pairs_in, read_pairs
+from nmt.data.selection import select
 from nmt.errors import ConfigError, DataError
 from nmt.locks import locked
 
@@ -117,14 +118,15 @@ def _draw_missing(
             wanted = _missing(wanted)
             others = [files for name, files in data.held_out.items() if name not in wanted]
             total = sum(sizes[name] for name in wanted)
-            drawn = draw(lambda: _usable(corpora), total, config.training.seed, _sentences(others))
+            drawn = draw(_usable(corpora, data, say), total, config.training.seed, _sentences(others))
             if len(drawn) < total:
                 if list(data.hold_outs) == ["validation"] and data.validation.holdout == "auto":
                     return {**sizes, "validation": 0}
                 what = " and ".join(f"data.{name}.holdout ({sizes[name]:,})" for name in wanted)
+                kept = "are kept by data.cleaning and " if data.cleaning.is_on else ""
                 raise ConfigError(
-                    f"{what}: only {len(drawn):,} training pairs share no sentence with one another or with another "
-                    f"validation or test set; lower it"
+                    f"{what}: only {len(drawn):,} training pairs {kept}share no sentence with one another or with "
+                    f"another validation or test set; lower it"
                 )
             for name, files in wanted.items():
                 own, drawn = drawn[: sizes[name]], drawn[sizes[name] :]
@@ -142,10 +144,17 @@ def _draw_missing(
     return dict(sizes)
 
 
-def _usable(corpora: Sequence[CorpusFiles]) -> Iterator[Pair]:
-    """The pairs of the corpora that a hold-out may have."""
-    for files in corpora:
-        yield from read_pairs(files)
+def _usable(
+    corpora: Sequence[TrainingFiles], data: DataConfig, say: Callable[[str], None]
+) -> Callable[[], Iterator[Pair]]:
+    """What starts to read the pairs that a hold-out may have: those that `data.cleaning` keeps."""
+    selection = select(corpora, data.cleaning, (data.src_lang, data.tgt_lang), say=say)
+
+    def read() -> Iterator[Pair]:
+        for index, files in enumerate(corpora):
+            yield from read_pairs(files, None if selection is None else selection.chosen(index))
+
+    return read
 
 
 def _sentences(texts: Iterable[CorpusFiles]) -> tuple[set[str], set[str]]:
