@@ -165,7 +165,7 @@ def test_every_corpus_is_listed_once_in_the_order_named(folder: Path) -> None:
         ("any.tmx", "any.tmx (en, de): which is the source? Give --src-lang en or --src-lang de"),
         ("nested.jsonl flat.jsonl", "nested.jsonl (en, de), and 1 more: which is the source? Give --src-lang en or"),
         ("three.tmx", "the languages found are en, de, fr; give both languages: --src-lang CODE --tgt-lang CODE"),
-        ("three.tmx --src-lang de", "three.tmx: the languages found are en, de, fr; give both languages"),
+        ("three.tmx --src-lang de", "the languages found are en, de, fr; give both languages"),
         ("three.tmx --src-lang de --tgt-lang it", "three.tmx: holds en, de, fr, not de and it; give both languages"),
         ("words.csv", "words.csv: no language is named; give both languages: --src-lang CODE --tgt-lang CODE"),
         ("half.tsv", "half.tsv:1: 'en' names one side, and no other column or field names the other; it has"),

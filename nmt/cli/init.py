@@ -25,7 +25,7 @@ def init(
     corpora: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[CORPUS]...",
+            metavar="CORPUS",
             help="A file with both sides (.tsv .csv .jsonl .tmx .zip), two texts, or a folder of such files.",
         ),
     ] = None,

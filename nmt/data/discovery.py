@@ -382,7 +382,7 @@ def _directed(found: Sequence[_Found], given: tuple[str, str]) -> tuple[str, str
     if known:
         others = [code for code in codes if not _same(code, known)]
         if len(others) != 1:
-            raise ConfigError(f"{found[0].name}: the languages found are {', '.join(codes) or 'none'}; {_GIVE_BOTH}")
+            raise ConfigError(f"the languages found are {', '.join(codes) or 'none'}; {_GIVE_BOTH}")
         return (given[0], others[0]) if given[0] else (others[0], given[1])
     if len(codes) != 2:
         unknown = (

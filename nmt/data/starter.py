@@ -205,7 +205,7 @@ def _value(value: object) -> str:
 def _tokenizer(tokens: Tokens, found: Inspection, row: Recommended) -> Lines:
     yield "tokenizer:", ""
     yield "  type: bpe", ""
-    limit = "" if tokens.vocab_size >= row.vocab_size else "; more than this the text may not have"
+    limit = "" if tokens.vocab_size >= row.vocab_size else "; the text has too few words for more"
     yield f"  vocab_size: {tokens.vocab_size}", f"pieces{'' if tokens.joint else ' of each side'}{limit}"
     why = "the languages share a script" if found.share_a_script else "the languages have different scripts"
     yield (
