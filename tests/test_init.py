@@ -25,6 +25,7 @@ from nmt.data.tokenizer import train_tokenizers
 from nmt.errors import DataError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
+PAGE = Path(__file__).parent.parent / "docs" / "first-hour.md"
 LETTERS = {
     "en": "abcdefghijklmnoprstuw", "de": "abcdefghiklmnoprstuwzäöüß", "fr": "abcdefilmnoprstuéèà",
     "ru": "абвгдежзиклмнопрстуыэя", "he": "אבגדהוזחטיכלמנסעפצקרשת", "ar": "ابتثجحدرسشصطعفقكلمنهوي",
@@ -324,6 +325,19 @@ def test_the_row_of_the_table_is_the_first_that_is_large_enough(pairs: int, row:
     assert holdout(pairs) == held_out
 
 
+def test_the_table_in_the_docs_is_the_one_in_the_code() -> None:
+    rows = re.findall(r"^\| ([\d,]+|more) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
+    assert [(pairs, cells.rpartition(" | ")[0]) for pairs, cells in rows] == [
+        (
+            f"{row.pairs:,}" if row.pairs else "more",
+            f"{row.vocab_size:,} | {row.layers}+{row.layers}, {row.d_model:,}, {row.d_ff:,} | {row.dropout:g} | "
+            f"{f'{row.r_drop:g}' if row.r_drop else 'off'} | "
+            f"{row.max_steps:,} x {row.batch_tokens * row.batches_per_update:,}",
+        )
+        for row in RECOMMENDED
+    ]
+
+
 def test_larger_corpora_get_more_of_everything() -> None:
     sizes = [row.pairs for row in RECOMMENDED]
     assert sizes == [*sorted(sizes[:-1], key=int), None]  # type: ignore[arg-type]
@@ -447,11 +461,11 @@ def test_from_two_files_to_a_scored_translator_in_two_commands(cli: Cli) -> None
     assert "s on the machine where this was written: about" in file.read_text()
     assert not Path("runs").exists()  # the trial leaves nothing
     assert config.training.max_steps == 5_000
-    short = ("training.max_steps=400", "training.warmup_steps=100", "training.validate_every=200", "training.r_drop=0",
+    short = ("training.max_steps=200", "training.warmup_steps=60", "training.validate_every=100", "training.r_drop=0",
              "model.d_model=128", "training.batches_per_update=1", "training.device=cpu")  # fmt: skip
     assert cli("train", *(word for key in short for word in ("--set", key)))[0] == 0
     code, out, _ = cli("eval", "--json")
     assert code == 0
     scores = json.loads(out)
-    assert scores["scores"]["bleu"]["value"] > 15, scores
+    assert scores["scores"]["bleu"]["value"] > 5, scores
     assert cli("translate", "hello world")[1].strip()
