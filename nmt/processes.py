@@ -82,17 +82,20 @@ class Workers(Generic[Request, Answer]):
     def __init__(
         self, prepare: Sequence[Callable[[], Callable[[Request], Answer]]], environment: Mapping[str, str]
     ) -> None:
-        program = "from nmt.processes import serve; serve(sys.argv[1])"
         self._processes = [
             subprocess.Popen(
-                python_command(program, pickle.dumps(function).hex()),
+                python_command("from nmt.processes import serve; serve()"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-            for function in prepare
+            for _ in prepare
         ]
+        # Sent before the first request: a command line holds 128 KB, and a function may hold more.
+        self._unsent = {
+            process.pid: pickle.dumps(function) for process, function in zip(self._processes, prepare, strict=True)
+        }
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         for process in self._processes:
             self._idle.put(process)
@@ -145,6 +148,8 @@ class Workers(Generic[Request, Answer]):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
+            if prepare := self._unsent.pop(process.pid, None):
+                pickle.dump(prepare, process.stdin, pickle.HIGHEST_PROTOCOL)
             pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
             answer: Answer | NmtError = pickle.load(process.stdout)
@@ -168,22 +173,24 @@ def end_of(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def serve(prepare: str) -> None:
+def serve() -> None:
     """A worker's main function: answer the requests from standard input until its end.
 
-    `prepare` is the worker's function from `Workers`, pickled, in hexadecimal. If it raises an `NmtError`, that is the
+    Before the first, there is the worker's function from `Workers`, pickled. If it raises an `NmtError`, that is the
     answer.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's print cannot corrupt an answer
+    prepare: bytes | None = None
     work: Callable[[object], object] | None = None
     while True:
         try:
+            prepare = prepare or pickle.load(sys.stdin.buffer)
             request = pickle.load(sys.stdin.buffer)
         except BROKEN_OFF:
             return
         try:
-            work = work or pickle.loads(bytes.fromhex(prepare))()
+            work = work or pickle.loads(prepare)()
             answer = work(request)
         except NmtError as error:
             answer = error

@@ -87,6 +87,11 @@ def test_a_draw_takes_what_there_is_and_finds_what_is_rare() -> None:
     assert draw(lambda: corpus, 3, 1, taken) == [("other", "t 3")]
 
 
+def test_what_a_file_cannot_begin_with_is_not_drawn() -> None:
+    corpus = [("\ufeffs", "t"), ("s", "\ufeff"), ("kept", "too")]
+    assert draw(lambda: corpus, 3, seed=1) == [("kept", "too")]
+
+
 def test_every_pair_is_as_likely_as_any_other() -> None:
     corpus = [(f"s {index}", f"t {index}") for index in range(20)]
     counts = dict.fromkeys(corpus, 0)

@@ -1,5 +1,6 @@
 """A command's worker processes: their errors are reported like those of the command."""
 
+import functools
 import importlib
 import io
 import pickle
@@ -62,3 +63,10 @@ def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypa
         assert workers.submit(0, "lived").result() == (b"", None)
         with pytest.raises(TrainingError, match="a process that died was ended by SIGKILL; if memory ran out"):
             workers.submit(1 << 20, "died").result()  # larger than a pipe's buffer
+
+
+def test_a_process_is_given_more_than_a_command_line_holds() -> None:
+    prepare = functools.partial(functools.partial, bytes.endswith, bytes(1 << 20))
+    with Workers[bytes, bool]([prepare, prepare], {}) as workers:
+        answers = workers.answers([bytes(8), b"other", bytes(1 << 19)], size=len, task=repr, room=1 << 22)
+        assert list(answers) == [True, False, True]

@@ -29,8 +29,9 @@ EXAMPLES = {
 _HEAD = f"""\
 # Every key of a configuration with its default (nmt {__version__}, nmt config).
 #
-# What a file leaves out has its default. It needs data.train, data.validation, and training.max_steps,
-# max_epochs or max_minutes; their values here are examples. Relative paths start at the file's folder.
+# What a file leaves out has its default. It needs data.train, and training.max_steps, max_epochs or
+# max_minutes; their values here are examples, as are the files of data.validation, which may be left
+# out or be {{holdout: 1000}}. Relative paths start at the file's folder.
 # A key with # directly before it is switched off: remove the # to use it. nmt config KEY explains one.
 #
 # To complete and check keys in an editor: nmt config --json-schema > schema.json, and as the first line

@@ -133,7 +133,7 @@ def _draw_missing(
                 _write(name, files, own)
                 say(
                     f"{name.removeprefix('test.')}: {len(own):,} of {num_pairs:,} training pairs are held out, in "
-                    f"{files.src_file} and {files.tgt_file.name}; from now on they are read from there"
+                    f"{files.src_file} and {files.tgt_file.name}"
                 )
     except OSError as error:
         where = error.filename or next(iter(wanted.values())).src_file.parent
