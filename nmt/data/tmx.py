@@ -26,6 +26,7 @@ log = logging.getLogger("nmt")
 
 InlineTags = Literal["drop", "keep"]
 _CHUNK_BYTES = 1 << 16
+_SAMPLE_BYTES = 1 << 20
 # Their content is code of the document that the segment is from; a <sub> in it is text of another sentence.
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 
@@ -38,22 +39,26 @@ def read_tmx(path: Path, src_lang: str, tgt_lang: str, inline_tags: InlineTags =
     languages.
     """
     units = _Units(path, (src_lang, tgt_lang), inline_tags)
-    parser = units.parser
     with opened(path) as file:
         while True:
             chunk = file.read(_CHUNK_BYTES)
-            try:
-                parser.Parse(chunk, not chunk)
-            except expat.ExpatError as error:
-                reason = expat.ErrorString(error.code)
-                raise DataError(f"{path}:{error.lineno}: broken TMX, at column {error.offset + 1}: {reason}") from None
-            except (ValueError, LookupError) as error:  # an encoding that expat does not know
-                raise DataError(f"{path}: its encoding cannot be read: {error}; convert it to UTF-8") from None
+            units.feed(chunk, is_end=not chunk)
             yield from units.found
             units.found.clear()
             if not chunk:
                 break
     units.report()
+
+
+def languages_of_tmx(path: Path) -> tuple[str, list[str]]:
+    """What the header calls the source language (`srclang`; '' if it does not), and the languages of the first units.
+
+    The codes are as written, in order of appearance, of about the first megabyte. `DataError` as from `read_tmx`.
+    """
+    sample = _Units(path, ("", ""), "drop")
+    with opened(path) as file:
+        sample.feed(file.read(_SAMPLE_BYTES))
+    return sample.source, list(sample.languages)
 
 
 class _Units:
@@ -65,7 +70,8 @@ class _Units:
         self._languages = languages
         self._wanted = (_standard(languages[0]), _standard(languages[1]))
         self._keeps_tags = inline_tags == "keep"
-        self._seen: Counter[str] = Counter()
+        self.languages: Counter[str] = Counter()  # of the segments, as written
+        self.source = ""  # the header's srclang
         self._number = self._skipped = self._ambiguous = 0
         self._segments: list[tuple[str, str]] = []  # language and text, of the current unit
         self._language = ""
@@ -80,6 +86,17 @@ class _Units:
         parser.EntityDeclHandler = self._refuse_entity
         parser.SkippedEntityHandler = self._refuse_undefined
 
+    def feed(self, chunk: bytes, is_end: bool = False) -> None:
+        """Parse the next part of the file."""
+        try:
+            self.parser.Parse(chunk, is_end)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            place = f"{self._path}:{error.lineno}"
+            raise DataError(f"{place}: broken TMX, at column {error.offset + 1}: {reason}") from None
+        except (ValueError, LookupError) as error:  # an encoding that expat does not know
+            raise DataError(f"{self._path}: its encoding cannot be read: {error}; convert it to UTF-8") from None
+
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1 and name != "tmx":
@@ -90,6 +107,8 @@ class _Units:
                 self._before_code = len(self._parts)
                 self._code_tag = name + "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
                 self.parser.CharacterDataHandler = self._parts.append if self._keeps_tags else None
+        elif name == "header":
+            self.source = attributes.get("srclang", "")
         elif name == "tu":
             self._number += 1
             self._segments.clear()
@@ -108,7 +127,7 @@ class _Units:
                 self.parser.CharacterDataHandler = self._parts.append
             elif name == "seg":
                 self._segments.append((_standard(self._language), one_line("".join(self._parts))))
-                self._seen[self._language] += 1
+                self.languages[self._language] += 1
                 self._parts, self.parser.CharacterDataHandler = None, None
         elif name == "tu":
             self._end_unit()
@@ -128,7 +147,7 @@ class _Units:
         if self._number and self._skipped == self._number:
             raise DataError(
                 f"{self._path}: no unit has both {self._languages[0]!r} and {self._languages[1]!r}; its languages are "
-                f"{listed([name for name, _ in self._seen.most_common()])}: name them as src_column and tgt_column"
+                f"{listed([name for name, _ in self.languages.most_common()])}: name them as src_column and tgt_column"
             )
         if self._skipped:
             src, tgt = self._languages
