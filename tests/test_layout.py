@@ -17,7 +17,7 @@ _IN_ORDER = """
     version errors suffixes languages config.section config.source config.inference config.corpus config.training
     config.keys config.file config.schema config.manual locks atomic runs inheritance history
     processes probed probing environment waiting device distributed masks source
-    data.compression data.lines data.tables data.tmx data.discovery data.corpus
+    data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
     data.statistics data.encoding data.counts data.profile data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
