@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Measure what `nmt init` chooses by size: vocabulary, width, dropout and R-Drop, for three corpora.
+
+    scripts/get_multi30k && scripts/get_localisation
+    python scripts/measure_defaults.py speed       # updates that ten minutes of one idle core allow
+    python scripts/measure_defaults.py train       # what is missing; may be stopped and started again
+    python scripts/measure_defaults.py table       # validation BLEU of what is there
+
+For each corpus there is a default, and for each value a lower and a higher neighbour with all else alike; R-Drop is on
+or off. Each trains for ten minutes of one core, along a cosine, with each seed. Validation BLEU is greedy, the best of
+the validations. `--runs` names the folder of the trainings, `--corpus` and `--seed` restrict them (repeatable).
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from nmt.config.corpus import CorpusFiles
+from nmt.config.file import load_config, settings_to_yaml
+from nmt.data.corpus import read_pairs
+from nmt.distributed import ALONE
+from nmt.history import read_history
+from nmt.runs import RunFolder
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SECONDS = 600
+SEEDS = (1, 2)
+ROUNDS, WARMUP, UPDATES = 3, 3, 12
+VALIDATIONS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The values that are measured."""
+
+    vocab_size: int
+    d_model: int
+    dropout: float
+    r_drop: float
+
+    def __str__(self) -> str:
+        return f"v{self.vocab_size}-d{self.d_model}-p{self.dropout}-r{self.r_drop:g}"
+
+    def costs_like(self, other: "Sizes") -> bool:
+        """Whether an update takes as long as with others: dropout costs nothing."""
+        return dataclasses.replace(self, dropout=other.dropout) == other
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A corpus, its default and the neighbours of each value."""
+
+    default: Sizes
+    vocab_sizes: tuple[int, ...]
+    widths: tuple[int, ...]
+    dropouts: tuple[float, ...]
+    r_drops: tuple[float, ...]
+
+    def variants(self) -> Iterator[tuple[str, Sizes]]:
+        """What is trained: the default, and each neighbour with the value that differs."""
+        yield "default", self.default
+        neighbours = {
+            "vocab_size": self.vocab_sizes, "d_model": self.widths, "dropout": self.dropouts, "r_drop": self.r_drops,
+        }  # fmt: skip
+        for key, values in neighbours.items():
+            for value in values:
+                yield f"{key} {value:,}", dataclasses.replace(self.default, **{key: value})
+
+
+GRIDS = {
+    "captions-2000": Grid(Sizes(2000, 192, 0.3, 3), (1000, 4000), (128, 256), (0.2, 0.4), (0,)),
+    "captions-10000": Grid(Sizes(4000, 256, 0.2, 0), (2000, 8000), (192, 384), (0.1, 0.3), (3,)),
+    "localisation-20000": Grid(Sizes(4000, 256, 0.2, 0), (2000, 8000), (192, 384), (0.1, 0.3), (3,)),
+}
+
+
+def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:
+    """The training and the validation files of a corpus, made if they are missing."""
+    folder = folder / "text"
+    folder.mkdir(parents=True, exist_ok=True)
+    kind, _, size = name.partition("-")
+    multi30k, catalogue = REPOSITORY / "data" / "multi30k", REPOSITORY / "data" / "localisation" / "libreoffice.jsonl"
+    if kind == "captions":
+        pairs = list(islice(read_pairs(CorpusFiles(src=multi30k / "train.en", tgt=multi30k / "train.de")), int(size)))
+        held_out = list(read_pairs(CorpusFiles(src=multi30k / "val.en", tgt=multi30k / "val.de")))
+    else:
+        files = CorpusFiles(pairs=catalogue, src_column="en", tgt_column="de")
+        whole = list(dict.fromkeys((src.strip(), tgt.strip()) for src, tgt in read_pairs(files)))
+        held_out = whole[::20][:1000]
+        sources, targets = {src for src, _ in held_out}, {tgt for _, tgt in held_out}
+        pairs = [(src, tgt) for src, tgt in whole if src not in sources and tgt not in targets]
+    found = {}
+    for part, some in (("train", pairs), ("validation", held_out)):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in some)
+            (folder / f"{name}.{part}.{language}").write_text(lines, encoding="utf-8")
+        found[part] = {side: str(folder / f"{name}.{part}.{code}") for side, code in (("src", "en"), ("tgt", "de"))}
+    return found
+
+
+def write_config(name: str, sizes: Sizes, updates: int, folder: Path) -> Path:
+    """A configuration with some sizes, for a number of updates."""
+    sections = {
+        "data": {**corpora(name, folder), "src_lang": "en", "tgt_lang": "de"},
+        "tokenizer": {"type": "bpe", "vocab_size": sizes.vocab_size, "joint": True},
+        "model": {
+            "num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": sizes.d_model, "d_ff": 2 * sizes.d_model,
+            "num_heads": 4, "dropout": sizes.dropout, "tie_embeddings": "all",
+        },
+        "training": {
+            "max_steps": updates, "batch_tokens": 1024, "learning_rate": 2.0e-3, "schedule": "cosine",
+            "warmup_steps": updates // 8, "label_smoothing": 0.1, "ema_decay": 0.99, "precision": "bf16",
+            "validate_every": -(-updates // VALIDATIONS), "threads": 1, "processes": 1, "save_every_minutes": 5,
+            "r_drop": sizes.r_drop,
+        },
+        "evaluation": {"report": False},
+    }  # fmt: skip
+    path = folder / f"{name}-{sizes}.yaml"
+    path.write_text(settings_to_yaml(sections), encoding="utf-8")
+    return path
+
+
+def speed(names: list[str], folder: Path) -> None:
+    """Time some updates of each width and vocabulary, in turn, in processes of their own; write updates.json."""
+    seconds: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for name in names:
+            for _, sizes in GRIDS[name].variants():
+                key = f"{name}-{sizes}"
+                if sizes != GRIDS[name].default and sizes.costs_like(GRIDS[name].default):
+                    continue
+                command = [sys.executable, __file__, "once", str(write_config(name, sizes, 1000, folder))]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                seconds.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
+    found = {key: round(SECONDS / statistics.median(values)) for key, values in seconds.items()}
+    path = folder / "updates.json"
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(known | found, indent=2) + "\n")
+    for key, values in seconds.items():
+        spread = f"{min(values):.3f} to {max(values):.3f}"
+        print(f"{key}: {statistics.median(values):.3f} s ({spread}), {found[key]} updates")
+
+
+def once(path: Path) -> None:
+    """Time updates of one configuration, in this process."""
+    from bench_train import measure  # which lies beside this file
+
+    print(measure(load_config(path), path.parent, WARMUP, UPDATES, ALONE)["step_seconds_median"])
+
+
+def run_name(name: str, sizes: Sizes, seed: int) -> str:
+    """The folder of a training."""
+    return f"{name}-{sizes}-s{seed}"
+
+
+def train(names: list[str], seeds: list[int], folder: Path) -> None:
+    """Train what has not been trained yet: the defaults first, then the neighbours."""
+    updates = json.loads((folder / "updates.json").read_text())
+    jobs = [
+        (index, seed, name, sizes)
+        for name in names
+        for index, (_, sizes) in enumerate(GRIDS[name].variants())
+        for seed in seeds
+    ]
+    for _, seed, name, sizes in sorted(jobs, key=lambda job: (job[1], job[0] > 0, names.index(job[2]), job[0])):
+        default = GRIDS[name].default
+        timed = default if sizes.costs_like(default) else sizes
+        path = write_config(name, sizes, updates[f"{name}-{timed}"], folder)
+        command = [sys.executable, "-m", "nmt", "train", str(path), "--name", run_name(name, sizes, seed)]
+        log = folder / f"{run_name(name, sizes, seed)}.log"
+        with log.open("a") as file:
+            done = subprocess.run([*command, "--set", f"training.seed={seed}"], cwd=folder, stderr=file, check=False)
+        print(f"{run_name(name, sizes, seed)}: {'done' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
+
+
+def table(names: list[str], seeds: list[int], folder: Path) -> None:
+    """Print a table a corpus: each variant's updates, scores, and difference from the default."""
+    for name in names:
+        means: list[float] = []
+        print(f"\n| {name} | updates | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | |")
+        print(f"| --- | --- |{' --- |' * (len(seeds) + 2)}")
+        for title, sizes in GRIDS[name].variants():
+            scores, steps = [], 0
+            for seed in seeds:
+                run = RunFolder(folder / "runs" / run_name(name, sizes, seed))
+                found = read_history(run).validations if run.metrics_file.is_file() else ()
+                if found:
+                    scores.append(max(one.values["bleu"] for one in found))
+                    steps = found[-1].step
+            cells = [f"{score:.2f}" for score in scores] + [""] * (len(seeds) - len(scores))
+            means.append(statistics.mean(scores) if scores else float("nan"))
+            mean = f"{means[-1]:.2f} | {means[-1] - means[0]:+.2f}"
+            print(f"| {title} ({sizes}) | {steps:,} | {' | '.join(cells)} | {mean} |")
+
+
+def main() -> None:
+    """Measure, train, or print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["speed", "train", "table", "once"])
+    parser.add_argument("config", nargs="?", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=Path, default=Path("runs/defaults"))
+    parser.add_argument("--corpus", action="append", choices=list(GRIDS))
+    parser.add_argument("--seed", action="append", type=int)
+    arguments = parser.parse_args()
+    names, seeds, folder = arguments.corpus or list(GRIDS), arguments.seed or list(SEEDS), arguments.runs.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    match arguments.part:
+        case "speed":
+            speed(names, folder)
+        case "train":
+            train(names, seeds, folder)
+        case "table":
+            table(names, seeds, folder)
+        case _:
+            once(arguments.config)
+
+
+if __name__ == "__main__":
+    main()
