@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import read_blocks, reader_of
-from nmt.data.counts import RATIO_EDGES, Counted, Place, SideCounts, line_hashes, tolerant_lines
+from nmt.data.counts import RATIO_EDGES, Counted, Place, SideCounts, comparable, line_hashes
 
 _NUM_BINS = 9  # of lengths: eight of the same width, and one for what is longer
 _SHOWN = 10  # characters, at most
@@ -146,6 +146,9 @@ class RuleProfile:
     """Its value in the configuration, as YAML."""
     dropped: int
     """Pairs that it drops and no rule before it does."""
+    alone: int | None
+    """Pairs that it would drop if it were the only rule, or that it would drop if it were on. None for rules that
+    compare pairs with each other."""
     examples: tuple[Example, ...]
 
 
@@ -335,10 +338,7 @@ def _decoded(line: bytes) -> str:
 
 def overlap(name: str, test: CorpusFiles, counted: Counted, corpora: Sequence[CorpusFiles]) -> Overlap:
     """How much of a test set is in the corpora; it is read in blocks, and again for examples."""
-    blocks = [
-        np.stack([line_hashes(tolerant_lines(data, block.first)) for data in (block.src, block.tgt)])
-        for block in read_blocks(test)
-    ]
+    blocks = [line_hashes([comparable(lines) for lines in block.lines(strict=False)]) for block in read_blocks(test)]
     hashes = np.concatenate([np.zeros((2, 0), np.uint64), *blocks], axis=1)
     src, tgt = (
         np.isin(mine, theirs) & (mine != 0) for mine, theirs in zip(hashes, counted.hashes, strict=True)

@@ -61,17 +61,18 @@ def _corpora(profile: Profile) -> str:
 
 
 def _rules(profile: Profile, width: int) -> str:
-    rows = [["rule of data.cleaning", "setting", "pairs", ""]]
-    rows += [
-        [one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs)] for one in profile.rules
-    ]
-    table, *lines = aligned(rows, left=(0, 1)).split("\n")
-    shown = [table]
-    for line, rule in zip(lines, profile.rules, strict=True):
-        shown.append(line)
+    rows = [["rule", "setting", "drops", "", "alone"]]
+    for one in profile.rules:
+        alone = "" if one.alone is None else f"{one.alone:,}"
+        rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
+    shown = [RULES_NOTE, aligned(rows, left=(0, 1))]
+    for rule in profile.rules:
         for one in rule.examples:
-            shown += [f"  {printable(one.where)}", *_pair(one.src, one.tgt, width)]
+            shown += [f"{rule.rule}: {printable(one.where)}", *_pair(one.src, one.tgt, width)]
     return "\n".join(shown)
+
+
+RULES_NOTE = "what the rules of data.cleaning drop, in this order, and what each would drop alone"
 
 
 def _pair(src: str, tgt: str, width: int) -> list[str]:
@@ -134,7 +135,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def _characters(profile: Profile) -> Iterator[str]:
-    yield "characters out of script"
+    yield "unusual characters: letters of other scripts, control characters, characters without a meaning"
     for side in (profile.src, profile.tgt):
         if not side.num_odd_characters:
             yield f"  {side.language}: none"
