@@ -26,7 +26,11 @@ def test_the_place_of_missing_lines_is_found_give_or_take_a_few() -> None:
     generator = random.Random(1)
     for _ in range(40):
         count = generator.choice([250, 1000, 4000])
-        place, number, in_src = generator.randrange(count - 40), generator.choice([1, 1, 3, 10]), generator.random() < 0.5
+        place, number, in_src = (
+            generator.randrange(count - 40),
+            generator.choice([1, 1, 3, 10]),
+            generator.random() < 0.5,
+        )
         missing = list(range(place, place + number))
         gap = find_gap(*lengths_without(missing if in_src else [], [] if in_src else missing, count))
         assert gap is not None
@@ -59,7 +63,9 @@ def test_texts_that_are_no_translations_and_short_ones_have_no_gap() -> None:
 
 
 def test_the_message_names_the_place(tmp_path: Path) -> None:
-    lines = {language: (TINY / f"train.{language}").read_bytes().splitlines(keepends=True)[:500] for language in ("en", "zh")}
+    lines = {
+        language: (TINY / f"train.{language}").read_bytes().splitlines(keepends=True)[:500] for language in ("en", "zh")
+    }
     del lines["zh"][300]
     for language, of_side in lines.items():
         (tmp_path / f"a.{language}").write_bytes(b"".join(of_side))

@@ -19,7 +19,8 @@ _IN_ORDER = """
     processes probed probing environment waiting device distributed masks source
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.cleaning data.letters data.duplicates data.vocabulary data.tokenizer
-    data.statistics data.encoding data.counts data.profile data.dataset data.mixture data.subwords data.augmentation data.batches
+    data.statistics data.encoding data.counts data.profile data.profiling data.dataset data.mixture data.subwords
+    data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
     models.source_layer models.attention
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
@@ -42,8 +43,8 @@ _IN_ORDER = """
     insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.completion cli.options cli.searching cli.config cli.info cli.data cli.train cli.vocab cli.translate cli.evaluate
-    cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
+    __init__ cli.completion cli.options cli.searching cli.config cli.info cli.data cli.train cli.vocab cli.translate
+    cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

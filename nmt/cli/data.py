@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
-
-log = logging.getLogger("nmt")
 
 
 def data(
@@ -63,7 +60,7 @@ def data(
         write_page(found.profile, output)
     if write is not None:
         names = write_cleaned(found, chosen.languages, write)
-        log.info("%s: %s, and cleaning.tsv with examples of what was dropped", write, ", ".join(names))
+        print(f"{write}: {', '.join(names)}, and cleaning.tsv with examples of what was dropped", file=sys.stderr)
     if as_json:
         print(json.dumps(dataclasses.asdict(found.profile)))
     else:
@@ -82,7 +79,11 @@ class _Chosen:
 
 
 def _chosen(
-    corpora: Sequence[Path], against: Sequence[Path], config: "Config | None", src_lang: str | None, tgt_lang: str | None
+    corpora: Sequence[Path],
+    against: Sequence[Path],
+    config: "Config | None",
+    src_lang: str | None,
+    tgt_lang: str | None,
 ) -> _Chosen:
     from nmt.data.discovery import discover
     from nmt.data.profile import name_of

@@ -255,8 +255,7 @@ def side_profiles(
             num_odd_characters=len(side.odd_places),
             odd_occurrences=sum(side.code_points[ord(one)] for one in side.odd_places),
             repeated=tuple(
-                Repeated(one.text, times, one.where)
-                for one, (_, times) in zip(lines, repeated[number], strict=True)
+                Repeated(one.text, times, one.where) for one, (_, times) in zip(lines, repeated[number], strict=True)
             ),
         )
 
@@ -340,9 +339,7 @@ def overlap(name: str, test: CorpusFiles, counted: Counted, corpora: Sequence[Co
     """How much of a test set is in the corpora; it is read in blocks, and again for examples."""
     blocks = [line_hashes([comparable(lines) for lines in block.lines(strict=False)]) for block in read_blocks(test)]
     hashes = np.concatenate([np.zeros((2, 0), np.uint64), *blocks], axis=1)
-    src, tgt = (
-        np.isin(mine, theirs) & (mine != 0) for mine, theirs in zip(hashes, counted.hashes, strict=True)
-    )
+    src, tgt = (np.isin(mine, theirs) & (mine != 0) for mine, theirs in zip(hashes, counted.hashes, strict=True))
     both = np.isin(_pair_hashes(hashes), _pair_hashes(counted.hashes)) & src & tgt
     shared: list[int] = np.flatnonzero(src | tgt)[:_EXAMPLES].tolist()
     others = [

@@ -101,7 +101,7 @@ def _rules(
     cleaning: CleaningConfig, counted: Counted, corpora: Sequence[CorpusFiles], verdicts: Verdicts
 ) -> tuple[RuleProfile, ...]:
     """What each rule drops, with examples."""
-    dropped = sum(np.bincount(one, minlength=1 + len(RULES)) for one in verdicts)
+    dropped = np.bincount(np.concatenate(verdicts), minlength=1 + len(RULES))
     places: dict[str, list[Place]] = {}
     for number, rule in enumerate(RULES, start=1):
         places[rule] = _first(verdicts, number) or counted.counts.violating.get(rule, [])
@@ -165,4 +165,3 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
                             file.write(text + b"\n")
         write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
     return names
-

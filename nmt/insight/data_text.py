@@ -65,14 +65,14 @@ def _rules(profile: Profile, width: int) -> str:
     for one in profile.rules:
         alone = "" if one.alone is None else f"{one.alone:,}"
         rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
-    shown = [RULES_NOTE, aligned(rows, left=(0, 1))]
+    shown = [_RULES_NOTE, aligned(rows, left=(0, 1))]
     for rule in profile.rules:
-        for one in rule.examples:
-            shown += [f"{rule.rule}: {printable(one.where)}", *_pair(one.src, one.tgt, width)]
+        for pair in rule.examples:
+            shown += [f"{rule.rule}: {printable(pair.where)}", *_pair(pair.src, pair.tgt, width)]
     return "\n".join(shown)
 
 
-RULES_NOTE = "what the rules of data.cleaning drop, in this order, and what each would drop alone"
+_RULES_NOTE = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
 
 
 def _pair(src: str, tgt: str, width: int) -> list[str]:
@@ -117,9 +117,10 @@ def _side_by_side(title: str, shown: Sequence[tuple[SideProfile, Lengths]], widt
 def _repetitions(profile: Profile, width: int) -> Iterator[str]:
     found = profile.duplicates
     yield (
-        f"repeated: {_number(found.pair, 'pair')}, {_number(found.source, 'source')}, "
-        f"{_number(found.target, 'target')} of an earlier line; copies (source is target): {profile.copies:,}"
+        f"repetitions: {_number(found.pair, 'pair')}, {_number(found.source, 'source')} and "
+        f"{_number(found.target, 'target')} occurred before"
     )
+    yield f"  copies, whose target is the source: {_number(profile.copies, 'pair')}"
     for side in (profile.src, profile.tgt):
         for one in side.repeated:
             head = f"  {side.language}  {one.count:,} times  "
@@ -127,7 +128,7 @@ def _repetitions(profile: Profile, width: int) -> Iterator[str]:
             yield head + shortened(printable(one.text), max(20, width - len(head) - len(place))) + place
     for side in (profile.src, profile.tgt):
         if side.empty or side.undecodable:
-            yield f"  {side.language}: {side.empty:,} empty lines, {side.undecodable:,} that are not UTF-8"
+            yield f"  {side.language}: {_number(side.empty, 'empty line')}, {side.undecodable:,} not UTF-8"
 
 
 def _number(count: int, noun: str) -> str:
@@ -135,7 +136,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def _characters(profile: Profile) -> Iterator[str]:
-    yield "unusual characters: letters of other scripts, control characters, characters without a meaning"
+    yield "unusual characters: of other scripts, control characters, without a meaning"
     for side in (profile.src, profile.tgt):
         if not side.num_odd_characters:
             yield f"  {side.language}: none"
