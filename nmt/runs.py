@@ -36,6 +36,7 @@ class RunFolder:
         self.export_file = path / "export.json"
         self.diagnosis_file = path / "diagnosis.json"
         self.record_file = path / "training.json"
+        self.cleaning_file = path / "cleaning.tsv"
         self.report = path / "report"
         self.training_file = path / "training.lock"
 

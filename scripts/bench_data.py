@@ -100,16 +100,20 @@ def corpus_files(folder: Path) -> CorpusFiles:
 # ------------------------------------------------------------- what is measured, each in a process of its own
 
 
-def measure_encoding(drop_duplicates: bool) -> dict[str, Any]:
+def measure_encoding(duplicates: bool) -> dict[str, Any]:
     """Encode as `nmt train` does, with torch loaded; the parent watches the memory meanwhile."""
+    from nmt.config.cleaning import CleaningConfig
     from nmt.data.dataset import encode_corpus
+    from nmt.data.selection import select
 
     importlib.import_module("nmt.training.trainer")  # what a training has in memory
     tokenizers = load_tokenizers(TOKENIZER)
     print("ready", flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
-    corpus = encode_corpus([corpus_files(Path())], tokenizers, TOKENIZER, MAX_LENGTH, drop_duplicates)
+    cleaning = CleaningConfig(duplicates="pair" if duplicates else None)
+    selection = select([corpus_files(Path())], cleaning, ("en", "de"))
+    corpus = encode_corpus([corpus_files(Path())], tokenizers, TOKENIZER, MAX_LENGTH, selection)
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "pairs_per_second": corpus.counts.read / seconds, "kept": corpus.counts.kept}
 

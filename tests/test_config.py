@@ -663,7 +663,7 @@ def test_a_weight_is_for_training_corpora_and_excludes_a_temperature(load: Load)
 
 
 def test_a_run_with_a_temperature_is_read_back_from_its_own_file(load: Load) -> None:
-    config = load(DATA + TRAINING, "data.temperature=5", "data.drop_duplicates=true")
+    config = load(DATA + TRAINING, "data.temperature=5", "data.cleaning.duplicates=pair")
     assert load(to_yaml(config)) == config
 
 

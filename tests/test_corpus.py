@@ -198,8 +198,8 @@ def test_empty_and_over_long_pairs_are_left_out_and_counted(
     kept = [tuple(letters.decode(side.tolist()) for side in corpus[index]) for index in range(len(corpus))]
     assert kept == [("abcd", "x"), ("bc", "uvwx")]
     counts = corpus.counts
-    assert (counts.read, counts.empty, counts.too_long, counts.kept) == (9, 4, 3, 2)
-    assert str(counts) == "2 pairs (4 empty and 3 too long left out)"
+    assert (counts.as_dict(), counts.kept) == ({"read": 9, "empty": 4, "too_long": 3}, 2)
+    assert str(counts) == "2 pairs (left out: empty 4, too long 3)"
 
 
 def test_a_gz_file_with_damaged_data_is_named(tmp_path: Path) -> None:

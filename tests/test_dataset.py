@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import nmt.data.dataset
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
+from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import DataError
@@ -160,7 +162,7 @@ def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFi
     shorter = encode_corpus([numbers], both, tokenizer_folder, 2)
     keys.append(shorter.key)
     assert rows(shorter) == [([4, 5], [8]), ([8], [13])]
-    assert shorter.counts.too_long == 1
+    assert shorter.counts.left_out == {"too_long": 1}
     swapped = CorpusFiles(src=numbers.tgt, tgt=numbers.src)
     other_way = encode_corpus([swapped], both, tokenizer_folder, 10)
     keys.append(other_way.key)
@@ -169,7 +171,8 @@ def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFi
     keys.append(twice.key)
     assert len(twice) == 6
     assert twice.sizes == (3, 3)
-    once = encode_corpus([numbers, numbers], both, tokenizer_folder, 10, drop_duplicates=True)
+    selection = select([numbers, numbers], CleaningConfig(duplicates="pair"), ("en", "de"))
+    once = encode_corpus([numbers, numbers], both, tokenizer_folder, 10, selection)
     keys.append(once.key)
     assert rows(once) == rows(twice)[:3]
     assert once.sizes == (3, 0)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,18 +22,22 @@ from hypothesis import strategies as st
 
 import nmt.data.corpus
 import nmt.data.encoding
+import nmt.processes
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block, read_blocks, read_pairs
 from nmt.data.dataset import CACHE, encode_corpus
-from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks, num_processes_for
+from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks
 from nmt.data.lines import decode_lines
+from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.errors import DataError, TrainingError
+from nmt.processes import num_processes_for
 
 WriteLines = Callable[[str, list[str]], Path]
-JOB = Job(max_length=10, dtype="uint16", hashes=True)
+JOB = Job(max_length=10, dtype="uint16")
 WORDS = ["the", "Hund", "größer", "学习", "on", "e\u0301te", "a\u2028b", "playing", "house", ".", "\ufeff", "x\ry"]
 
 
@@ -138,18 +143,17 @@ def contents(key: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (CACHE / key).iterdir()}
 
 
-@pytest.mark.parametrize("drop_duplicates", [False, True])
+@pytest.mark.parametrize("duplicates", [None, "pair"])
 def test_any_number_of_processes_writes_the_same_files(
-    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, drop_duplicates: bool
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, duplicates: Literal["pair"] | None
 ) -> None:
+    selection = select(corpora, CleaningConfig(duplicates=duplicates), ("en", "de"))
     found, before = [], children()
     for number in (0, 1, 2, 3):
-        corpus = encode_corpus(
-            corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates=drop_duplicates, num_processes=number
-        )
+        corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, selection, num_processes=number)
         found.append(contents(corpus.key))
         (CACHE / corpus.key).rename(tmp_path / f"by{number}")
-        assert corpus.counts.duplicate > 0 if drop_duplicates else corpus.counts.duplicate == 0
+        assert ("duplicates" in corpus.counts.left_out) == (duplicates is not None)
     assert found[1:] == found[:1] * 3
     assert sum(map(len, found[0].values())) > 10_000
     assert children() == before
@@ -161,35 +165,39 @@ def test_duplicates_agree_with_a_set(corpora: list[CorpusFiles], tokenizers: Tok
         before = len(expected)
         for src, tgt in read_pairs(files):
             ids = tokenizers.src.encode(normalize(src)), tokenizers.tgt.encode(normalize(tgt))
-            if min(map(len, ids)) == 0 or max(map(len, ids)) > 12:
+            pair = normalize(src), normalize(tgt)
+            if not all(pair):
                 continue
-            if (src, tgt) in seen:
+            if pair in seen:
                 duplicates += 1
-            else:
+            elif max(map(len, ids)) <= 12:
                 expected.append(ids)
-            seen.add((src, tgt))
+            seen.add(pair)
         sizes.append(len(expected) - before)
     assert duplicates > 10
-    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates=True, num_processes=2)
+    selection = select(corpora, CleaningConfig(duplicates="pair"), ("en", "de"))
+    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, selection, num_processes=2)
     assert [(src.tolist(), tgt.tolist()) for src, tgt in map(corpus.__getitem__, range(len(corpus)))] == expected
-    assert corpus.counts.duplicate == duplicates
+    assert corpus.counts.left_out["duplicates"] == duplicates
     assert corpus.counts.kept == len(corpus) == len(expected)
     assert list(corpus.sizes) == sizes
 
 
 @pytest.mark.parametrize("number", [0, 3])
-@pytest.mark.parametrize("drop_duplicates", [False, True])
+@pytest.mark.parametrize("duplicates", [None, "pair"])
 def test_the_lines_of_pairs_agree_with_a_loop_over_the_text(
-    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, number: int, drop_duplicates: bool
+    corpora: list[CorpusFiles], tokenizers: Tokenizers, tmp_path: Path, number: int, duplicates: Literal["pair"] | None
 ) -> None:
     seen, places = set(), []
     for index, files in enumerate(corpora):
         for line, (src, tgt) in enumerate(read_pairs(files), start=1):
             sizes = [len(tokenizers.src.encode(normalize(side))) for side in (src, tgt)]
-            if min(sizes) > 0 and max(sizes) <= 12 and not (drop_duplicates and (src, tgt) in seen):
+            pair = normalize(src), normalize(tgt)
+            if min(sizes) > 0 and max(sizes) <= 12 and not (duplicates and pair in seen):
                 places.append((index, line))
-                seen.add((src, tgt))
-    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, drop_duplicates, num_processes=number)
+            seen.add(pair)
+    selection = select(corpora, CleaningConfig(duplicates=duplicates), ("en", "de"))
+    corpus = encode_corpus(corpora, tokenizers, tmp_path / "tokenizer", 12, selection, num_processes=number)
     assert len(corpus) == len(places) < 1000
     assert [corpus.line_numbers(np.array([pair])) for pair in range(len(corpus))] == [
         {index: [line]} for index, line in places
@@ -210,7 +218,7 @@ def test_invisible_characters_are_normalized_while_encoding(tokenizers: Tokenize
         both.append(encode_block(Block("s", "t", 1, text, text), tokenizers, JOB))
     assert both[0].src_ids.tolist() == both[1].src_ids.tolist()
     assert both[0].tgt_lengths.tolist() == both[1].tgt_lengths.tolist()
-    assert both[0].counts == both[1].counts == CleaningCounts(read=6, empty=1)
+    assert both[0].counts == both[1].counts == CleaningCounts(6, {"empty": 1})
 
 
 def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Tokenizers) -> None:
@@ -220,8 +228,7 @@ def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Token
     assert encoded.src_ids.tolist() == [index for line in src for index in tokenizers.src.encode(line)]
     assert encoded.tgt_ids.tolist() == [index for line in tgt for index in tokenizers.tgt.encode(line)]
     assert encoded.src_lengths.tolist() == [len(tokenizers.src.encode(line)) for line in src]
-    assert encoded.counts == CleaningCounts(read=3, empty=1)
-    assert len(encoded.hashes) == 2 * 16
+    assert encoded.counts == CleaningCounts(3, {"empty": 1})
 
 
 def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
@@ -237,25 +244,27 @@ def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
     lines = [long, "the", blank, "the", long[:-1]]
     block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
     encoded = encode_block(block, tokenizers, JOB)
-    assert encoded.counts == CleaningCounts(read=5, empty=1, too_long=2)
+    assert encoded.counts == CleaningCounts(5, {"empty": 1, "too_long": 2})
     assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is encoded
 
 
 def test_the_rules_of_cleaning_count_each_pair_once() -> None:
     keep, counts = clean(np.array([3, 0, 4, 9, 0, 1]), np.array([1, 2, 5, 0, 0, 4]), 4)
     assert keep.tolist() == [True, False, False, False, False, True]
-    assert counts == CleaningCounts(read=6, empty=3, too_long=1)
-    assert str(counts) == "2 pairs (3 empty and 1 too long left out)"
-    total = counts + CleaningCounts(read=1004, duplicate=1000)
-    assert str(total) == "6 pairs (3 empty, 1 too long and 1,000 duplicate left out)"
-    assert str(CleaningCounts(read=4, duplicate=1)) == "3 pairs (1 duplicate left out)"
+    assert counts == CleaningCounts(6, {"empty": 3, "too_long": 1})
+    assert str(counts) == "2 pairs (left out: empty 3, too long 1)"
+    total = counts + CleaningCounts(1004, {"too_long": 1000})
+    assert str(total) == "6 pairs (left out: empty 3, too long 1,001)"
+    assert str(CleaningCounts(1009, {"duplicates": 1003}).then(counts)) == (
+        "2 pairs (left out: duplicates 1,003, empty 3, too long 1)"
+    )
 
 
 def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.data.encoding, "available_cores", lambda: 64)
+    monkeypatch.setattr(nmt.processes, "available_cores", lambda: 64)
     assert num_processes_for(19_999) == 0
-    assert num_processes_for(20_000) == nmt.data.encoding.MAX_PROCESSES
-    monkeypatch.setattr(nmt.data.encoding, "available_cores", lambda: 3)
+    assert num_processes_for(20_000) == nmt.processes.MAX_PROCESSES
+    monkeypatch.setattr(nmt.processes, "available_cores", lambda: 3)
     assert num_processes_for(10_000_000) == 3
 
 
@@ -338,8 +347,8 @@ ENDLESS = """
 import itertools, sys
 import nmt.data.dataset as dataset
 dataset.num_processes_for = lambda pairs: 2
-blocks_of = dataset.blocks_of
-dataset.blocks_of = lambda *given: itertools.cycle(list(blocks_of(*given)))
+chosen_blocks = dataset.chosen_blocks
+dataset.chosen_blocks = lambda *given: itertools.cycle(list(chosen_blocks(*given)))
 from nmt.cli.main import main
 sys.argv = ["nmt", "train", "copy.yaml"]
 main()

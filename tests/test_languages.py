@@ -66,9 +66,7 @@ def test_text_of_any_language_round_trips(tokenizer: SentencePieceTokenizer, lan
     if "\x00" in text:  # the reader refuses it
         ids = tokenizer.encode(text)
     else:
-        block = encode_block(
-            Block("s", "t", 2, encoded + b"\n", encoded + b"\r\n"), tokenizers, Job(999, "int32", False)
-        )
+        block = encode_block(Block("s", "t", 2, encoded + b"\n", encoded + b"\r\n"), tokenizers, Job(999, "int32"))
         ids = block.src_ids.tolist()
         assert block.tgt_ids.tolist() == ids == tokenizer.encode(text)
     assert UNK_ID not in ids

@@ -32,11 +32,11 @@ def test_it_holds_what_was_read_and_with_what(copy_task: Path) -> None:
         src.write("\n\n")
         tgt.write("1\n\n")
     pairs = len(Path("train.en").read_text().splitlines())
-    run, record = trained(copy_task, "data.drop_duplicates=true")
+    run, record = trained(copy_task, "data.cleaning.duplicates=pair")
 
-    assert record.pairs == {"read": pairs, "empty": 2, "too_long": 1, "duplicate": 1}
+    assert record.pairs == {"read": pairs, "empty": 2, "duplicates": 1, "too_long": 1}
     assert record.corpus_sizes == (pairs - 4,)
-    assert str(record.counts) == f"{pairs - 4:,} pairs (2 empty, 1 too long and 1 duplicate left out)"
+    assert str(record.counts) == f"{pairs - 4:,} pairs (left out: empty 2, duplicates 1, too long 1)"
     assert record.validation_pairs == 50
     for corpus, name in ((record.train[0], "train"), (record.validation, "val"), (record.test["test"], "test")):
         for side, suffix in ((corpus.src, "en"), (corpus.tgt, "de")):

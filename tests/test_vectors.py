@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,12 +18,14 @@ from safetensors.torch import load_file
 
 import nmt
 import nmt.insight.report_page
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.config.source import VectorSource
 from nmt.data.batches import plan_epoch, source_of
 from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
 from nmt.data.vectors import open_vectors
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, Vocabulary
@@ -71,9 +73,10 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def encoded(src: Path, tgt: Path, max_length: int = 10, drop_duplicates: bool = False) -> EncodedCorpus:
+def encoded(src: Path, tgt: Path, max_length: int = 10, duplicates: Literal["pair"] | None = None) -> EncodedCorpus:
     files = CorpusFiles(src=src, tgt=tgt)
-    return encode_corpus([files], WORDS, Path("tokenizer"), max_length, drop_duplicates, source=SOURCE)
+    selection = select([files], CleaningConfig(duplicates=duplicates), ("en", "de"), source=SOURCE)
+    return encode_corpus([files], WORDS, Path("tokenizer"), max_length, selection, source=SOURCE)
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -105,8 +108,8 @@ def test_empty_long_and_repeated_sources_are_left_out_and_counted(in_folder: Pat
     rows = sources(2, 0, 7, 3, 2)
     rows[4] = rows[0]
     Path("five.de").write_text("1\n2\n3\n4\n1\n", encoding="utf-8")
-    corpus = encoded(write_ragged(Path("ragged"), rows), Path("five.de"), max_length=6, drop_duplicates=True)
-    assert str(corpus.counts) == "2 pairs (1 empty, 1 too long and 1 duplicate left out)"
+    corpus = encoded(write_ragged(Path("ragged"), rows), Path("five.de"), max_length=6, duplicates="pair")
+    assert str(corpus.counts) == "2 pairs (left out: duplicates 1, empty 1, too long 1)"
     np.testing.assert_array_equal(corpus.src.gather(np.array([0, 1]))[0], np.concatenate([rows[0], rows[3]]))
     assert corpus.line_numbers(np.array([0, 1])) == {0: [1, 4]}
 

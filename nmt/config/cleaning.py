@@ -45,6 +45,11 @@ class CleaningConfig(Section):
         """Whether any rule is on."""
         return self != CleaningConfig()
 
+    @property
+    def of_text(self) -> list[str]:
+        """The keys that are set and compare or judge text on both sides."""
+        return [key for key in self.model_fields_set if key != "duplicates" and getattr(self, key)]
+
     @classmethod
     def recommended(cls) -> Self:
         """What suits most corpora, and what `nmt init` writes."""

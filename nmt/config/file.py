@@ -82,9 +82,13 @@ def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[
     return root, raw
 
 
+_OF_EARLIER_VERSIONS = {"drop_duplicates"}
+"""Keys that only training read."""
+
+
 def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseModel]) -> dict[str, Any]:
     """`raw` without the keys that only `larger` has."""
-    skipped = larger.model_fields.keys() - smaller.model_fields.keys()
+    skipped = larger.model_fields.keys() - smaller.model_fields.keys() | _OF_EARLIER_VERSIONS
     return {key: value for key, value in raw.items() if key not in skipped}
 
 

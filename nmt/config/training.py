@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
@@ -52,8 +53,8 @@ class DataConfig(TextConfig):
     replay: Rate = 0.0
     """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
-    drop_duplicates: bool = False
-    """Leave out a training pair that is identical, character for character, to an earlier one in any of the corpora."""
+    cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
+    """The rules by which pairs are left out of the training text."""
     validation: Annotated[CorpusFiles, AfterValidator(in_the_languages)]
     """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
     test: Annotated[
@@ -90,6 +91,21 @@ class DataConfig(TextConfig):
                     f"add data.{side}_lang, for example `{side}_lang: de`"
                 )
         return raw | languages
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, raw: Any) -> Any:
+        """`drop_duplicates`, which old run folders have."""
+        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
+            return raw
+        if raw["drop_duplicates"] is True:
+            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
+        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
+
+    @property
+    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
+        """The texts whose sources and targets leave the training text."""
+        return (self.validation, *self.test.values()) if self.cleaning.overlap else ()
 
     @field_validator("temperature")
     @classmethod
@@ -341,6 +357,11 @@ class Config(InferenceConfig):
         corpora = [*self.data.train, self.data.validation, *self.data.test.values()]
         if self.source.type != "text" and any(files.pairs for files in corpora):
             raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
+        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
+            raise ValueError(
+                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
+                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
+            )
         if self.source.type != "text" and (keys := self.augmentation.of_source_text):
             raise ValueError(
                 f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "

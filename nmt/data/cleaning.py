@@ -1,9 +1,9 @@
 """Normalizing lines, and the rules that leave pairs out of training, with counts."""
 
 import dataclasses
-import operator
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a translator normalizes lines, and needs no numpy
@@ -34,29 +34,46 @@ class CleaningCounts:
     """Numbers of pairs that were read and left out; a pair that violates several rules is counted for the first."""
 
     read: int = 0
-    empty: int = 0
-    too_long: int = 0
-    duplicate: int = 0
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """By rule, in the order of the rules; only rules that left pairs out."""
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, int]) -> "CleaningCounts":
+        """The counts from `as_dict`."""
+        return cls(recorded["read"], {rule: count for rule, count in recorded.items() if rule != "read" and count})
+
+    def as_dict(self) -> dict[str, int]:
+        """`read` and the number for each rule, for a file."""
+        return {"read": self.read, **self.left_out}
 
     @property
     def kept(self) -> int:
-        return self.read - self.empty - self.too_long - self.duplicate
+        return self.read - sum(self.left_out.values())
+
+    def then(self, later: "CleaningCounts") -> "CleaningCounts":
+        """These counts and those of a later look at the pairs that are kept."""
+        return CleaningCounts(self.read, _sum(self.left_out, later.left_out))
 
     def __add__(self, other: "CleaningCounts") -> "CleaningCounts":
-        return CleaningCounts(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
+        return CleaningCounts(self.read + other.read, _sum(self.left_out, other.left_out))
 
     def __str__(self) -> str:
-        reasons = ((self.empty, "empty"), (self.too_long, "too long"), (self.duplicate, "duplicate"))
-        dropped = [f"{count:,} {reason}" for count, reason in reasons if count]
-        listed = " and ".join([", ".join(dropped[:-1]), dropped[-1]] if len(dropped) > 1 else dropped)
-        return f"{self.kept:,} pairs" + (f" ({listed} left out)" if dropped else "")
+        listed = ", ".join(f"{rule.replace('_', ' ')} {count:,}" for rule, count in self.left_out.items())
+        return f"{self.kept:,} pairs" + (f" (left out: {listed})" if listed else "")
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {
+        rule: one.get(rule, 0) + other.get(rule, 0) for rule in (*one, *(rule for rule in other if rule not in one))
+    }
 
 
 def clean(
     src_lengths: "NDArray[np.integer]", tgt_lengths: "NDArray[np.integer]", max_length: int
 ) -> "tuple[NDArray[np.bool_], CleaningCounts]":
-    """A mask of the pairs to keep, and the counts; lengths are in pieces, without `<s>` and `</s>`."""
+    """Keep the pairs with 1 to `max_length` pieces on both sides: a mask of them, and the counts."""
     empty = (src_lengths == 0) | (tgt_lengths == 0)
     too_long = ~empty & ((src_lengths > max_length) | (tgt_lengths > max_length))
-    counts = CleaningCounts(len(empty), int(empty.sum()), int(too_long.sum()))
-    return ~(empty | too_long), counts
+    counts = {"empty": int(empty.sum()), "too_long": int(too_long.sum())}
+    left_out = {rule: count for rule, count in counts.items() if count}
+    return ~(empty | too_long), CleaningCounts(len(empty), left_out)

@@ -12,9 +12,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
-from itertools import islice, zip_longest
+from itertools import compress, islice, zip_longest
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
@@ -28,6 +28,9 @@ from nmt.suffixes import pairs_format
 # Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
+
+
+Item = TypeVar("Item")
 
 
 class PairReader(Protocol):
@@ -256,14 +259,34 @@ class Block:
     src: bytes
     """Empty for a source that is not text: its vectors are read from the file by their number."""
     tgt: bytes
+    chosen: bytes | None = None
+    """A byte for each pair, 0 if it is left out; None: all are chosen."""
 
-    def lines(self) -> tuple[list[str], list[str]]:
-        """Both sides' lines without line ends; `DataError` if one is not UTF-8."""
-        return split_lines(self.src, self.src_name, self.first), self.tgt_lines()
+    def __len__(self) -> int:
+        """Number of its pairs, chosen or not."""
+        return self.tgt.count(b"\n") + (not self.tgt.endswith(b"\n"))
 
-    def tgt_lines(self) -> list[str]:
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The indexes from 0 of its pairs in the corpus: begin and end."""
+        return self.first - 1, self.first - 1 + len(self)
+
+    def lines(self, strict: bool = True) -> tuple[list[str], list[str]]:
+        """Both sides' chosen lines without line ends; `DataError` if one is not UTF-8.
+
+        Not `strict`: bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
+        """
+        strict = strict and self.chosen is None  # those that were chosen have been decoded before
+        return self.of_chosen(split_lines(self.src, self.src_name, self.first, strict)), self.tgt_lines(strict)
+
+    def tgt_lines(self, strict: bool = True) -> list[str]:
         """The target's lines, as in `lines`."""
-        return split_lines(self.tgt, self.tgt_name, self.first)
+        strict = strict and self.chosen is None
+        return self.of_chosen(split_lines(self.tgt, self.tgt_name, self.first, strict))
+
+    def of_chosen(self, items: Sequence[Item]) -> list[Item]:
+        """The items of the chosen pairs, of an item for each pair."""
+        return list(items) if self.chosen is None else list(compress(items, self.chosen))
 
 
 def read_blocks(files: CorpusFiles) -> Iterator[Block]:

@@ -13,7 +13,6 @@ is named by a hash of everything its content depends on: the text, the tokenizer
 holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
 """
 
-import dataclasses
 import hashlib
 import json
 import mmap
@@ -31,13 +30,14 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block
-from nmt.data.duplicates import HASH_BYTES, PairTable
-from nmt.data.encoding import Encoded, Job, encode_blocks, num_processes_for
+from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
+from nmt.data.selection import Selection, chosen_blocks
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vectors import blocks_of, check_corpora, open_vectors
+from nmt.data.vectors import check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
+from nmt.processes import num_processes_for
 
 Ragged = tuple[NDArray[Any], NDArray[np.integer]]
 """Concatenated sequences of ids or of vectors, (sum of the lengths, F); and the length of each."""
@@ -111,7 +111,7 @@ class EncodedCorpus:
         description = read_json(folder / "corpus.json")
         self._folder = folder
         self.key = folder.name
-        self.counts = CleaningCounts(**description["counts"])
+        self.counts = CleaningCounts.of(description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Number of pairs of each text corpus, in order."""
         dtype, starts_dtype = description["dtype"], description["starts_dtype"]
@@ -142,7 +142,7 @@ def encode_corpus(
     tokenizers: Tokenizers,
     tokenizer_folder: Path,
     max_length: int,
-    drop_duplicates: bool = False,
+    selection: Selection | None = None,
     say: Callable[[str], None] = lambda line: None,
     num_processes: int | None = None,
     source: SourceConfig = TEXT,
@@ -150,11 +150,11 @@ def encode_corpus(
     """Open the encoded form of `corpora`; build it first if it is missing.
 
     Vectors and images are copied into it, images as patches. Pairs with an empty side, or with more than `max_length`
-    pieces or vectors on a side, are left out, and with `drop_duplicates` also repeated pairs. Raises `DataError` if a
+    pieces or vectors on a side, are left out, and those that a `selection` leaves out. Raises `DataError` if a
     file cannot be read, sides differ in length or no pair is left. The number of processes does not change the files;
     its default depends on the numbers of pairs and cores.
     """
-    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, drop_duplicates, source)
+    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, selection, source)
     if not folder.is_dir():
         num_pairs = check_corpora(corpora, source)
         if num_processes is None:
@@ -163,7 +163,7 @@ def encode_corpus(
         src_dtype = ""
         if source.type != "text":
             src_dtype = np.result_type(*(open_vectors(files.src_file, source).dtype for files in corpora)).name
-        job = Job(max_length, dtype, drop_duplicates, source, src_dtype)
+        job = Job(max_length, dtype, source, src_dtype)
 
         def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
             return encode_blocks(blocks, tokenizers, tokenizer_folder, job, num_processes)
@@ -172,7 +172,7 @@ def encode_corpus(
             if temporary is not None:
                 if num_processes > 1:
                     say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
-                _write(corpora, encoded, job, num_pairs, temporary, say)
+                _write(corpora, encoded, job, selection, num_pairs, temporary, say)
     return EncodedCorpus(folder, (tokenizers.src.special, tokenizers.tgt.special))
 
 
@@ -180,22 +180,20 @@ def _write(
     corpora: Sequence[CorpusFiles],
     encode: Callable[[Iterator[Block]], Iterator[Encoded]],
     job: Job,
+    selection: Selection | None,
     num_pairs: int,
     folder: Path,
     say: Callable[[str], None],
 ) -> None:
     """Encode all corpora and write them to a folder."""
-    table = PairTable(num_pairs) if job.hashes else None
     counts, sizes = CleaningCounts(), []
     reported = time.monotonic()
     with ExitStack() as stack:
         names = [*(f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")), "lines"]
         files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
-        for corpus in corpora:
+        for index, corpus in enumerate(corpora):
             before = counts.kept
-            for encoded in encode(blocks_of(corpus, job.source)):
-                if table is not None:
-                    encoded = _without_duplicates(encoded, table)
+            for encoded in encode(chosen_blocks(corpus, job.source, selection, index)):
                 counts += encoded.counts
                 files["src.ids"].write(encoded.src_ids.tobytes())
                 files["tgt.ids"].write(encoded.tgt_ids.tobytes())
@@ -206,30 +204,15 @@ def _write(
                     reported = time.monotonic()
                     say(f"encoded {counts.read:,} of {num_pairs:,} pairs")
             sizes.append(counts.kept - before)
+    if selection is not None:
+        counts = selection.counts.then(counts)
     if not counts.kept:
         raise _no_pair_left(corpora, counts, job.max_length)
     starts_dtype = _write_starts(folder)
     description: dict[str, Any] = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
     if job.source.type != "text":
         description["vectors"] = {"dtype": job.src_dtype, "features": job.source.width}
-    write_json(folder / "corpus.json", {**description, "counts": dataclasses.asdict(counts)})
-
-
-def _without_duplicates(encoded: Encoded, table: PairTable) -> Encoded:
-    """The block's pairs that are not in the table yet; they are added to it."""
-    is_new = table.add(encoded.hashes)
-    if is_new.all():
-        return encoded
-    dropped = len(is_new) - int(is_new.sum())
-    return Encoded(
-        counts=dataclasses.replace(encoded.counts, duplicate=dropped),
-        src_lengths=encoded.src_lengths[is_new],
-        tgt_lengths=encoded.tgt_lengths[is_new],
-        src_ids=encoded.src_ids[np.repeat(is_new, encoded.src_lengths)],
-        tgt_ids=encoded.tgt_ids[np.repeat(is_new, encoded.tgt_lengths)],
-        lines=encoded.lines[is_new],
-        hashes=encoded.hashes.reshape(-1, HASH_BYTES)[is_new].reshape(-1),
-    )
+    write_json(folder / "corpus.json", {**description, "counts": counts.as_dict()})
 
 
 def _write_starts(folder: Path) -> str:
@@ -249,17 +232,23 @@ def _write_starts(folder: Path) -> str:
 
 def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
     names = ", ".join(str(files.src_file) for files in corpora)
-    return DataError(
-        f"{names}: no pair is left of {counts.read:,}: {counts.empty:,} have an empty side, {counts.too_long:,} "
-        f"are longer than data.max_length ({max_length}) pieces"
+    reasons = {"empty": "have an empty side", "too_long": f"are longer than data.max_length ({max_length}) pieces"}
+    by_rule = (
+        f"{count:,} {reasons.get(rule, f'are left out by data.cleaning.{rule}')}"
+        for rule, count in counts.left_out.items()
     )
+    return DataError(f"{names}: no pair is left of {counts.read:,}: {', '.join(by_rule)}")
 
 
 def _fingerprint(
-    corpora: Sequence[CorpusFiles], tokenizer_folder: Path, max_length: int, drop_duplicates: bool, source: SourceConfig
+    corpora: Sequence[CorpusFiles],
+    tokenizer_folder: Path,
+    max_length: int,
+    selection: Selection | None,
+    source: SourceConfig,
 ) -> str:
     """A hash of everything that the encoded corpus depends on."""
-    settings: list[object] = [_FORMAT, max_length, drop_duplicates]
+    settings: list[object] = [_FORMAT, max_length, False if selection is None else selection.key]
     if source.type != "text":
         settings.append(source.as_read())
     digest = hashlib.sha256(json.dumps(settings).encode())

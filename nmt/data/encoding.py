@@ -6,9 +6,7 @@ The processes import this file but not torch.
 import dataclasses
 import functools
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,10 @@ from numpy.typing import NDArray
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean, normalize
 from nmt.data.corpus import Block
-from nmt.data.duplicates import pair_hash
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
-from nmt.data.vectors import OpenFiles, fingerprint
+from nmt.data.vectors import OpenFiles
 from nmt.processes import Workers, available_cores
 
-# A process takes about 45 MB, and the trainer 240 MB with torch: together at most 500 MB. SentencePiece uses further
-# cores with threads.
-MAX_PROCESSES = 5
-MIN_PAIRS = 20_000  # below, starting processes takes longer than encoding
 MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
 LONG_LINE_BYTES = 1 << 16  # for a line, SentencePiece needs a hundred times as much memory
 
@@ -38,8 +31,6 @@ class Job:
     max_length: int
     dtype: str
     """Type of the ids: `uint16` or `int32`."""
-    hashes: bool
-    """Whether to compute hashes of the pairs, to find duplicates."""
     source: SourceConfig = TEXT
     """What the sources are."""
     src_dtype: str = ""
@@ -59,8 +50,6 @@ class Encoded:
     tgt_ids: NDArray[np.integer]
     lines: NDArray[np.int64]
     """(P,) the line number of each pair in its files, from 1"""
-    hashes: NDArray[np.uint8]
-    """The hashes of all pairs, concatenated; empty without `Job.hashes`"""
 
 
 def encode_block(
@@ -70,22 +59,15 @@ def encode_block(
 
     Sources that are not text are read from `files`; `DataError` if one cannot be used.
     """
-    src_names: Iterable[str]  # what duplicates have in common
     src: list[Any]
     if job.source.type == "text":
-        src_names, tgt_lines = block.lines()
-        src = _encode_lines(tokenizers.src, src_names, job.max_length, threads)
+        src_lines, tgt_lines = block.lines()
+        src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
     else:
         tgt_lines = block.tgt_lines()
-        first = block.first - 1
-        src = (files or OpenFiles()).read(block.src_name, job.source, first, first + len(tgt_lines))
-        src_names = map(fingerprint, src)
+        src = block.of_chosen((files or OpenFiles()).read(block.src_name, job.source, *block.rows))
     tgt = _encode_lines(tokenizers.tgt, tgt_lines, job.max_length, threads)
     keep, counts = clean(_lengths(src), _lengths(tgt), job.max_length)
-    hashes = b""
-    if job.hashes:
-        pairs = itertools.compress(zip(src_names, tgt_lines, strict=True), keep)
-        hashes = b"".join(itertools.starmap(pair_hash, pairs))
     src, tgt = list(itertools.compress(src, keep)), list(itertools.compress(tgt, keep))
     return Encoded(
         counts=counts,
@@ -93,8 +75,7 @@ def encode_block(
         tgt_lengths=_lengths(tgt),
         src_ids=_concatenated(src, job.dtype) if job.source.type == "text" else _stacked(src, job),
         tgt_ids=_concatenated(tgt, job.dtype),
-        lines=block.first + np.flatnonzero(keep).astype(np.int64),
-        hashes=np.frombuffer(hashes, dtype=np.uint8),
+        lines=np.array(block.of_chosen(range(block.first, block.rows[1] + 1)), dtype=np.int64)[keep],
     )
 
 
@@ -143,26 +124,13 @@ def encode_blocks(
     # numpy's matrix products are not needed, and their threads cost memory.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with Workers([prepare] * num_processes, environment) as workers:
-        pending: deque[tuple[Future[Encoded], int]] = deque()
-        total = 0
-        for block in blocks:
-            size = len(block.src) + len(block.tgt)
-            while pending and (len(pending) >= 2 * num_processes or total + size > MAX_PENDING_BYTES):
-                done, done_size = pending.popleft()
-                total -= done_size
-                yield done.result()
-            pending.append((workers.submit(block, f"encoded {block.src_name}"), size))
-            total += size
-        for future, _ in pending:
-            yield future.result()
+        yield from workers.answers(
+            blocks, lambda block: len(block.src) + len(block.tgt), lambda block: f"encoded {block.src_name}",
+            MAX_PENDING_BYTES,
+        )  # fmt: skip
 
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
     """The function with which a worker answers requests."""
     tokenizers, files = load_tokenizers(folder), OpenFiles()
     return lambda block: encode_block(block, tokenizers, job, threads, files)
-
-
-def num_processes_for(num_pairs: int) -> int:
-    """The number of worker processes for encoding a corpus of N pairs."""
-    return min(available_cores(), MAX_PROCESSES) if num_pairs >= MIN_PAIRS else 0

@@ -111,13 +111,16 @@ def decode_line(line: bytes, name: str, number: int) -> str:
     return text
 
 
-def split_lines(data: bytes, name: str, first: int) -> list[str]:
-    """`decode_lines` for a whole block at once, which is faster."""
+def split_lines(data: bytes, name: str, first: int, strict: bool = True) -> list[str]:
+    """`decode_lines` for a whole block at once, which is faster.
+
+    Not `strict`: a NUL is kept, and bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
+    """
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8", "strict" if strict else "surrogateescape")
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text:
+    if strict and "\0" in text:
         return list(decode_lines(io.BytesIO(data), name, first))  # finds the line for the message
     if first == 1:
         text = text.removeprefix("\ufeff")

@@ -4,7 +4,6 @@ import dataclasses
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,8 @@ from nmt.data.profile import (
     side_profiles,
     texts_at,
 )
-from nmt.data.rules import PAIR_RULES, usual_ratio
-from nmt.data.selection import RATIO_SAMPLE, RULES, judge_corpora, readable_pairs, write_examples
+from nmt.data.rules import PAIR_RULES
+from nmt.data.selection import RULES, judge_corpora, usual_ratio_of, write_examples
 from nmt.data.vectors import check_corpora
 from nmt.errors import ConfigError
 from nmt.processes import num_processes_for
@@ -62,8 +61,7 @@ def profile_corpora(
     """
     if num_processes is None:
         num_processes = num_processes_for(check_corpora(corpora, TEXT))
-    ratio = usual_ratio(islice(readable_pairs(corpora), RATIO_SAMPLE))
-    counting = Counting(*languages, _also_on(cleaning), ratio)
+    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora))
     counted = count_pairs(corpora, counting, num_processes)
     if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept

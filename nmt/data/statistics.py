@@ -16,6 +16,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.corpus import raw_pairs, sides_of
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.lines import read_lines
+from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
 from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
 from nmt.errors import RunError
@@ -89,7 +90,11 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
         copy_tokenizer(starting_run(config.training.init_from), run)
         tokenizers = load_tokenizers(run.tokenizer)
     elif not run.exists():
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source=config.source)
+        languages = data.src_lang, data.tgt_lang
+        selection = select(data.train, data.cleaning, languages, data.excluded_from_training, config.source)
+        tokenizers = ensure_tokenizers(
+            data.train, config.tokenizer, run.tokenizer, source=config.source, selection=selection
+        )
     elif run.inference_config().tokenizer == config.tokenizer:
         tokenizers = load_tokenizers(run.tokenizer)
     else:
@@ -128,31 +133,43 @@ class Survey:
     """The overlap with each held-out text, by its name."""
 
 
-def survey(corpora: Sequence[CorpusFiles], held_out: Mapping[str, CorpusFiles], source: SourceConfig = TEXT) -> Survey:
-    """Survey the training text; the result is cached by the hashes of the files.
+def survey(
+    corpora: Sequence[CorpusFiles],
+    held_out: Mapping[str, CorpusFiles],
+    source: SourceConfig = TEXT,
+    selection: Selection | None = None,
+) -> Survey:
+    """Survey the training text, or what a selection keeps of it; the result is cached by the hashes of the files.
 
     Only the held-out texts are held in memory. Raises `DataError` if a file cannot be read or sides differ in length.
     """
     settings = [_SURVEY_FORMAT, len(corpora), *held_out, *([] if source.type == "text" else [source.as_read()])]
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(b"".join(corpus_keys([*corpora, *held_out.values()], source)))
+    if selection is not None:
+        digest.update(selection.key.encode())
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
     found = _read_survey(cached)
     if found is None:
-        found = _survey(corpora, {name: list(_pairs(files, source)) for name, files in held_out.items()}, source)
+        texts = {name: list(_pairs(files, source)) for name, files in held_out.items()}
+        found = _survey(corpora, texts, source, selection)
         write_json(cached, dataclasses.asdict(found))
     return found
 
 
 def _survey(
-    corpora: Sequence[CorpusFiles], held_out: Mapping[str, list[tuple[bytes, bytes]]], source: SourceConfig
+    corpora: Sequence[CorpusFiles],
+    held_out: Mapping[str, list[tuple[bytes, bytes]]],
+    source: SourceConfig,
+    selection: Selection | None,
 ) -> Survey:
     wanted = {pair for text in held_out.values() for pair in text if all(pair)}
     sources = {src for src, _ in wanted}  # for most pairs, checking the source is enough
     seen = set()
     pairs = copied = 0
-    for files in corpora:
-        for src, tgt in _pairs(files, source):
+    for index, files in enumerate(corpora):
+        text = _pairs(files, source)
+        for src, tgt in text if selection is None else itertools.compress(text, selection.chosen(index)):
             pairs += 1
             if src == tgt and src:
                 copied += 1

@@ -7,6 +7,7 @@ import torch
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.batches import Plan, share_of_real_positions
 from nmt.data.mixture import describe_mixture
+from nmt.data.selection import table
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
@@ -30,10 +31,16 @@ def describe(
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
     mixture = describe_mixture(corpus.sizes, data)
+    kept, cleaning = str(corpus.counts), []
+    if prepared.selection is not None and corpus.counts.left_out:
+        kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
+        cleaning = [f"cleaning    {line}" for line in table(corpus.counts)]
+        cleaning.append(f"            examples: {run.cleaning_file}")
     return [
         f"run         {run.path}",
-        f"data        {data.src_lang} -> {data.tgt_lang}: training {corpus.counts}, "
+        f"data        {data.src_lang} -> {data.tgt_lang}: training {kept}, "
         f"validation {len(prepared.validation.src):,} pairs",
+        *cleaning,
         *([f"mixture     {mixture}"] if mixture else []),
         *([f"starts from {settings.init_from}{_frozen(model, settings)}"] if settings.init_from is not None else []),
         f"vocabulary  {config.tokenizer.type}, {sizes}",

@@ -31,9 +31,10 @@ COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
     """Probable mistakes in the data that might otherwise be noticed after days."""
     data, counts, tokenizers = config.data, prepared.corpus.counts, prepared.tokenizers
-    if counts.too_long > MAX_TOO_LONG * counts.read:
+    too_long = counts.left_out.get("too_long", 0)
+    if too_long > MAX_TOO_LONG * counts.read:
         yield (
-            f"{counts.too_long:,} of {counts.read:,} training pairs ({counts.too_long / counts.read:.1%}) are longer "
+            f"{too_long:,} of {counts.read:,} training pairs ({too_long / counts.read:.1%}) are longer "
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
         )
     yield from _unfamiliar(config, prepared)
@@ -59,7 +60,7 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
                     f"does not contain; is the text in the vocabulary's language ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
-    found = survey(data.train, held_out, config.source)
+    found = survey(data.train, held_out, config.source, prepared.selection)
     if found.copied > MAX_COPIED * found.pairs:
         yield (
             f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "

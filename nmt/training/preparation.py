@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.config.training import Config, Metric
 from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.data.vectors import check_corpora
 from nmt.device import choose_device, choose_dtype
@@ -27,6 +28,8 @@ class Prepared:
     """The checked inputs of a training."""
 
     tokenizers: Tokenizers
+    selection: Selection | None
+    """The training pairs that `data.cleaning` keeps; None if it is off."""
     corpus: EncodedCorpus
     validation: TestSet
     """As text or vectors, for translating."""
@@ -96,15 +99,16 @@ def prepare(
 
     if num_workers(device, config.augmentation.is_on):
         start_worker_server()
+    selection = select(
+        data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, say
+    )
     if resuming:
         tokenizers = load_tokenizers(run.tokenizer)
     elif config.training.init_from is not None:
         copy_tokenizer(starting_run(config.training.init_from), run)
         tokenizers = load_tokenizers(run.tokenizer)
     else:
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source)
-    corpus = encode_corpus(
-        data.train, tokenizers, run.tokenizer, data.max_length, data.drop_duplicates, say, source=source
-    )
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source, selection)
+    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source)
-    return Prepared(tokenizers, corpus, validation, validation_corpus, test_sets, metrics, device, dtype)
+    return Prepared(tokenizers, selection, corpus, validation, validation_corpus, test_sets, metrics, device, dtype)

@@ -112,7 +112,7 @@ class TrainingRecord(_Recorded):
     validation: RecordedCorpus
     test: dict[str, RecordedCorpus]
     pairs: dict[str, int]
-    """Training pairs that were read and, by reason, left out: the fields of `CleaningCounts`."""
+    """Training pairs that were read and, by rule, left out: `CleaningCounts.as_dict`."""
     corpus_sizes: tuple[int, ...]
     """Training pairs kept of each corpus."""
     validation_pairs: int
@@ -128,8 +128,7 @@ class TrainingRecord(_Recorded):
     @property
     def counts(self) -> CleaningCounts:
         """The training pairs read and left out."""
-        fields = CleaningCounts.__dataclass_fields__
-        return CleaningCounts(**{name: self.pairs.get(name, 0) for name in fields})
+        return CleaningCounts.of(self.pairs)
 
 
 def record_start(
@@ -190,13 +189,12 @@ def _described(
 ) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
-    counts = corpus.counts
     return TrainingRecord(
         folder=str(Path.cwd()),
         train=tuple(recorded_corpus(files, config.source) for files in data.train),
         validation=recorded_corpus(data.validation, config.source),
         test={name: recorded_corpus(files, config.source) for name, files in data.test.items()},
-        pairs={"read": counts.read, "empty": counts.empty, "too_long": counts.too_long, "duplicate": counts.duplicate},
+        pairs=corpus.counts.as_dict(),
         corpus_sizes=corpus.sizes,
         validation_pairs=len(prepared.validation.src),
         vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,

@@ -7,6 +7,7 @@ import torch
 from nmt.atomic import write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
+from nmt.data.selection import write_examples
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
@@ -99,6 +100,8 @@ def _train_from(
     if ranks.is_main:
         counts, recorded = trainer.model.parameter_counts(), None if origin is None else origin.recorded
         record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, recorded)
+        if is_new and prepared.selection is not None:
+            write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
     with ranks.main_first():

@@ -1,0 +1,206 @@
+"""Which training pairs are kept: compared with loops over the text and Python's sets."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nmt.data.corpus
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.config.inference import TokenizerConfig
+from nmt.data.cleaning import normalize
+from nmt.data.corpus import read_pairs
+from nmt.data.dataset import encode_corpus
+from nmt.data.duplicates import PairTable, line_hash
+from nmt.data.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
+from nmt.data.tokenizer import ensure_tokenizers
+from nmt.errors import DataError
+
+WriteLines = Callable[[str, list[str]], Path]
+LANGUAGES = ("en", "de")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nmt.data.corpus, "BLOCK_PAIRS", 7)
+
+
+@pytest.fixture
+def corpora(write_lines: WriteLines) -> list[CorpusFiles]:
+    """Two corpora of short lines, many of them repeated, some empty."""
+    draws = random.Random(1)
+    found = []
+    for name, count in (("a", 120), ("b", 75)):
+        lines = [[f"{side} {int(draws.expovariate(0.07))}" for _ in range(count)] for side in ("word", "Wort")]
+        for side in lines:
+            for index in range(3, count, 29):
+                side[index] = draws.choice(["", "  ", "\u3000"])
+            side[5] = f"  {side[4]} "
+        found.append(CorpusFiles(src=write_lines(f"{name}.en", lines[0]), tgt=write_lines(f"{name}.de", lines[1])))
+    return found
+
+
+def rules_of(selection: Selection) -> list[list[str]]:
+    return [["" if not verdict else RULES[verdict - 1] for verdict in one] for one in selection.verdicts]
+
+
+def by_a_loop(corpora: list[CorpusFiles], cleaning: CleaningConfig, excluded: list[CorpusFiles]) -> list[list[str]]:
+    """The rules for pairs that are compared with others, with sets and counters."""
+    out = {normalize(line) for files in excluded for line, _ in read_pairs(files)} - {""}
+    out_of_targets = {normalize(line) for files in excluded for _, line in read_pairs(files)} - {""}
+    pairs: set[tuple[str, str]] = set()
+    sources: Counter[str] = Counter()
+    targets: Counter[str] = Counter()
+    found = []
+    for files in corpora:
+        rules = []
+        for pair in read_pairs(files):
+            src, tgt = map(normalize, pair)
+            if not (src and tgt):
+                rules.append("empty")
+                continue
+            if src in out or tgt in out_of_targets:
+                rules.append("overlap")
+                continue
+            repeated = {
+                None: False, "pair": (src, tgt) in pairs, "source": src in sources, "target": tgt in targets,
+                "either": src in sources or tgt in targets,
+            }  # fmt: skip
+            at_most = cleaning.max_repeats or 10**9
+            often = sources[src] >= at_most or targets[tgt] >= at_most
+            rules.append("duplicates" if repeated[cleaning.duplicates] else "max_repeats" if often else "")
+            pairs.add((src, tgt))
+            sources[src] += 1
+            targets[tgt] += 1
+        found.append(rules)
+    return found
+
+
+@pytest.mark.parametrize("with_excluded", [False, True])
+@pytest.mark.parametrize(
+    ("cleaning", "number"),
+    [
+        (CleaningConfig(duplicates="pair"), 0), (CleaningConfig(duplicates="source"), 0),
+        (CleaningConfig(duplicates="target"), 0), (CleaningConfig(duplicates="either", max_repeats=1), 0),
+        (CleaningConfig(max_repeats=3), 0), (CleaningConfig(duplicates="pair", max_repeats=2), 2),
+    ],
+)  # fmt: skip
+def test_repeated_and_excluded_pairs_agree_with_sets(
+    corpora: list[CorpusFiles], write_lines: WriteLines, cleaning: CleaningConfig, with_excluded: bool, number: int
+) -> None:
+    test = CorpusFiles(src=write_lines("t.en", ["word 1", "", "x"]), tgt=write_lines("t.de", ["y", "Wort 2", ""]))
+    excluded = [test] if with_excluded else []
+    blocks = list(judge_corpora(corpora, cleaning, LANGUAGES, excluded, num_processes=number))
+    assert len(blocks) > 20
+    verdicts = tuple(np.concatenate([one for of, one in blocks if of == index]) for index in (0, 1))
+    expected = by_a_loop(corpora, cleaning, excluded)
+    assert rules_of(Selection("", verdicts)) == expected
+    assert len({rule for of_corpus in expected for rule in of_corpus}) >= 3
+
+
+def test_a_selection_is_made_once_and_depends_on_all_that_it_reads(
+    corpora: list[CorpusFiles], monkeypatch: pytest.MonkeyPatch, write_lines: WriteLines
+) -> None:
+    assert select(corpora, CleaningConfig(), LANGUAGES) is None
+    cleaning = CleaningConfig(duplicates="pair")
+    said: list[str] = []
+    first = select(corpora, cleaning, LANGUAGES, say=said.append)
+    again = select(corpora, cleaning, LANGUAGES, say=said.append)
+    assert first is not None
+    assert again is not None
+    assert said == ["applying data.cleaning"]
+    assert rules_of(first) == rules_of(again)
+    test = CorpusFiles(src=write_lines("t.en", ["word 1"]), tgt=write_lines("t.de", ["y"]))
+    others = [
+        select(corpora, CleaningConfig(duplicates="source"), LANGUAGES), select(corpora[:1], cleaning, LANGUAGES),
+        select(corpora, cleaning, ("en", "fr")), select(corpora, cleaning, LANGUAGES, [test]),
+        select(corpora, CleaningConfig(), LANGUAGES, [test]),
+    ]  # fmt: skip
+    assert len({one.key for one in (first, *others) if one is not None}) == 6
+
+
+def test_vocabulary_and_ids_are_those_of_the_pairs_that_are_kept(
+    corpora: list[CorpusFiles], write_lines: WriteLines, tmp_path: Path
+) -> None:
+    cleaning = CleaningConfig(duplicates="either")
+    selection = select(corpora, cleaning, LANGUAGES)
+    assert selection is not None
+    pairs = [pair for files in corpora for pair in read_pairs(files)]
+    rules = [rule for of_corpus in rules_of(selection) for rule in of_corpus]
+    kept = [pair for pair, rule in zip(pairs, rules, strict=True) if not rule]
+    by_hand = CorpusFiles(
+        src=write_lines("kept.en", [src for src, _ in kept]), tgt=write_lines("kept.de", [tgt for _, tgt in kept])
+    )
+    config = TokenizerConfig(type="word", vocab_size=100)
+    folders = tmp_path / "selected", tmp_path / "by_hand"
+    tokenizers = ensure_tokenizers(corpora, config, folders[0], selection=selection)
+    expected = ensure_tokenizers([by_hand], config, folders[1])
+    assert (folders[0] / "joint.words").read_bytes() == (folders[1] / "joint.words").read_bytes()
+    corpus = encode_corpus(corpora, tokenizers, folders[0], 50, selection)
+    alone = encode_corpus([by_hand], expected, folders[1], 50)
+    assert len(corpus) == len(alone) == len(kept) > 10
+    assert all(
+        ours.tolist() == theirs.tolist()
+        for index in range(len(corpus))
+        for ours, theirs in zip(corpus[index], alone[index], strict=True)
+    )
+    assert corpus.counts.read == len(pairs)
+    assert corpus.counts.left_out == dict(Counter(rule for rule in rules if rule))
+
+
+def test_a_line_that_is_not_utf8_is_refused_or_left_out(tmp_path: Path) -> None:
+    src, tgt = tmp_path / "x.en", tmp_path / "x.de"
+    src.write_bytes(b"one\ntwo\nthree\n")
+    tgt.write_bytes(b"eins\n" + "zwö\n".encode("latin-1") + b"drei\n")
+    files = CorpusFiles(src=src, tgt=tgt)
+    with pytest.raises(DataError, match=r"x\.de:2: not UTF-8"):
+        select([files], CleaningConfig(duplicates="pair"), LANGUAGES)
+    selection = select([files], CleaningConfig(encoding=True), LANGUAGES)
+    assert selection is not None
+    assert rules_of(selection) == [["", "encoding", ""]]
+    tokenizers = ensure_tokenizers(
+        [files], TokenizerConfig(type="word", vocab_size=20), tmp_path / "tokenizer", selection=selection
+    )
+    corpus = encode_corpus([files], tokenizers, tmp_path / "tokenizer", 9, selection)
+    assert corpus.line_numbers(np.arange(2)) == {0: [1, 3]}
+
+
+def test_examples_are_spread_over_what_was_left_out(corpora: list[CorpusFiles], tmp_path: Path) -> None:
+    selection = select(corpora, CleaningConfig(duplicates="source"), LANGUAGES)
+    assert selection is not None
+    write_examples(tmp_path / "cleaning.tsv", corpora, selection.verdicts)
+    head, *rows = [line.split("\t") for line in (tmp_path / "cleaning.tsv").read_text().splitlines()]
+    assert head == ["rule", "file", "number", "source", "target"]
+    counts = Counter(row[0] for row in rows)
+    assert counts == {rule: min(EXAMPLES, count) for rule, count in selection.counts.left_out.items()}
+    texts = {
+        str(files.src_file): [" ".join(f"{src}\t{tgt}".split(" ")) for src, tgt in read_pairs(files)]
+        for files in corpora
+    }
+    rules = dict(zip(map(str, (files.src_file for files in corpora)), rules_of(selection), strict=True))
+    for rule, file, number, src, tgt in rows:
+        assert rules[file][int(number) - 1] == rule
+        assert [" ".join(side.split()) for side in texts[file][int(number) - 1].split("\t")] == [src, tgt]
+    places = [int(row[2]) for row in rows if row[0] == "duplicates" and row[1] == str(corpora[0].src_file)]
+    assert places[-1] > 60
+    assert table(selection.counts)[0].split() == ["empty", str(selection.counts.left_out["empty"]), "4.1%"]
+
+
+def test_a_counting_table_agrees_with_a_counter() -> None:
+    draws = random.Random(2)
+    lines = [str(int(draws.expovariate(0.05))) for _ in range(900)]
+    hashes, seen, expected = PairTable(len(lines), counting=True), Counter[str](), []
+    found = []
+    for begin in range(0, 900, 90):
+        block = lines[begin : begin + 90]
+        found += hashes.count(np.frombuffer(b"".join(map(line_hash, block)), dtype=np.uint8)).tolist()
+        for line in block:
+            expected.append(seen[line])
+            seen[line] += 1
+    assert found == expected
+    assert max(found) > 20
