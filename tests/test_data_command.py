@@ -1,7 +1,6 @@
 """`nmt data`: figures of tiny corpora that were counted by hand, what is written, and the page in a browser."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -197,7 +197,7 @@ def length_bins(lengths: Mapping[int, int], width: int) -> tuple[Bin, ...]:
 def bin_width(lengths: Mapping[int, int]) -> int:
     """A round width such that 95% of the lengths are in the bins that have a limit."""
     wide = -(-_quantile(lengths, 0.95) // (_NUM_BINS - 1))
-    steps = (base * 10**power for power in range(10) for base in (1, 2, 3, 4, 5, 6, 8))
+    steps: Iterator[int] = (base * 10**power for power in range(10) for base in (1, 2, 3, 4, 5, 6, 8))
     return next(step for step in steps if step >= wide)
 
 

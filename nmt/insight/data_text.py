@@ -103,7 +103,7 @@ def _side_by_side(title: str, shown: Sequence[tuple[SideProfile, Lengths]], widt
     margin = max(map(len, labels)) + 2
     room = (width - margin) // len(shown) - 2
     lines = [f"{label:>{margin}}" for label in labels]
-    for side, lengths in shown:
+    for _, lengths in shown:
         lines = [line.ljust(margin) for line in lines]
         largest, digits = max(one.count for one in lengths.bins), max(len(f"{one.count:,}") for one in lengths.bins)
         for index, one in enumerate(lengths.bins):
