@@ -82,17 +82,22 @@ class Workers(Generic[Request, Answer]):
     def __init__(
         self, prepare: Sequence[Callable[[], Callable[[Request], Answer]]], environment: Mapping[str, str]
     ) -> None:
-        program = "from nmt.processes import serve; serve(sys.argv[1])"
+        program = "from nmt.processes import serve; serve()"
         self._processes = [
             subprocess.Popen(
-                python_command(program, pickle.dumps(function).hex()),
+                python_command(program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-            for function in prepare
+            for _ in prepare
         ]
+        for process, function in zip(self._processes, prepare, strict=True):
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):  # it is dead, which its first request reports
+                pickle.dump(pickle.dumps(function), process.stdin)  # as an argument, it could be too long
+                process.stdin.flush()
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         for process in self._processes:
             self._idle.put(process)
@@ -168,22 +173,24 @@ def end_of(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def serve(prepare: str) -> None:
+def serve() -> None:
     """A worker's main function: answer the requests from standard input until its end.
 
-    `prepare` is the worker's function from `Workers`, pickled, in hexadecimal. If it raises an `NmtError`, that is the
+    The first object there is the worker's function from `Workers`, pickled. If it raises an `NmtError`, that is the
     answer.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's print cannot corrupt an answer
     work: Callable[[object], object] | None = None
+    prepare = b""
     while True:
         try:
+            prepare = prepare or pickle.load(sys.stdin.buffer)
             request = pickle.load(sys.stdin.buffer)
         except BROKEN_OFF:
             return
         try:
-            work = work or pickle.loads(bytes.fromhex(prepare))()
+            work = work or pickle.loads(prepare)()
             answer = work(request)
         except NmtError as error:
             answer = error

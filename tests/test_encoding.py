@@ -386,12 +386,12 @@ def test_a_training_that_is_stopped_while_it_encodes_leaves_no_process_and_no_tr
 def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) -> None:
     prepare = functools.partial(_encoder, tmp_path / "tokenizer", JOB, 1)
     program = (
-        "import sys; from nmt.processes import serve; serve(sys.argv[1]); "
+        "import sys; from nmt.processes import serve; serve(); "
         "assert 'sentencepiece' in sys.modules; sys.exit('torch' in sys.modules)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program, pickle.dumps(prepare).hex()],
-        input=pickle.dumps(Block("s", "t", 1, b"the\n", b"on\n")),
+        [sys.executable, "-c", program],
+        input=pickle.dumps(pickle.dumps(prepare)) + pickle.dumps(Block("s", "t", 1, b"the\n", b"on\n")),
         capture_output=True,
     )
     assert result.returncode == 0, result.stderr
