@@ -1,9 +1,11 @@
 """A command's worker processes: their errors are reported like those of the command."""
 
+import functools
 import importlib
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,13 @@ def test_a_process_that_ends_within_its_answer_is_named(tmp_path: Path, monkeypa
         assert workers.submit(0, "lived").result() == (b"", None)
         with pytest.raises(TrainingError, match="a process that died was ended by SIGKILL; if memory ran out"):
             workers.submit(1 << 20, "died").result()  # larger than a pipe's buffer
+
+
+def measuring(text: str) -> Callable[[str], int]:
+    return lambda request: len(text) + len(request)
+
+
+def test_what_a_process_works_with_may_be_large() -> None:
+    prepare = functools.partial(measuring, "x" * 1_000_000)  # an argument of a program has 128 KiB at most
+    with Workers[str, int]([prepare] * 2, {}) as workers:
+        assert [workers.submit("ab", "tried").result() for _ in range(3)] == [1_000_002] * 3
