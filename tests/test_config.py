@@ -774,9 +774,16 @@ def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
     written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
     assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]
     written["data"]["train"] = [{**files, "replayed": False} for files in written["data"]["train"]]  # a later key
+    assert written["data"].pop("drop_duplicates") is False  # now data.cleaning.duplicates
     for section, keys in written.items():
         read = config.model_dump(mode="json")[section]
         assert {key: read[key] for key in keys} == keys
         if section in InferenceConfig.model_fields:
             read = inference.model_dump(mode="json")[section]
             assert {key: keys.get(key, value) for key, value in read.items()} == read
+
+
+def test_a_key_with_another_name_now_is_named(load: Load) -> None:
+    assert load(DATA + TRAINING, "data.drop_duplicates=false") == load(DATA + TRAINING)
+    message = message_of(load, DATA + TRAINING, "data.drop_duplicates=true")
+    assert "data.drop_duplicates: true is now data.cleaning: {duplicates: pair}" in message
