@@ -131,6 +131,8 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
         config = base.config("add its corpus to data.train with a weight, instead of data.replay")
         replayed = [files for files in config.data.train if files.replayed or not is_resumed]
         data["train"] = [*corpora, *({**files.model_dump(mode="json"), "replayed": True} for files in replayed)]
+        excluded = config.data.replay_without if is_resumed else config.data.excluded_from_training
+        data["replay_without"] = [files.model_dump(mode="json", exclude={"holdout"}) for files in excluded]
 
 
 def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None) -> None:

@@ -20,7 +20,7 @@ from test_training import newest_weights, trained
 
 import nmt.data.batches
 import nmt.training.feeding
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import AugmentationConfig, Config, DataConfig, TrainingConfig
@@ -33,7 +33,7 @@ from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
 from nmt.errors import ConfigError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
-FILES = CorpusFiles(src=TINY / "val.en", tgt=TINY / "val.zh")
+FILES = HeldOutFiles(src=TINY / "val.en", tgt=TINY / "val.zh")
 CPU = torch.device("cpu")
 Corpus = tuple[Tokenizers, EncodedCorpus]
 
@@ -44,7 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("augmentation")
     for name in ("val.en", "val.zh"):
         (folder / name).write_text("".join(f"{line}\n" for line in lines(name, list(range(200)))), encoding="utf-8")
-    files = CorpusFiles(src=folder / "val.en", tgt=folder / "val.zh")
+    files = HeldOutFiles(src=folder / "val.en", tgt=folder / "val.zh")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         tokenizers = ensure_tokenizers([files], TokenizerConfig(vocab_size=700), Path("tokenizer"))

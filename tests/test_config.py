@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import Field, ValidationError
 
 from nmt.config import corpus, inference, source, training
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import Section
@@ -352,7 +352,7 @@ def test_an_empty_list_of_training_corpora_is_refused(load: Load) -> None:
 
 
 def test_a_test_set_is_one_or_named(load: Load, tmp_path: Path) -> None:
-    files = CorpusFiles(src=tmp_path / "t.en", tgt=tmp_path / "t.de")
+    files = HeldOutFiles(src=tmp_path / "t.en", tgt=tmp_path / "t.de")
     assert load(DATA + TRAINING).data.test == {}
     assert load(f"{DATA}  test: {{src: t.en, tgt: t.de}}\n{TRAINING}").data.test == {"test": files}
     named = load(
@@ -406,7 +406,7 @@ def test_the_last_of_several_sets_wins(load: Load) -> None:
 def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_path: Path) -> None:
     config = load(DATA + TRAINING, "data.train={src: b.en, tgt: b.de}", "data.validation.src=c.en")
     assert config.data.train == (TrainingFiles(src=tmp_path / "b.en", tgt=tmp_path / "b.de"),)
-    assert config.data.validation == CorpusFiles(src=tmp_path / "c.en", tgt=tmp_path / "val.de")
+    assert config.data.validation == HeldOutFiles(src=tmp_path / "c.en", tgt=tmp_path / "val.de")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
             f"training.schedule={value}" for value in ("inverse_sqrt", "cosine", "linear", "constant")]),
         ("nmt train --set training.warm", ["training.warmup_steps=1000"]),
         ("nmt train --set data.validation.", [
-            f"data.validation.{key}=" for key in ("pairs", "src", "tgt", "src_column", "tgt_column", "inline_tags")]),
+            f"data.validation.{key}="
+            for key in ("pairs", "src", "tgt", "src_column", "tgt_column", "inline_tags", "holdout")]),
         ("nmt train --set nothing", []),
         ("nmt config tr", ["training"]),
         ("nmt config training.see", ["training.seed"]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.training import DataConfig
 from nmt.data.batches import plan_epoch
 from nmt.data.mixture import describe_mixture, epoch_counts, pairs_of_epoch
@@ -21,7 +21,7 @@ def data(weights: Sequence[float], temperature: float | None = None) -> DataConf
         TrainingFiles(src=Path(f"c{index}.en"), tgt=Path(f"c{index}.de"), weight=weight)
         for index, weight in enumerate(weights)
     )
-    validation = CorpusFiles(src=Path("v.en"), tgt=Path("v.de"))
+    validation = HeldOutFiles(src=Path("v.en"), tgt=Path("v.de"))
     return DataConfig(train=train, validation=validation, temperature=temperature, src_lang="en", tgt_lang="de")
 
 

@@ -24,6 +24,7 @@ from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.info import info
+from nmt.cli.init import init
 from nmt.cli.report import report
 from nmt.cli.runs import runs
 from nmt.cli.score import score
@@ -101,6 +102,10 @@ def _examples(*commands: str) -> str:
 _SET_UP, _TRAIN, _TRANSLATE = "Set up", "Train", "Translate"
 _EVALUATE, _LOOK_INSIDE, _SHIP = "Evaluate", "Look inside", "Ship"
 
+app.command(
+    rich_help_panel=_SET_UP,
+    epilog=_examples("nmt init --src train.en --tgt train.de", "nmt init memory.tmx --test test.tsv"),
+)(init)
 app.command(
     rich_help_panel=_SET_UP, epilog=_examples("nmt config > captions.yaml", "nmt config training.learning_rate")
 )(config)

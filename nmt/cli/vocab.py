@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,16 @@ def vocab(
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run("vocab", file, config, overrides, name)
+    from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report
 
+    settings = with_hold_outs(settings, _say)
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:

@@ -162,6 +162,41 @@ class TrainingFiles(CorpusFiles):
     """Whether this is a corpus of `data.replay`. Written by nmt into the run's config.yaml; do not set it."""
 
 
+class HeldOutFiles(CorpusFiles):
+    """A validation or test set: files, or pairs that are drawn from the training corpora."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["src", "tgt"]}, {"required": ["pairs"]}, {"required": ["holdout"]}]}
+    )
+
+    holdout: Annotated[int, Field(ge=0)] | Literal["auto"] | None = None
+    """Draw this many pairs from the training corpora, once, into the texts `src` and `tgt`; they are read from there
+    afterwards. `auto`: one pair in 20, at least 10 and at most 1,000. What shares its source or its target with a
+    drawn pair leaves the training text. Default of `src` and `tgt`: beside the configuration file, named after it,
+    the set and the languages (`FILE.validation.en`). 0, for `data.validation` only: none is drawn, and the training
+    pairs themselves are the validation set, as `auto` decides with fewer than 50."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the pairs are drawn from the training corpora, and leave them."""
+        return self.holdout not in (None, 0)
+
+    @model_validator(mode="after")
+    def _drawn_into_texts(self) -> Self:
+        if not self.is_drawn:
+            return self
+        if self.pairs is not None:
+            raise ValueError(
+                f"holdout: drawn pairs are written as two texts, not as {self.pairs.name}; leave pairs out"
+            )
+        for side in (self.src_file, self.tgt_file):
+            if side.suffix in COMPRESSIONS:
+                raise ValueError(f"holdout: drawn pairs are written as plain text; name {side.stem} for {side.name}")
+        if self.src_file == self.tgt_file:
+            raise ValueError(f"holdout: src and tgt are both {self.src_file.name}; they are to be different")
+        return self
+
+
 Files = TypeVar("Files", bound=CorpusFiles)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import selector_of, variants
 from nmt.config.training import Config, DataConfig
@@ -101,7 +101,7 @@ def _validate(
 ) -> Schema:
     """The values of a file as a `schema`; `ConfigError`, with a line for each invalid value, if there are any."""
     try:
-        return schema.model_validate(raw, context={"folder": path.parent.resolve()})
+        return schema.model_validate(raw, context={"folder": path.parent.resolve(), "stem": path.stem})
     except ValidationError as error:
         raise ConfigError(_explain(error, schema, root, overridden, path)) from None
 
@@ -308,7 +308,7 @@ def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str
     elif len(above) == 1:
         here = keys_of.get(above[0], [])
     else:
-        here = list((TrainingFiles if above[1] == "train" else CorpusFiles).model_fields)
+        here = list((TrainingFiles if above[1] == "train" else HeldOutFiles).model_fields)
     for name, keys in keys_of.items():
         if key in keys:
             return f"; did you mean {name}.{key}?"

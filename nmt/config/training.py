@@ -4,6 +4,7 @@ A YAML file is parsed once (file.py) into these frozen objects; each part of the
 The keys a file may have are exactly the fields of the classes here and in inference.py.
 """
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from nmt.config.cleaning import CleaningConfig
-from nmt.config.corpus import CorpusFiles, TrainingFiles, in_the_languages
+from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
-from nmt.languages import language_suffix
+from nmt.languages import check_language, language_suffix
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter"]
 BleuTokenizer = Literal[
@@ -30,9 +31,42 @@ def _as_list(value: Any) -> Any:
 def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
-    if any(isinstance(part, str) for part in value.values()):
+    if any(isinstance(part, str | int) for part in value.values()):  # paths, or the number of a hold-out
         return {"test": value}
     return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
+
+
+def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The values of the section `data` with a validation set, and with the files of hold-outs that name none.
+
+    They are named after the configuration file, which only the `context` of one has.
+    """
+    stem = context.get("stem") if isinstance(context, dict) else None
+    if stem is None:
+        return data
+    validation = data.get("validation", {"holdout": "auto"})
+    tests = _named_test_sets(data.get("test", {}))
+    if isinstance(tests, dict):
+        tests = {name: _with_files(files, f"{stem}.{name}", data) for name, files in tests.items()}
+    return {**data, "validation": _with_files(validation, f"{stem}.validation", data), "test": tests}
+
+
+def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
+    """One held-out set, with the files of a hold-out that names none: `name` and a language each."""
+    if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
+        return files
+    if files["holdout"] == 0:
+        corpora = _as_list(data.get("train"))
+        first = corpora[0] if isinstance(corpora, list) and corpora else None
+        given = first if isinstance(first, dict) else {}
+        return {**files, **{key: value for key, value in given.items() if key in CorpusFiles.model_fields}}
+    languages = [str(data[side]) for side in ("src_lang", "tgt_lang")]
+    for index, language in enumerate(languages):
+        with contextlib.suppress(ValueError):  # which is reported itself
+            languages[index] = check_language(language)
+    if languages[0] == languages[1]:
+        languages = [f"src.{languages[0]}", f"tgt.{languages[1]}"]
+    return {**files, "src": f"{name}.{languages[0]}", "tgt": f"{name}.{languages[1]}"}
 
 
 class DataConfig(TextConfig):
@@ -53,21 +87,25 @@ class DataConfig(TextConfig):
     replay: Rate = 0.0
     """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
     the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
+    replay_without: tuple[CorpusFiles, ...] = ()
+    """With `replay`: the texts whose sentences had left the training text of that run, such as its hold-outs, and leave
+    this run's, too. Written by nmt into the run's config.yaml; do not set it."""
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
     """The rules by which pairs are left out of the training text."""
-    validation: Annotated[CorpusFiles, AfterValidator(in_the_languages)]
-    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops."""
+    validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
+    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
+    `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
     test: Annotated[
-        dict[str, Annotated[CorpusFiles, AfterValidator(in_the_languages)]],
-        BeforeValidator(_named_test_sets, json_schema_input_type=CorpusFiles | dict[str, CorpusFiles]),
+        dict[str, Annotated[HeldOutFiles, AfterValidator(in_the_languages)]],
+        BeforeValidator(_named_test_sets, json_schema_input_type=HeldOutFiles | dict[str, HeldOutFiles]),
     ] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `NAME: {src, tgt}` or `NAME: {pairs}` for each, or one without a name,
-    which is named `test`."""
+    """The test sets that `nmt eval` scores: `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}` for each, or
+    one without a name, which is named `test`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _languages_of_files(cls, raw: Any) -> Any:
-        """Take a language that is not given from the suffix of the first training file."""
+    def _from_file_names(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Take a language that is not given from the suffix of the first training file, and name hold-outs' files."""
         if not isinstance(raw, dict):
             return raw
         corpora, languages = _as_list(raw.get("train")), {}
@@ -90,7 +128,7 @@ class DataConfig(TextConfig):
                     f"data.{side}_lang: not given, and the name {Path(path).name} does not end in a language code; "
                     f"add data.{side}_lang, for example `{side}_lang: de`"
                 )
-        return raw | languages
+        return _with_hold_outs(raw | languages, info.context)
 
     @model_validator(mode="before")
     @classmethod
@@ -101,11 +139,6 @@ class DataConfig(TextConfig):
         if raw["drop_duplicates"] is True:
             raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
         return {key: value for key, value in raw.items() if key != "drop_duplicates"}
-
-    @property
-    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
-        """The texts whose sources and targets leave the training text."""
-        return (self.validation, *self.test.values()) if self.cleaning.overlap else ()
 
     @field_validator("temperature")
     @classmethod
@@ -122,11 +155,51 @@ class DataConfig(TextConfig):
 
     @field_validator("test")
     @classmethod
-    def _test_names(cls, value: dict[str, CorpusFiles]) -> dict[str, CorpusFiles]:
+    def _test_names(cls, value: dict[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
                 raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
+            if value[name].holdout == 0:
+                raise ValueError(f"{name}: holdout: 0 is for data.validation; a test set has at least one pair")
         return value
+
+    @model_validator(mode="after")
+    def _hold_outs_are_apart(self) -> Self:
+        if self.validation.holdout == 0 and self.hold_outs:
+            raise ValueError(
+                f"data.{next(iter(self.hold_outs))}: is drawn from the training pairs, which are the validation set "
+                f"with data.validation.holdout: 0; give data.validation files, or a number"
+            )
+        names: dict[Path, str] = {}
+        for corpus in self.train:
+            names |= dict.fromkeys((corpus.src_file, corpus.tgt_file), "data.train")
+        for name, held_out in self.held_out.items():
+            own = (held_out.src_file, held_out.tgt_file)
+            for file in own if held_out.is_drawn else ():
+                if file in names:
+                    raise ValueError(
+                        f"data.{name}: {file.name} is also a file of {names[file]}; give the test set another name, or "
+                        f"the hold-out another src and tgt"
+                    )
+            if held_out.holdout != 0:
+                names |= dict.fromkeys(own, f"data.{name}")
+        return self
+
+    @property
+    def held_out(self) -> dict[str, HeldOutFiles]:
+        """The validation set and the test sets by their keys: `validation`, `test.NAME`."""
+        return {"validation": self.validation, **{f"test.{name}": files for name, files in self.test.items()}}
+
+    @property
+    def hold_outs(self) -> dict[str, HeldOutFiles]:
+        """Those of `held_out` that are drawn from the training corpora."""
+        return {name: files for name, files in self.held_out.items() if files.is_drawn}
+
+    @property
+    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
+        """The texts whose sources and targets leave the training text."""
+        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
+        return (*(files for files in held_out.values() if files.holdout != 0), *self.replay_without)
 
 
 class AugmentationConfig(Section):
@@ -357,6 +430,11 @@ class Config(InferenceConfig):
         corpora = [*self.data.train, self.data.validation, *self.data.test.values()]
         if self.source.type != "text" and any(files.pairs for files in corpora):
             raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
+        if self.source.type != "text" and (hold_outs := self.data.hold_outs):
+            raise ValueError(
+                f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
+                f"{self.source.type}; name the set's src and tgt"
+            )
         if self.source.type != "text" and (keys := self.data.cleaning.of_text):
             raise ValueError(
                 f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "

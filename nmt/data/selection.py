@@ -252,7 +252,7 @@ def select(
     if not folder.is_dir():
         with building(folder) as temporary:
             if temporary is not None:
-                say("applying data.cleaning")
+                say("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
                 judged = judge_corpora(corpora, cleaning, languages, excluded, source)
                 sizes = [0] * len(corpora)
                 with (temporary / "verdicts").open("wb") as file:

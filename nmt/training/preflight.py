@@ -60,6 +60,8 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
                     f"does not contain; is the text in the vocabulary's language ({report.language})?"
                 )
     held_out = {"validation": data.validation, **data.test}
+    if data.validation.holdout == 0:  # the training pairs themselves
+        del held_out["validation"]
     found = survey(data.train, held_out, config.source, prepared.selection)
     if found.copied > MAX_COPIED * found.pairs:
         yield (

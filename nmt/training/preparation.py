@@ -92,9 +92,9 @@ def prepare(
     for name, files in data.test.items():
         with problems.collected():
             test_sets[name] = corpus_test_set(files, source)
-    for files in () if resuming else data.train:
+    for corpus_files in () if resuming else data.train:
         with problems.collected():
-            check_corpora([files], source)
+            check_corpora([corpus_files], source)
     problems.raise_all()
 
     if num_workers(device, config.augmentation.is_on):

@@ -7,6 +7,7 @@ import torch
 from nmt.atomic import write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
+from nmt.data.holdout import with_hold_outs
 from nmt.data.selection import write_examples
 from nmt.device import own_the_process
 from nmt.distributed import ALONE, Ranks
@@ -53,6 +54,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                 f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, or "
                 f"the machine went down"
             )
+        with ranks.main_first():
+            config = with_hold_outs(config, monitor.say)
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
         if step is None:
             return False

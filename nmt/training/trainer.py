@@ -167,6 +167,23 @@ class Trainer:
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
         )
 
+    def timed_updates(self, seconds: float) -> list[float]:
+        """Train for about so many seconds, and two updates at least; the seconds that each update took.
+
+        Nothing is validated, logged or saved.
+        """
+        self.model.train()
+        taken: list[float] = []
+        began = start = time.perf_counter()
+        for share, num_tokens in self._updates():
+            self._update(share, num_tokens)
+            self.interval.read()  # waits for the device
+            taken.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            if len(taken) > 1 and start > began + seconds:
+                break
+        return taken
+
     def _updates(self) -> Iterator[tuple[Share, int]]:
         """This process's share of each update until a limit or a signal, and the whole update's real target tokens."""
         progress = self.progress

@@ -1,0 +1,304 @@
+"""What a corpus is like, as far as `nmt init` decides by it: pairs, lengths, characters, scripts, order of the sides.
+
+Every pair is read and counted; all else is found from an even sample.
+"""
+
+import dataclasses
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
+from nmt.data.compression import opened
+from nmt.data.corpus import read_pairs, reader_of
+from nmt.data.discovery import Corpora
+from nmt.data.rules import is_out_of_script, scripts_of
+from nmt.errors import DataError
+from nmt.languages import base_language, is_without_spaces, script_of
+
+SAMPLED_PAIRS = 50_000
+MAX_UNDECODABLE = 0.01  # of the lines of a side: more means another encoding, fewer are single damaged lines
+_MIN_OWN_SCRIPT = 0.3  # of the lines
+_MOST = 0.5
+_MIN_SWAPPED_LINES = 0.05
+
+# Letters that are frequent in one language and rare in most others, for two languages in one script.
+_OWN_LETTERS = {
+    "cs": "ěřůčžš", "da": "æøå", "de": "äöüß", "es": "ñáéíóú", "et": "õäöü", "fi": "äö", "fr": "éèêàçù", "hr": "čćžšđ",
+    "hu": "őűáéö", "is": "ðþæ", "it": "èàùòì", "lt": "ėųįčž", "lv": "āēīļņ", "nb": "æøå", "no": "æøå", "pl": "ąęłżśćń",
+    "pt": "ãõçáé", "ro": "ăâîșț", "sk": "ľĺčžáť",
+    "sl": "čžš", "sv": "åäö", "tr": "ığşçö", "uk": "іїєґ", "vi": "ạảấầđơư",
+    "ru": "ыэъё", "bg": "ъ", "sr": "јљњћђ",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class SideFacts:
+    """What one side of the sample is like."""
+
+    language: str
+    characters: Counter[str]
+    words: frozenset[str]
+    """What white space separates."""
+    longest: int
+    """Characters of a line, reached or exceeded by one in a thousand."""
+    own_script: float
+    """Share of the lines with letters that have one of the language's script; 1.0 for a script not known here."""
+    other_script: float
+    """The same for the script of the other side's language; 0.0 for a script not known here."""
+
+    @property
+    def joins_words(self) -> bool:
+        """Whether the language is written without spaces."""
+        return is_without_spaces(self.language)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What the training corpora are like."""
+
+    pairs: int
+    src: SideFacts
+    tgt: SideFacts
+    sample: tuple[tuple[str, str], ...]
+    """At most `SAMPLED_PAIRS` pairs, drawn evenly, normalized, neither side empty."""
+    empty: int
+    """Of the pairs looked at: those with an empty side,"""
+    damaged: int
+    """with a side that is not UTF-8,"""
+    duplicates: int
+    """that occurred before,"""
+    identical: int
+    """and those with two identical sides."""
+    independent: int
+    """Pairs of the sample that share neither sentence with an earlier one,"""
+    in_test: int
+    """and pairs of all that share a sentence with a test set."""
+
+    @property
+    def looked_at(self) -> int:
+        """The number of pairs in the sample, with those left out of `sample`."""
+        return len(self.sample) + self.empty + self.damaged
+
+    @property
+    def share_a_script(self) -> bool:
+        """Whether most lines of each side have letters of the other side's scripts."""
+        sides = (self.src, self.tgt)
+        if not all(scripts_of(side.language) for side in sides):
+            return script_of(self.src.language) == script_of(self.tgt.language)
+        return all(side.other_script > _MOST for side in sides)
+
+
+def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
+    """Read the corpora once.
+
+    Raises `DataError` as `read_pairs` does, and if they are empty, in another encoding than UTF-8, in other scripts
+    than their languages, or if their sides are in the wrong order.
+    """
+    for files in corpora.files:
+        _check_is_not_utf16(files)
+    in_tests = {_hash(side) for files in tests for pair in read_pairs(files) for side in pair}
+    raw, pairs, in_test = _sampled(corpora.files, in_tests)
+    if not pairs:
+        raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
+    decoded = [pair for one in raw if (pair := _decoded(*one.sides)) is not None]
+    _check_encoding(corpora.files, raw)
+    sample = tuple(pair for pair in decoded if all(pair))
+    if not sample:
+        raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
+    found = Inspection(
+        pairs=pairs,
+        src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
+        tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
+        sample=sample,
+        empty=len(decoded) - len(sample),
+        damaged=len(raw) - len(decoded),
+        duplicates=len(sample) - len(set(sample)),
+        identical=sum(src == tgt for src, tgt in sample),
+        independent=_independent(sample),
+        in_test=in_test,
+    )
+    _check_order(found, corpora)
+    return found
+
+
+def _independent(pairs: Iterable[tuple[str, str]]) -> int:
+    count, seen = 0, set[tuple[int, str]]()
+    for pair in pairs:
+        sides = set(enumerate(pair))
+        count += seen.isdisjoint(sides)
+        seen |= sides
+    return count
+
+
+class _Raw(NamedTuple):
+    """A pair of the sample, undecoded."""
+
+    corpus: int
+    number: int
+    """In its corpus, from 1."""
+    sides: tuple[bytes, bytes]
+
+
+def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list[_Raw], int, int]:
+    """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
+    random, kept, pairs, in_test = Random(0), list[_Raw](), 0, 0
+    for number, files in enumerate(corpora):
+        for index, (src, tgt) in enumerate(reader_of(files).raw_pairs(), start=1):
+            place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
+            if pairs < SAMPLED_PAIRS:
+                kept.append(_Raw(number, index, (src, tgt)))
+            elif place < SAMPLED_PAIRS:
+                kept[place] = _Raw(number, index, (src, tgt))
+            pairs += 1
+            if in_tests:
+                in_test += any(_hash(side.decode(errors="replace")) in in_tests for side in (src, tgt))
+    return sorted(kept), pairs, in_test
+
+
+def _hash(line: str) -> bytes:
+    return hashlib.blake2b(normalize(line).encode(), digest_size=8).digest()
+
+
+def _decoded(src: bytes, tgt: bytes) -> tuple[str, str] | None:
+    try:
+        texts = src.decode(), tgt.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if any("\0" in text for text in texts) else (normalize(texts[0]), normalize(texts[1]))
+
+
+def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None:
+    """`DataError` if a side of a corpus is in another encoding than UTF-8."""
+    for number, files in enumerate(corpora):
+        of_corpus = [one for one in raw if one.corpus == number]
+        reader = reader_of(files)
+        for side, name in enumerate((reader.src_name, reader.tgt_name)):
+            damaged = [one for one in of_corpus if not _is_text(one.sides[side])]
+            if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
+                continue
+            path = files.tgt_file if side else files.src_file
+            raise DataError(
+                f"{name}:{damaged[0].number}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
+                f"Latin-1: {_conversion(path, 'LATIN1')}"
+            )
+
+
+def _check_is_not_utf16(files: CorpusFiles) -> None:
+    """`DataError` for a text in UTF-16, whose lines do not end where those of UTF-8 do."""
+    for path in (files.src, files.tgt):
+        if path is None:
+            continue
+        with opened(path) as file:
+            if b"\0" in file.readline(1 << 16):
+                raise DataError(f"{path}:1: not UTF-8, and probably UTF-16: {_conversion(path, 'UTF-16')}")
+
+
+def _conversion(path: Path, encoding: str) -> str:
+    """The command that converts a text to UTF-8, into a file that keeps the language at the end of its name."""
+    to = path.with_name(f"{path.stem}.utf8{path.suffix}")
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(to))}"
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        return "\0" not in line.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
+    characters: Counter[str] = Counter()
+    words: set[str] = set()
+    for line in lines:
+        characters.update(line)
+        words.update(line.split())
+    lengths = sorted(map(len, lines))
+    letters = {character for character in characters if character.isalpha()}
+    return SideFacts(
+        language=language,
+        characters=characters,
+        words=frozenset(words),
+        longest=lengths[min(len(lengths) - 1, int(0.999 * len(lengths)))],
+        own_script=_share_in_script(lines, letters, scripts_of(language), 1.0),
+        other_script=_share_in_script(lines, letters, scripts_of(other), 0.0),
+    )
+
+
+def _share_in_script(lines: Sequence[str], letters: set[str], scripts: frozenset[str], unknown: float) -> float:
+    """The share of the lines with letters that have one of some scripts; `unknown` if there are no scripts.
+
+    Not of the letters: a name in another script may be longer than the rest of a line in Chinese.
+    """
+    own = {letter for letter in letters if not is_out_of_script(letter, scripts)}
+    total = sum(not letters.isdisjoint(line) for line in lines)
+    if not scripts or not total:
+        return unknown
+    return sum(not own.isdisjoint(line) for line in lines) / total
+
+
+def _check_order(found: Inspection, corpora: Corpora) -> None:
+    """`DataError` if the sides are in the wrong order, or in other scripts than their languages."""
+    src, tgt = found.src, found.tgt
+    name = _named(corpora.files)
+    by_scripts = all(side.own_script < side.other_script / 2 for side in (src, tgt))
+    if by_scripts or _letters_say_swapped(found):
+        raise DataError(
+            f"{name}: by {'scripts' if by_scripts else 'letters'}, the source text is in {tgt.language} "
+            f"and the target text in {src.language}; swap --src and --tgt, or --src-lang and --tgt-lang"
+        )
+    for side, option in ((src, "--src-lang"), (tgt, "--tgt-lang")):
+        if side.own_script < _MIN_OWN_SCRIPT:
+            raise DataError(
+                f"{name}: {1 - side.own_script:.0%} of the lines on the side of {side.language} have no letter of its "
+                f"script ({script_of(side.language)}); give the right language with {option}, with its script if it "
+                "has several (sr-Latn)"
+            )
+
+
+def _letters_say_swapped(found: Inspection) -> bool:
+    """Whether each side has the letters that are typical of the other side's language, and not of its own."""
+    codes = [base_language(side.language) for side in (found.src, found.tgt)]
+    of_src, of_tgt = (set(_OWN_LETTERS.get(code, "")) for code in codes)
+    own = [of_src - of_tgt, of_tgt - of_src]
+    shares = [  # of the lines of a side that hold letters of the source language, and of the target language
+        [
+            sum(not letters.isdisjoint(pair[side].lower()) for pair in found.sample) / len(found.sample)
+            for letters in own
+        ]
+        for side in (0, 1)
+    ]
+    straight = shares[0][0] + shares[1][1]
+    crossed = shares[0][1] + shares[1][0]
+    return crossed > _MIN_SWAPPED_LINES and crossed > 5 * straight
+
+
+def _named(files: Sequence[CorpusFiles]) -> str:
+    first = files[0]
+    return str(first.pairs) if first.pairs else f"{first.src} and {first.tgt}"
+
+
+def describe(found: Inspection) -> Iterator[str]:
+    """What was found, in lines."""
+    looked_at = found.looked_at
+    sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
+    yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
+    for side in (found.src, found.tgt):
+        words = "without spaces" if side.joins_words else f"{len(side.words):,} different words"
+        yield (
+            f"  {side.language}: {words}, {len(side.characters):,} different characters, lines of up to "
+            f"{side.longest:,} characters"
+        )
+    counts = {
+        "have an empty side": found.empty, "are not UTF-8": found.damaged, "occurred before": found.duplicates,
+        "have two identical sides": found.identical,
+    }  # fmt: skip
+    if said := [f"{count:,} {what}" for what, count in counts.items() if count]:
+        yield f"  pairs: {', '.join(said)}"
+    if found.in_test:
+        yield f"  pairs: {found.in_test:,} of all share a sentence with a test set, and are not trained on"

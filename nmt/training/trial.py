@@ -1,0 +1,86 @@
+"""How long a training will take: real updates on this machine, timed before it starts."""
+
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.training import Config
+from nmt.device import own_the_process
+from nmt.runs import RunFolder
+from nmt.training.monitor import Monitor
+from nmt.training.preparation import Prepared, prepare
+from nmt.training.trainer import Trainer
+
+SECONDS = 20.0
+_LEAST_SECONDS = 8.0  # of updates, however long the preparation took
+_MUCH_FASTER = 1.2  # times as fast: less may be chance
+_WARM_UP = 2  # updates that are not counted: the first ones allocate memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """What a trial measured."""
+
+    seconds: float
+    """Of an update, in the mean."""
+    device: str
+    precision: str
+    """`bf16` if that is much faster on this CPU than fp32, otherwise `auto`."""
+    gain: float
+    """How many times as fast as fp32 that is; 1.0 with `auto`."""
+
+
+def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: float = SECONDS) -> Speed:
+    """Train on some pairs for about so many seconds, preparation included, in a folder that is removed at the end.
+
+    The vocabulary is built from these pairs alone; `VocabularyError` if they do not allow its size, and `TrainingError`
+    if memory runs out.
+    """
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="nmt-trial-") as folder, contextlib.chdir(folder):
+        run = RunFolder(Path("runs/trial"))
+        run.path.mkdir(parents=True)
+        trial = _on(config, sample, Path(folder))
+        if config.training.threads:
+            torch.set_num_threads(config.training.threads)
+        own_the_process()
+        prepared = prepare(trial, run, resuming=False, say=lambda line: None)
+        dtypes = [torch.float32, torch.bfloat16] if prepared.device.type == "cpu" else [prepared.dtype]
+        left = max(began + seconds - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
+        taken = [_seconds_of_an_update(trial, run, dataclasses.replace(prepared, dtype=one), left) for one in dtypes]
+    gain = taken[0] / taken[-1]
+    if gain < _MUCH_FASTER:
+        return Speed(taken[0], str(prepared.device), "auto", 1.0)
+    return Speed(taken[-1], str(prepared.device), "bf16", gain)
+
+
+def _seconds_of_an_update(config: Config, run: RunFolder, prepared: Prepared, seconds: float) -> float:
+    trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
+    taken = trainer.timed_updates(seconds)
+    trainer.monitor.close()
+    return statistics.fmean(taken[_WARM_UP:] or taken[-1:])
+
+
+def _on(config: Config, pairs: Sequence[tuple[str, str]], folder: Path) -> Config:
+    """The configuration with this text for training, and a little of it for validation."""
+    for side, name in enumerate(("src", "tgt")):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"train.{name}").write_bytes(text.encode())
+        (folder / f"val.{name}").write_bytes("".join(f"{pair[side]}\n" for pair in pairs[:10]).encode())
+    data = config.data.model_copy(
+        update={
+            "train": (TrainingFiles(src=folder / "train.src", tgt=folder / "train.tgt"),),
+            "validation": HeldOutFiles(src=folder / "val.src", tgt=folder / "val.tgt"),
+            "test": {},
+            "cleaning": CleaningConfig(),
+        }
+    )
+    return config.model_copy(update={"data": data})
