@@ -133,7 +133,7 @@ def test_bins_add_up_to_the_total_and_hold_most_lines(lengths: dict[int, int], w
 def profiled(pairs: list[tuple[bytes, bytes]], processes: int, cleaning: CleaningConfig | None = None) -> Profile:
     files = [write_pairs(Path(), pairs, "one"), write_pairs(Path(), DIRTY, "two")]
     used = cleaning or CleaningConfig.recommended()
-    return profile_corpora(files, ("en", "de"), used, {"test": files[0]}, processes).profile
+    return profile_corpora(files, ("en", "de"), used, {"test": files[0]}, [files[0]], processes).profile
 
 
 def test_several_processes_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

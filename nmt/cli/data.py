@@ -53,7 +53,7 @@ def data(
     if write is not None:
         check_folder(write)
     chosen = _chosen(corpora or (), against or (), None if config is None else load_config(config), src_lang, tgt_lang)
-    found = profile_corpora(chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests)
+    found = profile_corpora(chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded)
     if output is not None:
         from nmt.insight.data_page import write_page
 
@@ -76,6 +76,8 @@ class _Chosen:
     cleaning: CleaningConfig
     tests: dict[str, CorpusFiles]
     """By the name that is shown."""
+    excluded: tuple[CorpusFiles, ...]
+    """The texts whose sentences leave the corpora: test sets, and those that were drawn from the corpora."""
 
 
 def _chosen(
@@ -89,12 +91,15 @@ def _chosen(
     from nmt.data.profile import name_of
 
     cleaning, tests = CleaningConfig.recommended(), dict[str, CorpusFiles]()
+    drawn: tuple[CorpusFiles, ...] = ()
     if config is not None:
         if config.source.type != "text":
             raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt data reads text")
         cleaning = config.data.cleaning
         src_lang, tgt_lang = src_lang or config.data.src_lang, tgt_lang or config.data.tgt_lang
-        tests = {"validation": config.data.validation, **config.data.test}
+        held_out = {name: files for name, files in config.data.held_out.items() if files.holdout != 0}
+        tests = {name: files for name, files in held_out.items() if not files.is_drawn}
+        drawn = tuple(files for files in held_out.values() if files.is_drawn and files.src_file.exists())
     if corpora or config is None:
         named = discover(corpora, None, None, src_lang, tgt_lang)
         files, languages = named.files, (named.src_lang, named.tgt_lang)
@@ -103,7 +108,8 @@ def _chosen(
         languages = config.data.src_lang, config.data.tgt_lang
     if against:
         tests |= {name_of(one): one for one in discover(against, None, None, *languages).files}
-    return _Chosen(files, languages, cleaning, {name: _near(one) for name, one in tests.items()})
+    near = {name: _near(one) for name, one in tests.items()}
+    return _Chosen(files, languages, cleaning, near, (*drawn, *(near.values() if cleaning.overlap else ())))
 
 
 def _near(files: CorpusFiles) -> CorpusFiles:

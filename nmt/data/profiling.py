@@ -52,11 +52,12 @@ def profile_corpora(
     languages: tuple[str, str],
     cleaning: CleaningConfig,
     tests: Mapping[str, CorpusFiles],
+    excluded: Sequence[CorpusFiles] = (),
     num_processes: int | None = None,
 ) -> Profiled:
     """Read the corpora, and count; the number of processes changes nothing but the time.
 
-    With `cleaning.overlap`, what shares a side with a test set is dropped. A line that is not UTF-8 is dropped in any
+    The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is dropped in any
     case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
     if num_processes is None:
@@ -65,7 +66,6 @@ def profile_corpora(
     counted = count_pairs(corpora, counting, num_processes)
     if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
-    excluded = tuple(tests.values()) if cleaning.overlap else ()
     verdicts: list[list[NDArray[np.uint8]]] = [[] for _ in corpora]
     for corpus, judged in judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes):
         verdicts[corpus].append(judged)
