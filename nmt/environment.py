@@ -23,6 +23,7 @@ PACKAGES = {
     "typer": "typer",
     "yaml": "pyyaml",
     "langcodes": "langcodes",
+    "regex": "regex",
     "filelock": "filelock",
     "tqdm": "tqdm",
     "jinja2": "jinja2",
@@ -46,6 +47,7 @@ EXTRAS = (
     Extra("image", {"PIL": "pillow"}, "sources that are images"),
     Extra("plot", {"matplotlib": "matplotlib"}, "pictures of attention, and in reports"),
     Extra("tensorboard", {"tensorboard": "tensorboard"}, "training.monitor: tensorboard"),
+    Extra("langid", {"py3langid": "py3langid"}, "data.cleaning.language"),
     # Later Pythons read .zst themselves.
     Extra("zst", {"backports.zstd": "backports.zstd"} if sys.version_info < (3, 14) else {}, "text in .zst files"),
 )

@@ -43,7 +43,7 @@ class MissingExtraError(NmtError):
 
 
 # Imported where first needed; some may be missing on a machine that only uses an export.
-_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes")
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes", "regex")
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:

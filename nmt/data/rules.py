@@ -6,12 +6,17 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import regex  # needed by sacreBLEU, too; knows the scripts of Unicode, which `re` does not
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.data.cleaning import normalize
-from nmt.languages import script_of
+from nmt.errors import ConfigError, MissingExtraError, how_to_install
+from nmt.languages import base_language, script_of
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 # Names are keys of data.cleaning; the cheapest first.
 PAIR_RULES: tuple[str, ...] = ("encoding", "identical", "html", "script", "numbers", "length_ratio", "language")
@@ -23,7 +28,8 @@ class PairRules:
     def __init__(self, cleaning: CleaningConfig, src_lang: str, tgt_lang: str, usual_ratio: float = 1.0) -> None:
         """`usual_ratio`: what target lengths are divided by.
 
-        Raises `MissingExtraError` if `language` is on and its package is not installed.
+        Raises `MissingExtraError` if `language` is on and its package is not installed, and `ConfigError` if the
+        package does not know a language.
         """
         self._rules: list[tuple[str, Callable[[str, str], bool]]] = []
         if cleaning.encoding:
@@ -38,6 +44,8 @@ class PairRules:
             self._add("numbers", have_different_numbers)
         if cleaning.length_ratio is not None:
             self._add("length_ratio", LengthRule(cleaning.length_ratio, usual_ratio))
+        if cleaning.language:
+            self._add("language", LanguageRule(src_lang, tgt_lang))
 
     def _add(self, name: str, rule: Callable[[str, str], bool]) -> None:
         self._rules.append((name, rule))
@@ -62,25 +70,32 @@ class Either:
 
 # --- encoding
 
-# The characters that the bytes 80 to BF become in Windows-1252, or in Latin-1.
-_CONTINUATION = "".join(bytes([byte]).decode("cp1252", errors="ignore") for byte in range(0x80, 0xC0))
-_C = f"[{re.escape(_CONTINUATION)}\x80-\x9f]"
+_LOST = re.compile("[\ud800-\udfff\ufffd]")  # not UTF-8 (surrogateescape), and the replacement character
+
+
+def _continuation(code_page: str) -> str:
+    """The characters that the second byte of a letter in UTF-8 becomes in a code page, for a character class."""
+    return re.escape(bytes(range(0x80, 0xC0)).decode(code_page, errors="ignore"))
+
+
+_C = f"[{_continuation('cp1252')}\x80-\x9f]"
+_C_1250 = f"[{_continuation('cp1250')}]"
+_C_1251 = f"[{_continuation('cp1251')}]"
 # Of these, what may follow a capital at the end of a word: closing quotes, dashes, signs.
 _CLOSING = "”’»›…–—™®°ºª²³¹·•“\u00a0"
-# The same for Windows-1251, in which the UTF-8 of Cyrillic text is a row of Р and С, each with one of these.
-_C_1251 = "".join(bytes([byte]).decode("cp1251", errors="ignore") for byte in range(0x80, 0xC0))
-_DOUBLE_ENCODED = re.compile(
+_LEAD = re.compile(f"[Â-ôĂĹРС][{''.join(map(_continuation, ('cp1250', 'cp1251', 'cp1252')))}\x80-\x9f]")
+_ENCODED_TWICE = re.compile(
     "|".join(
         [
-            "[\ud800-\udfff\ufffd]",  # not UTF-8 (surrogateescape), and the replacement character
             "[Â-ô][\x80-\x9f]",  # control characters, which text does not have
             f"Â{_C}",  # C2: signs
             f"[ÃÄÅ](?![{_CLOSING}]){_C}",  # C3 to C5: Latin letters
-            f"(?:(?<=[a-zß-ÿ])[ÃÄÅ][{_CLOSING}]|[ÃÄÅ][{_CLOSING}](?=[a-zß-ÿ]))",
+            f"(?<=[a-zß-ÿ])[ÃÄÅ][{_CLOSING}]|[ÃÄÅ][{_CLOSING}](?=[a-zß-ÿ])",
             f"(?:[ÎÏ]{_C}){{2}}|(?:[ÐÑ]{_C}){{2}}|(?:×{_C}){{2}}|(?:[ØÙÚÛ]{_C}){{2}}",  # other alphabets
             f"â€{_C}|â[‚„†ˆ‰‹˜š›œžŸ]{_C}|ï»¿|ï¿½|ï[¼½]{_C}|ðŸ",  # punctuation, signs, full-width forms, emoji
             f"(?:[à-ï]{_C}{_C}){{2}}",  # all other scripts
-            f"(?:[РС][{re.escape(_C_1251)}]){{3}}",
+            f"(?<=[a-zß-ÿ])[ĂĹ]{_C_1250}|[ĂĹ][€‚„†‡‰‹ˇ˘¤¦§¨©¬±˛´¶¸˝]",  # the same in the code page of Central Europe
+            f"(?:[РС]{_C_1251}){{3}}",  # Cyrillic letters in their code page
         ]
     )
 )
@@ -92,7 +107,12 @@ def is_wrongly_decoded(line: str) -> bool:
     >>> is_wrongly_decoded("MÃ¼nchen"), is_wrongly_decoded("donâ€™t"), is_wrongly_decoded("«CAFÉ»")
     (True, True, False)
     """
-    return not line.isascii() and _DOUBLE_ENCODED.search(line) is not None
+    if line.isascii():
+        return False
+    return _LOST.search(line) is not None or (
+        # False for nearly all lines, and much faster than the search for all forms.
+        _LEAD.search(line) is not None and _ENCODED_TWICE.search(line) is not None
+    )
 
 
 # --- identical
@@ -238,6 +258,7 @@ def _words_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
 
 # A number, with separators of thousands if it has them. Decimals are a number of their own.
 _NUMBER = re.compile("(?<!\\d)\\d{1,3}(?:([.,٫٬'’．， \u00a0\u2009\u202f])\\d{3})(?:\\1\\d{3})*(?!\\d)|\\d+")
+_NUMERIC_ENTITY = re.compile(r"&#\w+;")
 _DIGIT = re.compile(r"\d")
 _MAX_AS_WORD = 12
 """Numbers up to this one are often words: "two dogs"."""
@@ -286,6 +307,8 @@ def _is_above(limit: int, number: str) -> bool:
 
 def _numbers(line: str) -> list[str]:
     """The numbers of a line in ASCII digits, without separators and leading zeros."""
+    if "&#" in line:
+        line = _NUMERIC_ENTITY.sub(" ", line)
     numbers = (found[0] for found in _NUMBER.finditer(line))
     return ["".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0") or "0" for number in numbers]
 
@@ -323,3 +346,55 @@ class LengthRule:
         if src_length < tgt_length:
             return tgt_length > self._max_ratio * src_length + self.ALLOWANCE
         return src_length > self._max_ratio * tgt_length + self.ALLOWANCE
+
+
+# --- language
+
+# Languages that are hard to tell apart, or that the model knows with their dialects.
+_ALIKE = (
+    "no nb nn da", "hr sr bs sh", "id ms", "en pcm", "es ext an gl", "pt gl", "it vec lij", "ar ary arz", "zh wuu yue",
+    "lv ltg", "ht gcf gcr", "uz uzs", "el grc", "he hbo", "ku sdh", "ha guw", "fa ps", "hi mr ne gom",
+)  # fmt: skip
+_NO_LANGUAGE = "zxx"
+
+
+class LanguageRule:
+    """Whether a line is identified as another language, by py3langid; only long lines, and only with a clear margin."""
+
+    MIN_LETTERS = 25
+    """Where a character is a syllable or a word, it counts as three."""
+    MIN_PROBABILITY = 0.8
+    """Of the other language."""
+    MAX_OWN_PROBABILITY = 0.02
+
+    def __init__(self, src_lang: str, tgt_lang: str) -> None:
+        known = _identifier().labels
+        self._accepted: list[frozenset[str]] = []
+        for code in map(base_language, (src_lang, tgt_lang)):
+            alike = [languages.split() for languages in _ALIKE if code in languages.split()]
+            accepted = {code, *(one for languages in alike for one in languages)}
+            if accepted.isdisjoint(known):
+                raise ConfigError(f"data.cleaning.language: py3langid does not know {code or 'a language of the data'}")
+            self._accepted.append(frozenset(accepted))
+
+    def __call__(self, src: str, tgt: str) -> bool:
+        return any(map(self._is_other, (src, tgt), self._accepted))
+
+    def _is_other(self, line: str, accepted: frozenset[str]) -> bool:
+        if sum((3 if "\u3040" <= one < "\ue000" else 1) for one in line if one.isalpha()) < self.MIN_LETTERS:
+            return False
+        ranked = _identifier().rank(line)
+        best, probability = ranked[0]
+        if best in accepted or best == _NO_LANGUAGE or probability < self.MIN_PROBABILITY:
+            return False
+        return sum(one for language, one in ranked if language in accepted) < self.MAX_OWN_PROBABILITY
+
+
+@functools.cache
+def _identifier() -> "LanguageIdentifier":
+    """The model, which is in the package; loading it takes a second."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ModuleNotFoundError:
+        raise MissingExtraError(f"data.cleaning.language needs py3langid: {how_to_install('langid')}") from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
