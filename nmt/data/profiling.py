@@ -57,8 +57,8 @@ def profile_corpora(
 ) -> Profiled:
     """Read the corpora, and count; the number of processes changes nothing but the time.
 
-    The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is dropped in any
-    case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
+    The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
+    dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
     if num_processes is None:
         num_processes = num_processes_for(check_corpora(corpora, TEXT))
