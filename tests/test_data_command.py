@@ -103,6 +103,9 @@ def test_what_each_rule_drops(profile: dict[str, Any]) -> None:
     assert undecodable == {"where": "dirty.en:4", "src": "The door.", "tgt": "Die T\ufffdr."}
     assert of_rules(profile, "setting")["duplicates"] == "pair"
     assert of_rules(profile, "setting")["numbers"] == "off"
+    assert {rule["rule"] for rule in profile["rules"] if rule["alone"] is None} == {
+        "empty", "language", "overlap", "duplicates", "max_repeats"
+    }  # fmt: skip
 
 
 def test_the_overlap_counts_pairs_of_the_test_set(profile: dict[str, Any]) -> None:
@@ -180,6 +183,13 @@ def test_corpora_of_the_same_name_are_written_beside_each_other(dirty: CorpusFil
         "cleaning.tsv", "train.2.de", "train.2.en", "train.de", "train.en"
     ]  # fmt: skip
     assert Path("out/train.2.en").read_text() == "bbbbbbbbb\n"
+
+
+def test_a_line_with_a_nul_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = write_pairs(Path(), [(b"A\0B in UTF-16?", b"So sieht es aus."), (b"Fine text.", b"Guter Text.")])
+    found = profile_corpora([files], ("en", "de"), CleaningConfig(), {}).profile
+    assert (found.src.undecodable, found.kept) == (1, 1)
 
 
 CONFIG = """

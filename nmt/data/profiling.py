@@ -109,11 +109,15 @@ def _rules(
             rule=rule,
             setting=_setting(cleaning, rule),
             dropped=int(dropped[number]),
-            alone=counted.counts.violations[rule] if rule in PAIR_RULES else None,
+            alone=counted.counts.violations[rule] if _is_counted_alone(rule, cleaning) else None,
             examples=tuple(Example(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])),
         )
         for number, rule in enumerate(RULES, start=1)
     )
+
+
+def _is_counted_alone(rule: str, cleaning: CleaningConfig) -> bool:
+    return rule in PAIR_RULES and bool(getattr(_also_on(cleaning), rule))
 
 
 def _first(verdicts: Verdicts, verdict: int) -> list[Place]:
