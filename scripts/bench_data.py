@@ -17,6 +17,7 @@ at the end. Each figure is taken in a process of its own, by the functions that 
     walk         resident memory of that process, after its first batch and after every quarter of an epoch; and at
                  its peak until the first batch, while the epoch was planned
     table        memory of the table that finds duplicates, a pair
+    nmt data     pairs a second, all passes over the text included; processor time of all processes; private memory
 """
 
 import argparse
@@ -179,10 +180,30 @@ def _own_rate(threads: int) -> float:
     return len(lines[0]) / best
 
 
+def measure_profile() -> dict[str, Any]:
+    """What `nmt data` does, without test text; the parent watches the memory meanwhile."""
+    from nmt.config.cleaning import CleaningConfig
+    from nmt.data.profiling import profile_corpora
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start = time.perf_counter()
+    found = profile_corpora([corpus_files(Path())], ("en", "de"), CleaningConfig.recommended(), {}).profile
+    seconds = time.perf_counter() - start
+    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "seconds": seconds,
+        "pairs_per_second": found.pairs / seconds,
+        "cpu_seconds": sum(one.ru_utime + one.ru_stime for one in used),
+        "kept": found.kept,
+    }
+
+
 MEASUREMENTS = {
     "encoding": lambda: measure_encoding(False),
     "encoding_without_duplicates": lambda: measure_encoding(True),
     "start": measure_start,
+    "profile": measure_profile,
     "sentencepiece": measure_sentencepiece,
 }
 
@@ -273,6 +294,8 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
     say(f"first batch after {start_of['seconds_to_first_batch']:.1f} s")
     without = watch_encoding("encoding_without_duplicates", folder)
     table = PairTable(num_pairs).nbytes / num_pairs
+    profile = watch_encoding("profile", folder)
+    say(f"nmt data: {profile['pairs_per_second']:,.0f} a second")
     return {
         "pairs": num_pairs,
         "cores": available_cores(),
@@ -284,6 +307,7 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
         },
         "start": start_of,
         "without_duplicates": {**without, "table_bytes_a_pair": table},
+        "profile": profile,
     }
 
 
@@ -291,10 +315,11 @@ def print_table(results: list[dict[str, Any]]) -> None:
     """The figures as Markdown."""
     print("| pairs | encode, pairs/s | of SentencePiece's own (threads, processes) | private memory, peak (added) |"
           " first batch | plan |"
-          " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |")  # fmt: skip
-    print("|" + " --- |" * 9)
+          " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |"
+          " nmt data: seconds (of processors), peak |")  # fmt: skip
+    print("|" + " --- |" * 10)
     for of in results:
-        encoding, start, without = of["encoding"], of["start"], of["without_duplicates"]
+        encoding, start, without, profile = (of[key] for key in ("encoding", "start", "without_duplicates", "profile"))
         shares = encoding["share_of_each"]
         by_threads = min(share for how, share in shares.items() if how.endswith("threads"))
         by_processes = min(share for how, share in shares.items() if how.endswith("processes"))
@@ -305,7 +330,8 @@ def print_table(results: list[dict[str, Any]]) -> None:
             f"{start['plan_seconds']:.2f} s | {', '.join(map(str, start['rss_mb']))} MB "
             f"({start['peak_rss_mb']}) | "
             f"{without['pairs_per_second']:,.0f}, {without['private_mb_peak']} MB | "
-            f"{without['table_bytes_a_pair']:.1f} bytes a pair |"
+            f"{without['table_bytes_a_pair']:.1f} bytes a pair | "
+            f"{profile['seconds']:.0f} s ({profile['cpu_seconds']:.0f}), {profile['private_mb_peak']} MB |"
         )
 
 

@@ -81,6 +81,8 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt export ", ["ctranslate2"]),
         ("nmt translate --be", ["--beam-size"]),
         ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
+        ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--json",
+                         "--help"]),
         ("nmt compare --test ", ["bs", "ar"]),
         ("nmt translate --model cap", ["captions", "captions-50"]),
         ("nmt show --model ", ["captions", "captions-50", "other"]),

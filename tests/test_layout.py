@@ -17,8 +17,9 @@ _IN_ORDER = """
     version errors suffixes languages config.section config.source config.inference config.corpus config.cleaning
     config.training config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
-    data.compression data.lines data.tables data.tmx data.discovery data.corpus
+    data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.cleaning data.letters data.duplicates data.rules data.selection
+    data.counts data.profile data.profiling
     data.holdout data.inspection data.starter data.vocabulary data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
@@ -39,12 +40,13 @@ _IN_ORDER = """
     training.trainer training.preflight training.launching
     training.trial training.start
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
-    insight.systems insight.differences insight.comparison insight.comparison_text insight.comparison_page
-    insight.terminal_chart insight.progress insight.progress_text
+    insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
+    insight.comparison_page
+    insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.train cli.vocab cli.translate
-    cli.evaluate
-    cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
+    __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.data cli.train cli.vocab
+    cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export
+    cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

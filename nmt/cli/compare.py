@@ -9,7 +9,6 @@ import typer
 
 from nmt.cli import options
 from nmt.cli.completion import complete_run
-from nmt.errors import ConfigError
 
 _MAX_SAMPLES = 1_000_000
 
@@ -43,10 +42,7 @@ def compare(
     The first system is the baseline. Runs translate their test sets if they have not done so with their current model.
     """
     if output is not None:
-        if output.suffix != ".html":
-            raise ConfigError(f"--output {output}: a comparison is written as a page; name it FILE.html")
-        if output.is_dir() or not output.parent.is_dir():
-            raise ConfigError(f"--output {output}: is not a file in a folder that exists")
+        options.check_page(output, "a comparison")
     from nmt.insight.comparison import compare as compare_systems
     from nmt.insight.comparison_page import write_page
     from nmt.insight.comparison_text import comparison_text

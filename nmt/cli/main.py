@@ -20,6 +20,7 @@ from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.compare import compare
 from nmt.cli.config import config
+from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
 from nmt.cli.info import info
@@ -109,6 +110,13 @@ app.command(
     rich_help_panel=_SET_UP, epilog=_examples("nmt config > captions.yaml", "nmt config training.learning_rate")
 )(config)
 app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
+app.command(
+    rich_help_panel=_SET_UP,
+    epilog=_examples(
+        "nmt data train.en train.de --against test.en --against test.de",
+        "nmt data memory.tmx --output data.html --write cleaned",
+    ),
+)(data)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(

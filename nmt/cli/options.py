@@ -114,3 +114,11 @@ def utf8(text: str) -> str:
     except UnicodeEncodeError:
         raise DataError("the text is not UTF-8; convert it") from None
     return text
+
+
+def check_page(output: Path, what: str) -> None:
+    """`ConfigError` if a page cannot be written as this file; `what` it is about is for the message."""
+    if output.suffix != ".html":
+        raise ConfigError(f"--output {output}: {what} is written as a page; name it FILE.html")
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: is not a file in a folder that exists")

@@ -139,8 +139,21 @@ class _TwoTexts:
     def _mismatch(self, src_count: int, tgt_count: int) -> DataError:
         return DataError(
             f"the two sides differ in length: {self.src_name} has {src_count:,} lines, "
-            f"{self.tgt_name} has {tgt_count:,}; every line needs its translation"
+            f"{self.tgt_name} has {tgt_count:,}; every line needs its translation{self._probable_gap()}"
         )
+
+    def _probable_gap(self) -> str:
+        """Where lines are missing, if that can be said."""
+        from nmt.data.drift import find_gap  # only for this message
+
+        with self._src.opened() as src_lines, self._tgt.opened() as tgt_lines:
+            gap = find_gap(map(len, src_lines), map(len, tgt_lines))
+        if gap is None:
+            return ""
+        shorter, longer = (self._src, self._tgt) if gap.in_src else (self._tgt, self._src)
+        if gap.line is None:
+            return f" (by their lengths, the last lines of {longer.name} are those that {shorter.name} lacks)"
+        return f" (by the lengths of the lines, they go apart near {shorter.name}:{gap.line})"
 
 
 class _OneFile:

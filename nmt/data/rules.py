@@ -70,7 +70,8 @@ class Either:
 
 # --- encoding
 
-_LOST = re.compile("[\ud800-\udfff\ufffd]")  # not UTF-8 (surrogateescape), and the replacement character
+# not UTF-8 (surrogateescape), NUL, which is no text either, and the replacement character
+_LOST = re.compile("[\0\ud800-\udfff\ufffd]")
 
 
 def _continuation(code_page: str) -> str:

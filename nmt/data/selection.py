@@ -177,7 +177,7 @@ def judge_corpora(
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     sources, targets = _sentences(excluded)
-    ratio = usual_ratio(itertools.islice(_readable_pairs(corpora), _SAMPLE)) if cleaning.length_ratio else 1.0
+    ratio = usual_ratio_of(corpora) if cleaning.length_ratio else 1.0
     judge = Judge(cleaning, languages, ratio, sources, targets, source)
     earlier = _Earlier(cleaning, judge, num_pairs)
     with _judges(judge, num_processes) as judged:
@@ -218,6 +218,11 @@ def _sentences(excluded: Sequence[CorpusFiles]) -> tuple[frozenset[bytes], froze
         {line_hash(line) for line in lines if line} for lines in ([s for s, _ in pairs], [t for _, t in pairs])
     )
     return frozenset(sources), frozenset(targets)
+
+
+def usual_ratio_of(corpora: Sequence[CorpusFiles]) -> float:
+    """By what the lengths of targets are divided before they are compared with those of sources."""
+    return usual_ratio(itertools.islice(_readable_pairs(corpora), _SAMPLE))
 
 
 def _readable_pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:

@@ -1,13 +1,13 @@
 """A comparison as text, for a terminal of 100 columns."""
 
 import textwrap
-import unicodedata
 from collections.abc import Iterator, Sequence
 
 from nmt.config.training import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, TestedScore
 from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, SystemScores
 from nmt.insight.differences import NgramDifference, WordDifference
+from nmt.insight.text_table import aligned, columns
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 _SHOWN = 3  # sentences of each list; all are in the JSON and on the page
@@ -64,7 +64,7 @@ def _scores(test_set: ComparedSet) -> Iterator[str]:
             p = p_text(tested, output is outputs[0])
             row += [f"{tested.score.value:.2f}", f"± {tested.interval.half_width:.2f}", f"{p:7}"]
         rows.append([*row, f"{output.length_ratio:.3f}"])
-    yield _aligned(rows)
+    yield aligned(rows)
     if same := [output.name for output in outputs[1:] if output.is_baselines]:
         yield f"{', '.join(same)}: the same translations as {outputs[0].name}, line by line"
     yield "\n".join(f"  {tested.score.name:6}{tested.score.signature}" for tested in scores.values())
@@ -82,7 +82,7 @@ def _seeds(systems: Sequence[SystemScores]) -> str:
             gap = f"{spread.gap:+.2f}" if number else ""
             numbers = [f"{spread.mean:.2f}", deviation, f"{spread.low:.2f}", f"{spread.high:.2f}"]
             rows.append([title, system.name, str(spread.count), *numbers, gap, verdict])
-    return _aligned(rows, left=(0, 1, 8))
+    return aligned(rows, left=(0, 1, 8))
 
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> str:
@@ -93,7 +93,7 @@ def _buckets(table: BucketTable, names: Sequence[str]) -> str:
             for cell in row.cells
         ]
         rows.append([f"  {row.label}", *cells])
-    return f"{table.metric} by {table.by} (number of {table.unit})\n{_aligned(rows)}"
+    return f"{table.metric} by {table.by} (number of {table.unit})\n{aligned(rows)}"
 
 
 def _width_of(table: BucketTable) -> int:
@@ -132,31 +132,10 @@ def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) 
     lines = [] if sentence.src is None else [("source", sentence.src)]
     lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
     before, after = sentence.scores
-    width = max(_columns(name) for name, _ in lines)
-    shown = [f"    {name}{' ' * (width - _columns(name))}  {text}" for name, text in lines]
+    width = max(columns(name) for name, _ in lines)
+    shown = [f"    {name}{' ' * (width - columns(name))}  {text}" for name, text in lines]
     return "\n".join([f"  {title}: line {sentence.line}, chrF {before:.0f} → {after:.0f}", *shown])
 
 
 def _wrapped(paragraphs: Sequence[str]) -> list[str]:
     return [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _WIDTH - 2)]
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table; the columns `left` are aligned on the left, the others on the right."""
-    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - _columns(cell))
-            cells.append(cell + gap if number in left else gap + cell)
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def _columns(text: str) -> int:
-    """The width of a text in a terminal: Chinese characters take two columns, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )

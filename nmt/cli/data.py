@@ -1,0 +1,120 @@
+"""`nmt data`."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli import options
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.config.file import load_config
+from nmt.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.config.training import Config
+
+
+def data(
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CORPUS", help="Files with both sides, two texts, or folders of such files."),
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="TEST", help="Test text, in the same forms; may be repeated.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the rules, the test sets and, without CORPUS, the corpora from it."),
+    ] = None,
+    src_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The source language, if it is unclear.")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The target language, if it is unclear.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write what is left as plain texts into a new folder, too.")
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what a corpus is made of, and what cleaning drops, before training on it.
+
+    The rules are those that `nmt init` writes, or with --config those of a configuration.
+    """
+    from nmt.data.profiling import check_folder, profile_corpora, write_cleaned
+    from nmt.insight.data_text import data_text
+    from nmt.insight.terminal_chart import can_draw
+
+    if output is not None:
+        options.check_page(output, "what a corpus is made of")
+    if write is not None:
+        check_folder(write)
+    chosen = _chosen(corpora or (), against or (), None if config is None else load_config(config), src_lang, tgt_lang)
+    found = profile_corpora(chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded)
+    if output is not None:
+        from nmt.insight.data_page import write_page
+
+        write_page(found.profile, output)
+    if write is not None:
+        names = write_cleaned(found, chosen.languages, write)
+        print(f"{write}: {', '.join(names)}, and cleaning.tsv with examples of what was dropped", file=sys.stderr)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found.profile)))
+    else:
+        print(data_text(found.profile, shutil.get_terminal_size().columns, plain=not can_draw(sys.stdout.encoding)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+    """What the command line names."""
+
+    corpora: tuple[CorpusFiles, ...]
+    languages: tuple[str, str]
+    cleaning: CleaningConfig
+    tests: dict[str, CorpusFiles]
+    """By the name that is shown."""
+    excluded: tuple[CorpusFiles, ...]
+    """The texts whose sentences leave the corpora: test sets, and those that were drawn from the corpora."""
+
+
+def _chosen(
+    corpora: Sequence[Path],
+    against: Sequence[Path],
+    config: "Config | None",
+    src_lang: str | None,
+    tgt_lang: str | None,
+) -> _Chosen:
+    from nmt.data.discovery import discover
+    from nmt.data.profile import name_of
+
+    cleaning, tests = CleaningConfig.recommended(), dict[str, CorpusFiles]()
+    drawn: tuple[CorpusFiles, ...] = ()
+    if config is not None:
+        if config.source.type != "text":
+            raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt data reads text")
+        cleaning = config.data.cleaning
+        src_lang, tgt_lang = src_lang or config.data.src_lang, tgt_lang or config.data.tgt_lang
+        held_out = {name: files for name, files in config.data.held_out.items() if files.holdout != 0}
+        tests = {name: files for name, files in held_out.items() if not files.is_drawn}
+        drawn = tuple(files for files in held_out.values() if files.is_drawn and files.src_file.exists())
+    if corpora or config is None:
+        named = discover(corpora, None, None, src_lang, tgt_lang)
+        files, languages = named.files, (named.src_lang, named.tgt_lang)
+    else:
+        files = tuple(map(_near, config.data.train))
+        languages = config.data.src_lang, config.data.tgt_lang
+    if against:
+        tests |= {name_of(one): one for one in discover(against, None, None, *languages).files}
+    near = {name: _near(one) for name, one in tests.items()}
+    return _Chosen(files, languages, cleaning, near, (*drawn, *(near.values() if cleaning.overlap else ())))
+
+
+def _near(files: CorpusFiles) -> CorpusFiles:
+    """The corpus with paths as seen from the current folder, if they are below it: a configuration's are absolute."""
+    here = Path.cwd()
+    paths = {"pairs": files.pairs, "src": files.src, "tgt": files.tgt}
+    near = {key: path.relative_to(here) for key, path in paths.items() if path and path.is_relative_to(here)}
+    return files.model_copy(update=near)

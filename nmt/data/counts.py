@@ -1,0 +1,256 @@
+"""What a corpus is made of: counts of its blocks, taken in several processes, that add up to those of the whole.
+
+Nothing that is counted grows with the corpus, but for 16 bytes a pair: a hash of each side.
+"""
+
+import dataclasses
+import functools
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
+from nmt.data.corpus import Block, read_blocks
+from nmt.data.duplicates import line_hash
+from nmt.data.rules import PairRules, is_out_of_script, length_of, scripts_of
+from nmt.languages import is_without_spaces
+from nmt.processes import Workers
+
+RATIO_EDGES = (
+    0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0
+)  # fmt: skip
+"""Where the bins of the length ratio begin, but for the first, which begins at 0."""
+
+MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
+EXAMPLES = 3
+"""Pairs that are remembered for each rule."""
+
+Place = tuple[int, int]
+"""A pair: the number of its corpus, from 0, and its own in it, from 1."""
+
+
+@dataclasses.dataclass
+class SideCounts:
+    """Counts of one side of some pairs, which further ones are added to."""
+
+    empty: int = 0
+    undecodable: int = 0
+    """Lines that are not UTF-8, or hold a NUL: their text is counted nowhere else."""
+    words: Counter[int] = dataclasses.field(default_factory=Counter)
+    """Number of lines by length; nothing for a language without spaces."""
+    characters: Counter[int] = dataclasses.field(default_factory=Counter)
+    """Number of lines by length, normalized."""
+    longest: tuple[int, Place] = (0, (0, 0))
+    """Characters of the longest line, and where it is first."""
+    code_points: Counter[int] = dataclasses.field(default_factory=Counter)
+    """How often each character occurs."""
+    odd_places: dict[str, Place] = dataclasses.field(default_factory=dict)
+    """Where each character out of script occurs first."""
+
+    def add(self, other: "SideCounts") -> None:
+        """Add the counts of other pairs."""
+        self.empty += other.empty
+        self.undecodable += other.undecodable
+        self.words.update(other.words)
+        self.characters.update(other.characters)
+        self.longest = min(self.longest, other.longest, key=lambda one: (-one[0], one[1]))
+        self.code_points.update(other.code_points)
+        for character, place in other.odd_places.items():
+            self.odd_places[character] = min(place, self.odd_places.get(character, place))
+
+
+@dataclasses.dataclass
+class Counts:
+    """Counts of some pairs, which further ones are added to."""
+
+    pairs: int = 0
+    copies: int = 0
+    """Pairs with identical sides."""
+    ratios: Counter[int] = dataclasses.field(default_factory=Counter)
+    """Number of pairs by bin of `RATIO_EDGES`: the target's length divided by the source's."""
+    violations: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Number of pairs that each rule would leave out if it were the only one."""
+    violating: dict[str, list[Place]] = dataclasses.field(default_factory=dict)
+    """The first few pairs that each rule would leave out."""
+    src: SideCounts = dataclasses.field(default_factory=SideCounts)
+    tgt: SideCounts = dataclasses.field(default_factory=SideCounts)
+
+    def add(self, other: "Counts") -> None:
+        """Add the counts of other pairs."""
+        self.pairs += other.pairs
+        self.copies += other.copies
+        self.ratios.update(other.ratios)
+        self.violations.update(other.violations)
+        for rule, places in other.violating.items():
+            self.violating[rule] = (self.violating.get(rule, []) + places)[:EXAMPLES]
+        self.src.add(other.src)
+        self.tgt.add(other.tgt)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockProfile:
+    """What is counted of a block of P pairs."""
+
+    corpus: int
+    """Its corpus's number, from 0."""
+    counts: Counts
+    hashes: NDArray[np.uint64]
+    """(2, P) of the source and of the target; 0 for a line that is empty or undecodable."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """How pairs are counted."""
+
+    src_lang: str
+    tgt_lang: str
+    rules: CleaningConfig
+    """The rules whose violations are counted."""
+    usual_ratio: float = 1.0
+    """By what the lengths of targets are divided before they are compared with those of sources."""
+
+
+class Profiler:
+    """Counts blocks. It remembers which characters it has seen, to look for the first line of each only once."""
+
+    def __init__(self, counting: Counting) -> None:
+        self._languages = (counting.src_lang, counting.tgt_lang)
+        self._scripts = tuple(map(scripts_of, self._languages))
+        self._rules = PairRules(counting.rules, *self._languages, counting.usual_ratio)
+        self._seen: tuple[set[int], set[int]] = (set(), set())
+
+    def __call__(self, request: tuple[int, Block]) -> BlockProfile:
+        """The counts of a block of the corpus with this number."""
+        corpus, block = request
+        lines = block.lines(strict=False)
+        sides = [comparable(of_side) for of_side in lines]
+        of_src, of_tgt = (self._side(number, of_side, (corpus, block.first)) for number, of_side in enumerate(sides))
+        counts = Counts(pairs=len(block), src=of_src, tgt=of_tgt)
+        bins: list[int] = []
+        for index, pair in enumerate(zip(*sides, strict=True)):
+            src, tgt = pair
+            if src and tgt:
+                counts.copies += src == tgt
+                bins.append(bisect_right(RATIO_EDGES, length_of(tgt) / max(1, length_of(src))))
+            if "" in pair:  # left out before the rules are asked
+                continue
+            given = (line if one is None else one for one, line in ((src, lines[0][index]), (tgt, lines[1][index])))
+            for rule in self._rules.violated(*given):
+                counts.violations[rule] += 1
+                if counts.violations[rule] <= EXAMPLES:
+                    counts.violating.setdefault(rule, []).append((corpus, block.first + index))
+        counts.ratios = Counter(bins)
+        return BlockProfile(corpus, counts, line_hashes(sides))
+
+    def _side(self, number: int, lines: Sequence[str | None], first: Place) -> SideCounts:
+        """The counts of one side's lines, of which the first has the place `first`."""
+        language, scripts, seen = self._languages[number], self._scripts[number], self._seen[number]
+        texts = [line for line in lines if line]
+        counts = SideCounts(empty=lines.count(""), undecodable=lines.count(None))
+        counts.characters = Counter(map(len, texts))
+        if not is_without_spaces(language):
+            counts.words = Counter(len(text.split()) for text in texts)
+        if texts:
+            length = max(counts.characters)
+            index = next(index for index, line in enumerate(lines) if line is not None and len(line) == length)
+            counts.longest = (length, (first[0], first[1] + index))
+        found = np.bincount(np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32))
+        points = np.flatnonzero(found)
+        counts.code_points = Counter(dict(zip(points.tolist(), found[points].tolist(), strict=True)))
+        for point in counts.code_points.keys() - seen:
+            seen.add(point)
+            character = chr(point)
+            if is_unusual(character, scripts):
+                index = next(index for index, line in enumerate(lines) if line and character in line)
+                counts.odd_places[character] = (first[0], first[1] + index)
+        return counts
+
+
+def comparable(lines: Sequence[str]) -> list[str | None]:
+    """Lines, decoded with `surrogateescape`, as the rules compare them: normalized; None for one that is no text."""
+    if is_text("".join(lines)):  # nearly always, and one test is faster than one a line
+        return [normalize(line) for line in lines]
+    return [normalize(line) if is_text(line) else None for line in lines]
+
+
+def is_text(line: str) -> bool:
+    """Whether a line that was decoded with `surrogateescape` was UTF-8, without a NUL."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in line
+
+
+def is_unusual(character: str, scripts: frozenset[str]) -> bool:
+    """Whether text in these scripts hardly has this character.
+
+    That is a letter of another script, a control character, one for private use or without a meaning in Unicode, and
+    U+FFFD, which stands where a program could not decode something.
+    """
+    is_meaningless = unicodedata.category(character) in ("Cc", "Co", "Cn") or character == "\ufffd"
+    return is_meaningless or is_out_of_script(character, scripts)
+
+
+def line_hashes(sides: Sequence[Sequence[str | None]]) -> NDArray[np.uint64]:
+    """64 bits of the hash of each line, (2, P); 0 for one that is empty or no text.
+
+    The probability that any two of n different lines collide is below n**2 / 2**65: 3e-6 for ten million.
+    """
+    hashes = b"".join(line_hash(line)[:8] if line else bytes(8) for lines in sides for line in lines)
+    return np.frombuffer(hashes, dtype=np.uint64).reshape(2, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What is counted of some corpora."""
+
+    counts: Counts
+    pairs: tuple[int, ...]
+    """Of each corpus."""
+    hashes: NDArray[np.uint64]
+    """(2, N) of all sources and targets, in order; 0 for a line that is empty or undecodable."""
+
+    def place(self, index: int) -> Place:
+        """The place of the pair with this number among all, from 0."""
+        for corpus, pairs in enumerate(self.pairs):
+            if index < pairs:
+                return corpus, index + 1
+            index -= pairs
+        raise AssertionError("there are fewer pairs")
+
+
+def count_pairs(corpora: Sequence[CorpusFiles], counting: Counting, num_processes: int) -> Counted:
+    """Count all pairs of some corpora, in N worker processes, or with N < 2 in this one.
+
+    Raises `DataError` if a file cannot be read or its sides differ in length.
+    """
+    total, pairs = Counts(), [0] * len(corpora)
+    hashes = [np.zeros((2, 0), np.uint64)]
+    requests = ((number, block) for number, files in enumerate(corpora) for block in read_blocks(files))
+    for found in _answers(requests, functools.partial(Profiler, counting), num_processes):
+        total.add(found.counts)
+        pairs[found.corpus] += found.counts.pairs
+        hashes.append(found.hashes)
+    return Counted(total, tuple(pairs), np.concatenate(hashes, axis=1))
+
+
+def _answers(
+    requests: Iterator[tuple[int, Block]], prepare: Callable[[], Profiler], num_processes: int
+) -> Iterator[BlockProfile]:
+    if num_processes < 2:
+        yield from map(prepare(), requests)
+        return
+    # numpy's matrix products are not needed, and their threads cost memory.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with Workers([prepare] * num_processes, environment) as workers:
+        yield from workers.answers(
+            requests, lambda request: len(request[1].src) + len(request[1].tgt),
+            lambda request: f"read {request[1].src_name}", MAX_PENDING_BYTES,
+        )  # fmt: skip

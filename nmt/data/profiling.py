@@ -1,0 +1,169 @@
+"""The profile of corpora before anyone trains on them: their counts, what cleaning drops, and what is left, written."""
+
+import dataclasses
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.atomic import replacing
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.config.source import TEXT
+from nmt.data.corpus import raw_pairs
+from nmt.data.counts import EXAMPLES, Counted, Counting, Place, count_pairs
+from nmt.data.profile import (
+    CorpusProfile,
+    Example,
+    Profile,
+    RuleProfile,
+    duplicates,
+    name_of,
+    overlap,
+    ratio_bins,
+    side_profiles,
+    texts_at,
+)
+from nmt.data.rules import PAIR_RULES
+from nmt.data.selection import RULES, judge_corpora, usual_ratio_of, write_examples
+from nmt.data.vectors import check_corpora
+from nmt.errors import ConfigError
+from nmt.processes import num_processes_for
+from nmt.suffixes import without_compression
+
+Verdicts = Sequence[NDArray[np.uint8]]
+"""(P,) for each corpus: 0 for a pair that is kept, else 1 + the index of the rule that drops it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Profiled:
+    """Corpora with their profile."""
+
+    corpora: Sequence[CorpusFiles]
+    profile: Profile
+    verdicts: Verdicts
+
+
+def profile_corpora(
+    corpora: Sequence[CorpusFiles],
+    languages: tuple[str, str],
+    cleaning: CleaningConfig,
+    tests: Mapping[str, CorpusFiles],
+    excluded: Sequence[CorpusFiles] = (),
+    num_processes: int | None = None,
+) -> Profiled:
+    """Read the corpora, and count; the number of processes changes nothing but the time.
+
+    The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
+    dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
+    """
+    if num_processes is None:
+        num_processes = num_processes_for(check_corpora(corpora, TEXT))
+    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora))
+    counted = count_pairs(corpora, counting, num_processes)
+    if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
+        cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
+    verdicts: list[list[NDArray[np.uint8]]] = [[] for _ in corpora]
+    for corpus, judged in judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes):
+        verdicts[corpus].append(judged)
+    judged_corpora = [np.concatenate(parts) for parts in verdicts]
+    src, tgt = side_profiles(counted, corpora, *languages)
+    kept = [int((one == 0).sum()) for one in judged_corpora]
+    profile = Profile(
+        pairs=counted.counts.pairs,
+        kept=sum(kept),
+        corpora=tuple(map(CorpusProfile, map(name_of, corpora), counted.pairs, kept)),
+        rules=_rules(cleaning, counted, corpora, judged_corpora),
+        src=src,
+        tgt=tgt,
+        ratio=ratio_bins(counted.counts.ratios),
+        copies=counted.counts.copies,
+        duplicates=duplicates(counted.hashes),
+        against=tuple(overlap(name, files, counted, corpora) for name, files in tests.items()),
+    )
+    return Profiled(corpora, profile, judged_corpora)
+
+
+def _also_on(cleaning: CleaningConfig) -> CleaningConfig:
+    """The rules with those for a single pair on, so that it is seen what each would drop; but for `language`, which
+    needs an extra and takes long."""
+    usual = CleaningConfig.recommended()
+    off = [rule for rule in PAIR_RULES if rule != "language" and not getattr(cleaning, rule)]
+    return cleaning.model_copy(update={rule: getattr(usual, rule) or True for rule in off})
+
+
+def _rules(
+    cleaning: CleaningConfig, counted: Counted, corpora: Sequence[CorpusFiles], verdicts: Verdicts
+) -> tuple[RuleProfile, ...]:
+    """What each rule drops, with examples."""
+    dropped = np.bincount(np.concatenate(verdicts), minlength=1 + len(RULES))
+    places: dict[str, list[Place]] = {}
+    for number, rule in enumerate(RULES, start=1):
+        places[rule] = _first(verdicts, number) or counted.counts.violating.get(rule, [])
+    found = texts_at(corpora, {place for some in places.values() for place in some})
+    return tuple(
+        RuleProfile(
+            rule=rule,
+            setting=_setting(cleaning, rule),
+            dropped=int(dropped[number]),
+            alone=counted.counts.violations[rule] if _is_counted_alone(rule, cleaning) else None,
+            examples=tuple(Example(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])),
+        )
+        for number, rule in enumerate(RULES, start=1)
+    )
+
+
+def _is_counted_alone(rule: str, cleaning: CleaningConfig) -> bool:
+    return rule in PAIR_RULES and bool(getattr(_also_on(cleaning), rule))
+
+
+def _first(verdicts: Verdicts, verdict: int) -> list[Place]:
+    """The first few pairs with a verdict."""
+    places: list[Place] = []
+    for corpus, one in enumerate(verdicts):
+        if len(places) < EXAMPLES:
+            places += [(corpus, index + 1) for index in np.flatnonzero(one == verdict)[:EXAMPLES].tolist()]
+    return places[:EXAMPLES]
+
+
+def _setting(cleaning: CleaningConfig, rule: str) -> str:
+    """A rule's value in the configuration, as YAML."""
+    if rule == "empty":
+        return "always"
+    value = getattr(cleaning, rule)
+    return str(value).lower() if value else "off"
+
+
+def check_folder(folder: Path) -> None:
+    """`ConfigError` if `write_cleaned` cannot write there."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"--write {folder}: exists already, and nothing is overwritten; name a new folder")
+
+
+def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) -> list[str]:
+    """Write what is left of each corpus as two texts, and cleaning.tsv with examples of what was dropped.
+
+    Returns the names of the texts. The folder is written as a whole.
+    """
+    check_folder(folder)
+    names: list[str] = []
+    stems: Counter[str] = Counter()
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        for files, verdicts in zip(profiled.corpora, profiled.verdicts, strict=True):
+            stem = without_compression(files.src_file).stem
+            stems[stem] += 1
+            again = f".{stems[stem]}" if stems[stem] > 1 else ""
+            pair = [f"{stem}{again}.{language}" for language in languages]
+            names += pair
+            with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
+                for verdict, sides in zip(verdicts.tolist(), raw_pairs(files), strict=True):
+                    if verdict == 0:
+                        for file, line in zip((src_file, tgt_file), sides, strict=True):
+                            text = line.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
+                            file.write(text + b"\n")
+        write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+    return names

@@ -1,0 +1,162 @@
+"""What a corpus is made of, as text for a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from nmt.data.profile import Bin, Lengths, Profile, SideProfile
+from nmt.insight.progress import printable
+from nmt.insight.text_table import aligned, bar, shortened
+
+MAX_WIDTH = 100
+
+
+def data_text(profile: Profile, width: int = MAX_WIDTH, plain: bool = False) -> str:
+    """The tables and histograms, at most `width` columns wide where no name is longer; `plain` uses ASCII only."""
+    width = min(width, MAX_WIDTH)
+    parts = [
+        _corpora(profile),
+        _rules(profile, width),
+        *_histograms(profile, width, plain),
+        "\n".join(_repetitions(profile, width)),
+        "\n".join(_characters(profile)),
+        *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def percent(count: int, total: int) -> str:
+    """A share in percent, such as `0.3%`; `<0.1%` for a small one, '' for none."""
+    if not count:
+        return ""
+    share = 100 * count / max(1, total)
+    return "<0.1%" if share < 0.05 else f"{share:.1f}%"
+
+
+def bin_label(one: Bin) -> str:
+    """The limits of a bin: `1-5`, `over 40`; of ratios `1.25-1.5`, `below 0.2`."""
+    if one.high is None:
+        return f"over {one.low - 1:g}" if isinstance(one.low, int) else f"from {one.low:.2g}"
+    if isinstance(one.low, int):
+        return f"{one.low}" if one.low == one.high else f"{one.low:g}-{one.high:g}"
+    return f"{one.low:.3g} - {one.high:.3g}" if one.low else f"below {one.high:.3g}"
+
+
+def trimmed(bins: Sequence[Bin]) -> Sequence[Bin]:
+    """The bins without the empty ones at both ends."""
+    used = [index for index, one in enumerate(bins) if one.count] or [0]
+    return bins[used[0] : used[-1] + 1]
+
+
+def lengths_line(lengths: Lengths) -> str:
+    """The figures of a histogram in a line."""
+    return f"mean {lengths.mean:.1f}, median {lengths.median:,}, longest {lengths.longest:,}"
+
+
+def _corpora(profile: Profile) -> str:
+    rows = [["corpus", "pairs", "left", ""]]
+    parts = [(one.name, one.pairs, one.kept) for one in profile.corpora]
+    if len(parts) > 1:
+        parts.append(("together", profile.pairs, profile.kept))
+    rows += [[printable(name), f"{pairs:,}", f"{kept:,}", percent(kept, pairs)] for name, pairs, kept in parts]
+    return f"{profile.src.language} to {profile.tgt.language}\n{aligned(rows)}"
+
+
+def _rules(profile: Profile, width: int) -> str:
+    rows = [["rule", "setting", "drops", "", "alone"]]
+    for one in profile.rules:
+        alone = "" if one.alone is None else f"{one.alone:,}"
+        rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
+    shown = [_RULES_NOTE, aligned(rows, left=(0, 1))]
+    for rule in profile.rules:
+        for pair in rule.examples:
+            shown += [f"{rule.rule}: {printable(pair.where)}", *_pair(pair.src, pair.tgt, width)]
+    return "\n".join(shown)
+
+
+_RULES_NOTE = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
+
+
+def _pair(src: str, tgt: str, width: int) -> list[str]:
+    return [shortened(f"    {printable(text)}", width).rstrip() for text in (src, tgt)]
+
+
+def _histograms(profile: Profile, width: int, plain: bool) -> Iterator[str]:
+    sides = (profile.src, profile.tgt)
+    words = [(side, side.words) for side in sides if side.words is not None]
+    for unit, shown in (("words", words), ("characters", [(side, side.characters) for side in sides])):
+        if shown:
+            yield _side_by_side(f"{unit} a line", shown, width, plain)
+    ratio = trimmed(profile.ratio)
+    largest = max(one.count for one in ratio)
+    rows = [["", bin_label(one), f"{one.count:,}"] for one in ratio]
+    bars = [bar(one.count / max(1, largest), width // 2, plain) for one in ratio]
+    yield "\n".join(
+        [
+            f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}",
+            *(f"{line}  {one}".rstrip() for line, one in zip(aligned(rows, left=()).split("\n"), bars, strict=True)),
+        ]
+    )
+
+
+def _side_by_side(title: str, shown: Sequence[tuple[SideProfile, Lengths]], width: int, plain: bool) -> str:
+    """The histograms of the sides, which have the same bins, beside each other."""
+    labels = [bin_label(one) for one in shown[0][1].bins]
+    margin = max(map(len, labels)) + 2
+    room = (width - margin) // len(shown) - 2
+    lines = [f"{label:>{margin}}" for label in labels]
+    for _, lengths in shown:
+        lines = [line.ljust(margin) for line in lines]
+        largest, digits = max(one.count for one in lengths.bins), max(len(f"{one.count:,}") for one in lengths.bins)
+        for index, one in enumerate(lengths.bins):
+            drawn = bar(one.count / max(1, largest), max(4, room - digits - 2), plain)
+            lines[index] += f"  {one.count:>{digits},} {drawn}"
+        margin += room + 2
+    heads = [f"{title}; {side.language}: {lengths_line(lengths)}" for side, lengths in shown]
+    return "\n".join([title, *(head.removeprefix(f"{title}; ") for head in heads), *map(str.rstrip, lines)])
+
+
+def _repetitions(profile: Profile, width: int) -> Iterator[str]:
+    found = profile.duplicates
+    yield (
+        f"repetitions: {_number(found.pair, 'pair')}, {_number(found.source, 'source')} and "
+        f"{_number(found.target, 'target')} occurred before"
+    )
+    yield f"  copies, whose target is the source: {_number(profile.copies, 'pair')}"
+    for side in (profile.src, profile.tgt):
+        for one in side.repeated:
+            head = f"  {side.language}  {one.count:,} times  "
+            place = f"  {printable(one.where)}"
+            yield head + shortened(printable(one.text), max(20, width - len(head) - len(place))) + place
+    for side in (profile.src, profile.tgt):
+        if side.empty or side.undecodable:
+            yield f"  {side.language}: {_number(side.empty, 'empty line')}, {side.undecodable:,} not UTF-8"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _characters(profile: Profile) -> Iterator[str]:
+    yield "unusual characters: of other scripts, control characters, without a meaning"
+    for side in (profile.src, profile.tgt):
+        if not side.num_odd_characters:
+            yield f"  {side.language}: none"
+            continue
+        yield f"  {side.language}: {side.num_odd_characters:,} different, {_number(side.odd_occurrences, 'occurrence')}"
+        rows = [
+            ["   ", one.code_point, printable(one.character), one.name, f"{one.count:,}", printable(one.where)]
+            for one in side.odd_characters
+        ]
+        yield aligned(rows, left=(0, 1, 2, 3, 5))
+
+
+def _overlaps(profile: Profile, width: int) -> Iterator[str]:
+    yield "overlap with test text"
+    rows = [["", "pairs", "source known", "", "target known", "", "both", ""]]
+    for one in profile.against:
+        cells = [(f"{count:,}", percent(count, one.pairs)) for count in (one.src, one.tgt, one.both)]
+        rows.append([f"  {printable(one.name)}", f"{one.pairs:,}", *(cell for pair in cells for cell in pair)])
+    yield aligned(rows)
+    for one in profile.against:
+        for shared in one.examples:
+            yield f"  {printable(shared.where)} as {printable(shared.also)}"
+            yield from _pair(shared.src, shared.tgt, width)

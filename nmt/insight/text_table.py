@@ -1,0 +1,57 @@
+"""Tables and bars of characters, for a terminal."""
+
+import unicodedata
+from collections.abc import Sequence
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table; the columns `left` are aligned on the left, the others on the right."""
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - columns(cell))
+            cells.append(cell + gap if number in left else gap + cell)
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def columns(text: str) -> int:
+    """The width of a text in a terminal: Chinese characters take two columns, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, cut with `...` where it is wider than this.
+
+    >>> shortened("a long line", 8), shortened("short", 8)
+    ('a lon...', 'short')
+    """
+    if columns(text) <= width:
+        return text
+    used = 0
+    for position, character in enumerate(text):
+        used += columns(character)
+        if used > width - 3:
+            return f"{text[:position]}..."
+    return text
+
+
+def bar(share: float, width: int, plain: bool = False) -> str:
+    """A bar of this share, 0 to 1, of a width; anything above 0 can be seen. `plain` uses ASCII only.
+
+    >>> bar(0.5, 4), bar(0.5, 4, plain=True), bar(0, 4), bar(0.001, 4)
+    ('██', '##', '', '▏')
+    """
+    if share <= 0:
+        return ""
+    if plain:
+        return "#" * max(1, round(share * width))
+    whole, eighths = divmod(max(1, round(share * width * 8)), 8)
+    return "█" * whole + _EIGHTHS[eighths].strip()
