@@ -195,9 +195,11 @@ class SourceText:
 
     def _ids_that_fit(self, text: str) -> list[int] | None:
         """The same, or None if they are too many."""
-        if len(text) > characters_of(self._max_length) and not is_copied(text, self._copied):
+        if is_copied(text, self._copied):
+            return []
+        if len(text) > characters_of(self._max_length):
             return None
-        ids = self._ids(text)
+        ids = self._tokenizer.encode(normalize(text))
         return ids if len(ids) <= self._max_length else None
 
     def _smaller_parts(self, part: Part) -> list[Part]:
