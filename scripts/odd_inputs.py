@@ -9,7 +9,7 @@ The lines are always the same for a run's validation set, and are translated wit
 
 - **Unchanged**: ten emoji, numbers, URLs and e-mail addresses, each alone in a line, and before, after and in the
   middle of a validation source (before its final punctuation, too). An output is counted if it has the text, and no
-  other letter or digit beside it. Lines of dashes and punctuation are counted if they come out as they are.
+  other letter or digit of ASCII beside it. Lines of dashes and punctuation are counted if they come out as they are.
 - **chrF** as a share of what the same sources have as they are: each word with a capital (compared in lowercase), and
   without the punctuation at the end (compared without it). A line of 2,000 words is that many words of sources,
   compared with their references in one line.
@@ -122,7 +122,9 @@ def comes_through(text: str, output: str) -> bool:
     >>> comes_through("42", "Nummer 42."), comes_through("42", "Nummer 421."), comes_through("42", "Nummer 42.5")
     (True, False, False)
     """
-    return bool(re.search(rf"(?<![\w@/.:-]){re.escape(text)}(?![\w@/]|[.:-]\w)", output))
+    if not any(map(str.isalnum, text)):
+        return text in output
+    return bool(re.search(rf"(?<![0-9A-Za-z_@/.:-]){re.escape(text)}(?![0-9A-Za-z_@/]|[.:-][0-9A-Za-z])", output))
 
 
 def without_end(text: str) -> str:
