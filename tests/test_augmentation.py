@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import regex
 import torch
 from pydantic import ValidationError
 from test_training import newest_weights, trained
@@ -26,6 +27,8 @@ from nmt.config.inference import TokenizerConfig
 from nmt.config.training import AugmentationConfig, Config, DataConfig, TrainingConfig
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
+from nmt.data.cleaning import normalize
+from nmt.data.copying import made_up_text
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
@@ -239,6 +242,7 @@ def test_hidden_words_reach_the_batch_at_the_decoders_input_alone(corpus: Corpus
     ("setting", "change"),
     [
         ("lower_case", str.lower),
+        ("title_case", lambda text: " ".join(word[0].upper() + word[1:] for word in text.split(" "))),
         ("drop_punctuation", lambda text: text.replace(".", "").replace(",", "").replace("?", "").replace("!", "")),
     ],
 )
@@ -279,6 +283,80 @@ def test_noise_keeps_combining_marks_and_letters_without_case(tmp_path: Path) ->
     assert noisy("KIZ IŞIKTA, İNCİ!", "en", lower_case=0.999999) == "KIZ IŞIKTA, İNCİ!".lower()
 
 
+def inserted(before: str, after: str) -> set[tuple[int, str]]:
+    """Every place and text whose insertion into `before`, with a space, makes `after`."""
+    length = len(after) - len(before)
+    return {
+        (place, after[place : place + length])
+        for place in range(len(before) + 1)
+        if length > 1 and before[:place] == after[:place] and before[place:] == after[place + length :]
+    }
+
+
+@pytest.mark.parametrize("join", [0.0, 0.999])
+def test_a_copy_is_the_same_on_both_sides_at_the_same_place(corpus: Corpus, join: float) -> None:
+    """At one of four places: the beginning, the end, before the punctuation at the end, between joined sentences."""
+    seen: Counter[str] = Counter()
+    copied = count = 0
+    for number in range(12):
+        plain = augmented(corpus, MANY, number, join=join)
+        changed = augmented(corpus, MANY, number, join=join, copies=0.5, lower_case=0.3, drop_punctuation=0.3)
+        sides = [texts(side, corpus) for side in (plain.src, plain.tgt, changed.src, changed.tgt)]
+        assert changed.tgt_seen.tolist() == changed.tgt[0].tolist()
+        for src, tgt, new_src, new_tgt in zip(*sides, strict=True):
+            count += 1
+            if new_tgt == tgt:
+                continue
+            copied += 1
+            # The space is before the text, or after it at the beginning of a line.
+            found = {text.strip() for _, text in inserted(src, new_src)} & {
+                t.strip() for _, t in inserted(tgt, new_tgt)
+            }
+            assert found, (src, new_src, tgt, new_tgt)
+            text = min(found, key=len)
+            before, after = new_tgt.split(text, 1) if new_tgt.count(text) == 1 else ("?", "?")
+            if (before, after) != ("?", "?"):
+                ends_alike = [side.split(text, 1)[1].strip() for side in (new_src, new_tgt)]
+                place = (
+                    "first" if not before.strip() else "last" if not after else
+                    "before the end" if all(end in (*".?!。？！",) for end in ends_alike) else "between"
+                )  # fmt: skip
+                seen[place] += 1
+                assert (place == "first") == (not new_src.split(text, 1)[0].strip())
+                assert (place == "last") == (not ends_alike[0])
+    # Of those drawn, the ones that are too long for their batch are not inserted.
+    assert 0.3 < copied / count < 0.6
+    assert set(seen) == {"first", "last", "before the end", *(["between"] if join else [])}
+
+
+def test_what_is_copied_is_written_in_known_pieces_and_of_every_kind() -> None:
+    random = Random(1)
+    made = [made_up_text(random) for _ in range(4000)]
+    patterns = {
+        "e-mail": r"\S+@\S+",
+        "URL": r"(https?://|www\.)\S+",
+        "number": r"[0-9][0-9:./-]*",
+        "emoji": r"[\p{Extended_Pictographic}\ufe0f]+",
+    }
+    kinds = Counter(kind for text in made for kind, pattern in patterns.items() if regex.fullmatch(pattern, text))
+    assert kinds.total() == 4000
+    assert set(kinds) == {"e-mail", "URL", "number", "emoji"}
+    assert all(900 < number < 1100 for number in kinds.values())
+    assert len(set(made)) > 3000
+    assert all(text == text.lower() == normalize(text) and " " not in text for text in made)
+
+
+def test_copies_need_pieces_for_unseen_characters(copy_task: Path) -> None:
+    with pytest.raises(ConfigError, match=r"augmentation\.copies needs a tokenizer with another type than word"):
+        load_config(copy_task, ["augmentation.copies=0.1"])
+    of_pieces = ["augmentation.copies=0.1", "tokenizer.type=bpe"]
+    load_config(copy_task, of_pieces)
+    with pytest.raises(ConfigError, match=r"augmentation\.copies needs a tokenizer with byte_fallback: true"):
+        load_config(copy_task, [*of_pieces, "tokenizer.byte_fallback=false"])
+    with pytest.raises(ConfigError, match=r"augmentation\.title_case and augmentation\.copies: for a source of text"):
+        load_config(copy_task, [*of_pieces, "augmentation.title_case=0.1", "source.type=vectors", "source.features=3"])
+
+
 @pytest.mark.parametrize("count", [1, 2, 7, 8])
 def test_joining_uses_every_pair_once(corpus: Corpus, count: int) -> None:
     pairs = list(range(count))
@@ -303,7 +381,14 @@ def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> 
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"join": 0.5}, {"subword_sampling": 0.5}, {"join": 0.9, "subword_sampling": 0.9}]
+    "settings",
+    [
+        {},
+        {"join": 0.5},
+        {"subword_sampling": 0.5},
+        {"copies": 0.9},
+        {"join": 0.9, "subword_sampling": 0.9, "copies": 0.9},
+    ],
 )
 @pytest.mark.parametrize("room", [0, 30])
 def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float], room: int) -> None:
@@ -336,6 +421,7 @@ def test_words_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest
 ALL_ON = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=275", "augmentation.subword_sampling=0.2", "augmentation.join=0.2",
     "augmentation.src_word_dropout=0.1", "augmentation.tgt_word_dropout=0.1", "augmentation.drop_punctuation=0.1",
+    "augmentation.title_case=0.1", "augmentation.copies=0.1",
 ]  # fmt: skip
 
 
@@ -361,7 +447,9 @@ def test_everything_sent_to_a_worker_can_be_pickled(corpus: Corpus, kind: str, t
         data=DataConfig(train=(files,), validation=FILES),
         tokenizer=TokenizerConfig(type=kind),  # type: ignore[arg-type]
         training=TrainingConfig(max_steps=1),
-        augmentation=AugmentationConfig(subword_sampling=0.3, lower_case=0.3, drop_punctuation=0.3, join=0.3),
+        augmentation=AugmentationConfig(
+            subword_sampling=0.3, lower_case=0.3, drop_punctuation=0.3, join=0.3, copies=0.3
+        ),
     )
     change = Augmentation(config, tokenizers, 3)
     sides = [tokenizers.src.encode_lines(lines("val.en", MANY)) for _ in range(2)]
@@ -416,4 +504,4 @@ def test_sampling_needs_a_tokenizer_that_has_ways_to_choose_from(copy_task: Path
     with pytest.raises(ConfigError, match=r"subword_sampling needs tokenizer\.type bpe or unigram: a word tokenizer"):
         load_config(copy_task, ["augmentation.subword_sampling=0.1"])
     with pytest.raises(ValidationError, match="exclude each other"):
-        AugmentationConfig(lower_case=0.6, drop_punctuation=0.6)
+        AugmentationConfig(lower_case=0.4, drop_punctuation=0.4, title_case=0.4)

@@ -24,6 +24,9 @@ from nmt.config.section import (
 from nmt.config.source import TEXT, SourceConfig
 from nmt.languages import check_language
 
+Copied = Literal["symbols", "addresses", "numbers"]
+"""Kinds of text that may be copied to a translation."""
+
 
 class TextConfig(Section):
     """The languages, and the maximum length of a sentence."""
@@ -219,6 +222,11 @@ class DecodingConfig(Section):
     lower_capitals: bool = False
     """Lowercase a source line of several words if all of its letters are capitals: a vocabulary has few pieces in
     capitals, and words split into letters are translated badly. Use it together with `augmentation.lower_case`."""
+    copied: tuple[Copied, ...] = ("symbols", "addresses")
+    """What is copied to the translation instead of translated, where a line, or a sentence of a typed text, holds
+    nothing else: `symbols` (emoji, punctuation), `addresses` (URLs, e-mail addresses) and `numbers` (words with digits
+    and without letters: 1,234.56 stays as it is). With `symbols`, emoji at the two ends of a line are copied, too.
+    `[]`: everything is translated. Leave `numbers` out for a model that is to write numbers in another way."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of PyTorch's weights and matrix products; fp16 is for GPUs. The 16-bit formats need half the
     memory, and less time where the device has instructions for them. A CTranslate2 export is quantized instead."""

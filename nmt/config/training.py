@@ -219,22 +219,36 @@ class AugmentationConfig(Section):
     can translate carelessly typed text. Targets stay unchanged. For input in capitals: `decoding.lower_capitals`."""
     drop_punctuation: Rate = 0.0
     """Share of the sources that lose their punctuation and symbols (Unicode's categories P and S), except inside words,
-    so that the model can translate carelessly typed text. `lower_case` and `drop_punctuation` may sum to 1 at most."""
+    so that the model can translate carelessly typed text. `lower_case`, `drop_punctuation` and `title_case` may sum to
+    1 at most."""
+    title_case: Rate = 0.0
+    """Share of the sources in which each word begins with a capital, so that the model can translate headlines."""
     join: Rate = 0.0
     """Share of the batches in which every two pairs are concatenated into one, so that the model can translate lines of
     several sentences."""
+    copies: Rate = 0.0
+    """Share of the pairs into which a made-up text is inserted, the same on both sides and at the same place: an emoji
+    or several, a number, a URL or an e-mail address. It teaches the model to copy what it has never seen. The place is
+    the beginning, the end, before the final punctuation, or between two joined sentences. Needs
+    `tokenizer.byte_fallback`, and no tokenizer of words: their vocabularies have no pieces for unseen text."""
+
+    @property
+    def source_changes(self) -> tuple[float, float, float]:
+        """The shares of the sources that are changed in one of these ways."""
+        return self.lower_case, self.drop_punctuation, self.title_case
 
     @property
     def of_source_text(self) -> list[str]:
         """The keys in use that need a source of text."""
         keys = {"src_word_dropout": self.src_word_dropout, "lower_case": self.lower_case,
-                "drop_punctuation": self.drop_punctuation, "join": self.join}  # fmt: skip
+                "drop_punctuation": self.drop_punctuation, "title_case": self.title_case, "join": self.join,
+                "copies": self.copies}  # fmt: skip
         return [key for key, value in keys.items() if value]
 
     @property
     def changes_text(self) -> bool:
         """Whether sentences are tokenized again whenever they are seen."""
-        return any((self.subword_sampling, self.lower_case, self.drop_punctuation))
+        return any((self.subword_sampling, self.copies, *self.source_changes))
 
     @property
     def is_on(self) -> bool:
@@ -243,9 +257,9 @@ class AugmentationConfig(Section):
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
-        if self.lower_case + self.drop_punctuation > 1:
+        if sum(self.source_changes) > 1:
             raise ValueError(
-                "augmentation.lower_case and drop_punctuation exclude each other: they may sum to 1 at most"
+                "augmentation.lower_case, drop_punctuation and title_case exclude each other: they may sum to 1 at most"
             )
         return self
 
@@ -452,6 +466,12 @@ class Config(InferenceConfig):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "
                 f"tokenizer has one way to write a word"
+            )
+        if self.augmentation.copies and (self.tokenizer.type == "word" or not self.tokenizer.byte_fallback):
+            lacking = "another type than word" if self.tokenizer.type == "word" else "byte_fallback: true"
+            raise ValueError(
+                f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
+                f"training corpus lacks, such as an emoji; leave copies out"
             )
         settings = self.training
         if self.data.replay and settings.init_from is None:

@@ -9,6 +9,7 @@ _DOTLESS_I = ("tr", "az", "crh", "gag")
 _LOWERCASE_I = str.maketrans({"I": "ı", "İ": "i"})
 # Unicode has lowercase Cherokee letters, but texts do not use them: in practice the script has no case.
 _CHEROKEE = "\u13a0-\u13f5\u13f8-\u13fd\uab70-\uabbf"
+_WORD_BEGINNING = re.compile(r"(?<!\S)([^\w\s]*)(\w)")
 _RUN_OF_CHEROKEE = re.compile(f"([{_CHEROKEE}]+)")
 
 
@@ -28,6 +29,20 @@ def lowercase(text: str, dotless_i: bool = False) -> str:
     if not _RUN_OF_CHEROKEE.search(text):
         return text.lower()
     return "".join(part if place % 2 else part.lower() for place, part in enumerate(_RUN_OF_CHEROKEE.split(text)))
+
+
+def title_case(text: str, dotless_i: bool = False) -> str:
+    """The text with a capital at the beginning of each word, as in headlines.
+
+    >>> title_case("a man's t-shirt, 'in red'"), title_case("ılık iplik", dotless_i=True)
+    ("A Man's T-shirt, 'In Red'", 'Ilık İplik')
+    """
+
+    def capital(beginning: re.Match[str]) -> str:
+        before, letter = beginning[1], beginning[2]
+        return before + ("İ" if dotless_i and letter == "i" else letter.title())
+
+    return _WORD_BEGINNING.sub(capital, text)
 
 
 def is_in_capitals(line: str) -> bool:

@@ -89,6 +89,24 @@ class WordAligner:
             for weights, src, tgt in zip(self._engine.attention(sources, targets), sources, targets, strict=True)
         ]
 
+    def align_copy(self, text: str) -> WordAlignment:
+        """The alignment of a text and its copy.
+
+        >>> str(WordAligner(engine, tokenizers, "en", "zh").align_copy("12 :-)"))
+        '0-0 0-1 1-2 1-3 1-4'
+        """
+        src, tgt = (_words_of_characters(text, language) for language in (self._src_lang, self._tgt_lang))
+        links = {tgt_word: src_word for src_word, tgt_word in reversed(list(zip(src, tgt, strict=True)))}
+        ordered = tuple((links[tgt_word], tgt_word) for tgt_word in sorted(links))
+        return WordAlignment(ordered, len({*src}), len(links))
+
+
+def _words_of_characters(text: str, language: str) -> list[int]:
+    """The number of the word of each character that is not white space."""
+    if is_without_spaces(language):
+        return list(range(len("".join(text.split()))))
+    return [number for number, word in enumerate(text.split()) for _ in word]
+
 
 def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[list[int]]:
     return word_numbers(tokenizer.words(ids), tokenizer.pieces(ids), language)

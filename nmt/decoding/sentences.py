@@ -17,6 +17,14 @@ _ENUMERATOR = re.compile(r"[(\[]?(\d+|[^\W\d_])[.)]")
 _ABBREVIATIONS = {"fr": ("M.", "MM.")}
 _CLAUSE_END = re.compile(r"[,;:.!?–—](?=\s)|[，；：、。！？؛،]")
 _SPACE = re.compile(r"\s+")
+# Unicode's blocks of emoji and other pictures, geometric shapes included.
+_PICTURE = "[\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+# Variation selectors, the joiner of "👩‍🚀", and the tags of "🏴󠁧󠁢󠁥󠁮󠁧󠁿".
+_MARK = "[\ufe0e\ufe0f\u200d\U000e0020-\U000e007f]"
+_KEYCAP = "[0-9#*]\ufe0f?\u20e3"
+_EMOJI = re.compile(rf"(?:\s*(?:{_PICTURE}|{_KEYCAP}){_MARK}*)+")
+# From the end of a text backwards, which takes time in proportion to what is found.
+_EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*]))+")
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
@@ -46,6 +54,20 @@ def split_sentences(text: str, language: str) -> list[Part]:
             part = Part(before.text + before.after + part.text, part.after)
         parts.append(part)
     return parts
+
+
+def emoji_apart(part: Part) -> list[Part]:
+    """The part without the emoji at its two ends, which are parts of their own.
+
+    >>> emoji_apart(Part("😀 a dog!👍", " "))
+    [Part(text='😀', after=' '), Part(text='a dog!', after=''), Part(text='👍', after=' ')]
+    """
+    text = part.text
+    start = found.end() if (found := _EMOJI.match(text)) else 0
+    end = len(text) - (found.end() if (found := _EMOJI_BACKWARDS.match(text[::-1])) else 0)
+    if start >= end:  # emoji alone, or an empty part
+        return [part]
+    return _stripped([text[:start], text[start:end], text[end:] + part.after])
 
 
 def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:

@@ -8,16 +8,17 @@ import dataclasses
 import itertools
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from nmt.config.inference import InferenceConfig
+from nmt.config.inference import Copied, InferenceConfig
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
 from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
+from nmt.decoding.copied import is_copied
 from nmt.decoding.hypothesis import EncodedSource
-from nmt.decoding.sentences import Part, split_sentences, split_to_fit
+from nmt.decoding.sentences import Part, emoji_apart, split_sentences, split_to_fit
 from nmt.errors import ConfigError, RunError
 from nmt.languages import base_language
 from nmt.runs import RunFolder
@@ -42,7 +43,7 @@ class PartedSource:
     parts: list[Part]
     """Empty for an empty line. Of vectors, one without text."""
     encoded: list[EncodedSource]
-    """The same parts as the model reads them; of length 0 if there is nothing to translate."""
+    """The same parts as the model reads them; of length 0 for those that are not translated but copied."""
 
 
 class SourceEncoder(Protocol):
@@ -62,11 +63,16 @@ class SourceEncoder(Protocol):
 
 
 def source_encoder(
-    source: SourceConfig, tokenizer: Tokenizer, max_length: int, lower_capitals: bool = False, src_lang: str = ""
+    source: SourceConfig,
+    tokenizer: Tokenizer,
+    max_length: int,
+    lower_capitals: bool = False,
+    src_lang: str = "",
+    copied: Collection[Copied] = (),
 ) -> SourceEncoder:
     """The encoder of a model's sources; each is cut at `max_length` positions."""
     if source.type == "text":
-        return SourceText(tokenizer, max_length, lower_capitals, src_lang)
+        return SourceText(tokenizer, max_length, lower_capitals, src_lang, copied)
     return SourceVectors(source, max_length)
 
 
@@ -115,11 +121,19 @@ class SourceText:
     """Encodes source lines as a model is to read them.
 
     A line that is all capitals is lowercased if `decoding.lower_capitals` says so. Then it is normalized and split into
-    pieces.
+    pieces. In a translation, parts that are copied (`decoding.copied`) have none.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, lower_capitals: bool, src_lang: str) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int,
+        lower_capitals: bool,
+        src_lang: str,
+        copied: Collection[Copied] = (),
+    ) -> None:
         self._tokenizer = tokenizer
+        self._copied = copied
         self._max_length = max_length
         self._lower_capitals = lower_capitals
         self._src_lang = src_lang
@@ -151,16 +165,22 @@ class SourceText:
         """As `SourceEncoder.in_parts`; `ConfigError` for vectors."""
         line = self._line(item, place)
         source = PartedSource([], [])
-        for part in split_sentences(line, self._src_lang) if by_sentence else [Part(normalize(line))]:
+        for part in self._emoji_apart(
+            split_sentences(line, self._src_lang) if by_sentence else [Part(normalize(line))]
+        ):
             if (ids := self._ids_that_fit(part.text)) is not None:
                 source.parts.append(part)
                 source.encoded.append(ids)
                 continue
             self._report(place)
-            smaller = self._smaller_parts(part)
+            smaller = list(self._emoji_apart(self._smaller_parts(part)))
             source.parts.extend(smaller)
-            source.encoded.extend(self._tokenizer.encode(normalize(one.text)) for one in smaller)
+            source.encoded.extend(self._ids(one.text) for one in smaller)
         return source
+
+    def _emoji_apart(self, parts: Sequence[Part]) -> Iterator[Part]:
+        for part in parts:
+            yield from emoji_apart(part) if "symbols" in self._copied else [part]
 
     def _line(self, item: Item, place: str) -> str:
         if not isinstance(item, str):
@@ -169,8 +189,14 @@ class SourceText:
             return lowercase(item, self._dotless_i)
         return item
 
+    def _ids(self, text: str) -> list[int]:
+        """The ids of a part of a line; none if it is copied."""
+        return [] if is_copied(text, self._copied) else self._tokenizer.encode(normalize(text))
+
     def _ids_that_fit(self, text: str) -> list[int] | None:
-        """The text's ids, or None if they are too many."""
+        """The same, or None if they are too many."""
+        if is_copied(text, self._copied):
+            return []
         if len(text) > characters_of(self._max_length):
             return None
         ids = self._tokenizer.encode(normalize(text))

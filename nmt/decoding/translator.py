@@ -38,12 +38,13 @@ class Translation:
     alignment: WordAlignment = NO_ALIGNMENT
     """Empty unless it was requested."""
     score: float = 0.0
-    """`Hypothesis.score` of the text; 0 for an empty line. Of a line in parts, the log-probabilities and numbers of
-    pieces of all parts are added."""
+    """`Hypothesis.score` of the text; 0 for a line that is empty or copied. Of a line in parts, the log-probabilities
+    and numbers of pieces of all parts are added."""
     n_best: tuple[tuple[str, float], ...] = ()
     """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
-    for an empty line. Two may be the same text in different pieces. Samples are in the order in which they were drawn,
-    or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of each, ..."""
+    for a line that is empty or copied. Two may be the same text in different pieces. Samples are in the order in which
+    they were drawn, or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of
+    each, ..."""
     scored: tuple[ScoredTokens, ...] = ()
     """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
 
@@ -52,8 +53,8 @@ class Translation:
 class _TranslatedPart:
     """What was found for a part of a line."""
 
-    texts: Sequence[str] = ()
-    """Of each hypothesis; empty for a part without text."""
+    texts: Sequence[str]
+    """Of each hypothesis, or the part's own text if it is copied."""
     hypotheses: Sequence[Hypothesis] = ()
     alignment: WordAlignment = NO_ALIGNMENT
     scored: tuple[ScoredTokens, ...] = ()
@@ -84,7 +85,7 @@ class Translator:
         self._decoding = decoding
         self._languages = languages
         self._source_encoder = source_encoder(
-            source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0]
+            source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0], decoding.copied
         )
         self._word_aligner = word_aligner
 
@@ -137,7 +138,8 @@ class Translator:
         if beginnings is not None:
             trios = zip(beginnings, numbered, lines, strict=True)
             forced = [ids for prefix, (number, _), line in trios for ids in self._forced(prefix, number, line)]
-        done = [None if len(source) else _TranslatedPart() for source in sources]
+        texts = [part.text for line in lines for part in line.parts]
+        done = [None if len(ids) else self._copied(text) for ids, text in zip(sources, texts, strict=True)]
         remaining, start = deque(lines), 0
         for batch in [*batches_by_length(sources, self._positions_at_once), []]:
             if batch:
@@ -153,7 +155,7 @@ class Translator:
         """The translation of a line from those of its parts."""
 
         def text(rank: int) -> str:
-            texts = [part.texts[rank] if part.texts else "" for part in parts]
+            texts = [part.texts[min(rank, len(part.texts) - 1)] for part in parts]
             return join_parts(line.parts, texts, *self._languages)
 
         def score(rank: int) -> float:
@@ -165,13 +167,18 @@ class Translator:
             return Hypothesis.scored(tokens, log_prob, self._decoding.length_penalty).score
 
         filled = [part for part in parts if part.hypotheses]
+        alignment = sum((part.alignment for part in parts), NO_ALIGNMENT)
         if not filled:
-            return Translation(text(0), 0)
+            return Translation(text(0), 0, alignment)
         n_best = tuple((text(rank), score(rank)) for rank in range(min(len(part.hypotheses) for part in filled)))
         scored = tuple(map(_one_after_another, zip(*(part.scored for part in filled), strict=False)))
         num_tokens = sum(len(part.hypotheses[0].tokens) for part in filled)
-        alignment = sum((part.alignment for part in parts), NO_ALIGNMENT)
         return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored)
+
+    def _copied(self, text: str) -> _TranslatedPart:
+        """A part that is not translated; an empty one, too."""
+        alignment = self._word_aligner.align_copy(text) if self._word_aligner else NO_ALIGNMENT
+        return _TranslatedPart([_in_one_line(text)], alignment=alignment)
 
     def _forced(self, prefix: str, number: int, line: PartedSource) -> list[list[int]]:
         """The ids of the text that each part's translation begins with: the prefix for the first that has text."""
@@ -244,8 +251,11 @@ class Translator:
         return [tuple(itertools.islice(in_order, min(wanted, len(of_one)))) for of_one in found]
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        text = self._tokenizers.tgt.decode(tokens)
-        return " ".join(text.split("\n"))  # byte pieces may encode a line break
+        return _in_one_line(self._tokenizers.tgt.decode(tokens))  # byte pieces may encode a line break
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split("\n"))
 
 
 def _one_after_another(parts: Sequence[ScoredTokens]) -> ScoredTokens:
