@@ -21,7 +21,8 @@ _IN_ORDER = """
     data.vectors data.hashes data.cleaning data.letters data.duplicates data.rules data.selection
     data.counts data.profile data.profiling
     data.holdout data.inspection data.starter data.vocabulary data.tokenizer
-    data.statistics data.encoding data.dataset data.mixture data.subwords data.augmentation data.batches
+    data.statistics data.encoding data.dataset data.mixture data.subwords
+    data.copying data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
     models.source_layer models.attention
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
@@ -29,7 +30,8 @@ _IN_ORDER = """
     checkpoint
     decoding.request decoding.hypothesis decoding.forbidden decoding.constraints decoding.candidates decoding.trace
     decoding.greedy decoding.beam decoding.sampling decoding.torch_engine
-    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.sentences decoding.source_text
+    ctranslate2.engine ctranslate2.exports decoding.engines decoding.alignment decoding.sentences
+    decoding.copied decoding.source_text
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
