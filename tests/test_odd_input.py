@@ -332,7 +332,9 @@ def real_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_real_models_survive_odd_input(real_run: Path, engine: str) -> None:
     lines = [line for group in ODD.values() for line in group]
-    decoding = open_run(real_run).inference_config().decoding.model_copy(update={"copied": ALL})  # as in the recipes
+    decoding = (
+        open_run(str(real_run)).inference_config().decoding.model_copy(update={"copied": ALL})
+    )  # as in the recipes
     for request in (Request(), Request(by_sentence=True)):
         loaded = nmt.load(real_run, device="cpu", engine=engine, request=request, decoding=decoding)
         outputs = loaded.translate(lines)
