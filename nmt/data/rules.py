@@ -369,13 +369,10 @@ class LanguageRule:
 
     def __init__(self, src_lang: str, tgt_lang: str) -> None:
         known = _identifier().labels
-        self._accepted: list[frozenset[str]] = []
-        for code in map(base_language, (src_lang, tgt_lang)):
-            alike = [languages.split() for languages in _ALIKE if code in languages.split()]
-            accepted = {code, *(one for languages in alike for one in languages)}
+        self._accepted = [_alike(base_language(code)) for code in (src_lang, tgt_lang)]
+        for code, accepted in zip((src_lang, tgt_lang), self._accepted, strict=True):
             if accepted.isdisjoint(known):
                 raise ConfigError(f"data.cleaning.language: py3langid does not know {code or 'a language of the data'}")
-            self._accepted.append(frozenset(accepted))
 
     def __call__(self, src: str, tgt: str) -> bool:
         return any(map(self._is_other, (src, tgt), self._accepted))
@@ -384,10 +381,19 @@ class LanguageRule:
         if sum((3 if "\u3040" <= one < "\ue000" else 1) for one in line if one.isalpha()) < self.MIN_LETTERS:
             return False
         ranked = _identifier().rank(line)
-        best, probability = ranked[0]
-        if best in accepted or best == _NO_LANGUAGE or probability < self.MIN_PROBABILITY:
+        best = ranked[0][0]
+        if best in accepted or best == _NO_LANGUAGE:
             return False
-        return sum(one for language, one in ranked if language in accepted) < self.MAX_OWN_PROBABILITY
+        probability, own = (
+            sum(one for language, one in ranked if language in languages) for languages in (_alike(best), accepted)
+        )
+        return probability >= self.MIN_PROBABILITY and own < self.MAX_OWN_PROBABILITY
+
+
+def _alike(language: str) -> frozenset[str]:
+    """A language, and those that it may be confused with."""
+    groups = [languages.split() for languages in _ALIKE if language in languages.split()]
+    return frozenset([language]).union(*groups)
 
 
 @functools.cache
