@@ -57,9 +57,7 @@ def test_text_read_in_a_wrong_encoding_is_found_and_right_text_is_not(sentence: 
     assert [is_badly_encoded(line) for line in wrong] == [True] * len(wrong)
 
 
-@pytest.mark.parametrize(
-    "line", ["MÃ¼nchen", "It doesnâ€™t", "MÃ¼nchen and 北京", "20 Â°C in „Kiel“", "isn\x92t", "a\ufffdb"]
-)
+@pytest.mark.parametrize("line", ["MÃ¼nchen", "It doesnâ€™t", "MÃ¼nchen and 北京", "20 Â°C in „Kiel“", "a\ufffdb"])
 def test_one_wrong_character_is_enough(line: str) -> None:
     assert violated(line, "gut", encoding=True) == violated("good", line, encoding=True) == ["encoding"]
 
