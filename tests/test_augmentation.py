@@ -268,7 +268,7 @@ def test_noise_keeps_combining_marks_and_letters_without_case(tmp_path: Path) ->
 
     def noisy(line: str, src_lang: str, **settings: float) -> str:
         config = Config(
-            data=DataConfig(train=(files,), validation=files, src_lang=src_lang, tgt_lang="en"),
+            data=DataConfig(train=(files,), validation=FILES, src_lang=src_lang, tgt_lang="en"),
             training=TrainingConfig(max_steps=1),
             augmentation=AugmentationConfig(**settings),
         )

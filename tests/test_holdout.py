@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from nmt.data.holdout import draw, with_hold_outs
 from nmt.data.selection import select
 from nmt.errors import ConfigError, DataError, NmtError
 from nmt.inheritance import load_run_config
+from nmt.locks import locked
 from nmt.runs import RunFolder
 
 Pair = tuple[str, str]
@@ -363,17 +365,17 @@ def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
     program = (
         "import sys; from pathlib import Path; from nmt.config.file import load_config\n"
         "from nmt.data.holdout import with_hold_outs\n"
-        "config = load_config(Path(sys.argv[1]), ['training.seed=' + sys.argv[2]]); input()\n"
+        "config = load_config(Path(sys.argv[1]), ['training.seed=' + sys.argv[2]]); print('ready', flush=True)\n"
         "with_hold_outs(config, print)"
     )
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, path, str(seed)], stdin=-1, stdout=-1, text=True)
-        for seed in (1, 2)
-    ]
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
+    with locked(path.with_name("run.validation.en"), wait=True):  # until both are about to draw
+        started = [
+            subprocess.Popen([sys.executable, "-c", program, path, str(seed)], stdout=-1, text=True) for seed in (1, 2)
+        ]
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
     said = [process.communicate(timeout=60)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert sorted(text.count("held out") for text in said) == [0, 1]
