@@ -310,11 +310,15 @@ def write_examples(
 
 def _spread(verdicts: Sequence[NDArray[np.uint8]]) -> Mapping[str, list[tuple[int, int]]]:
     """For each rule the corpora and the indexes of some pairs that it left out, evenly spaced."""
+    begins = np.cumsum([0, *map(len, verdicts)])
     chosen = {}
     for verdict, rule in enumerate(RULES, start=1):
-        places = [(corpus, int(pair)) for corpus, one in enumerate(verdicts) for pair in np.flatnonzero(one == verdict)]
-        picked = np.unique(np.linspace(0, len(places) - 1, min(EXAMPLES, len(places))).astype(int))
-        chosen[rule] = [places[index] for index in picked]
+        places = np.concatenate(
+            [begin + np.flatnonzero(one == verdict) for begin, one in zip(begins, verdicts, strict=False)]
+        )
+        places = places[np.unique(np.linspace(0, len(places) - 1, min(EXAMPLES, len(places))).astype(int))]
+        corpora = np.searchsorted(begins, places, side="right") - 1
+        chosen[rule] = list(zip(corpora.tolist(), (places - begins[corpora]).tolist(), strict=True))
     return chosen
 
 
