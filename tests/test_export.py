@@ -99,6 +99,21 @@ def random_sources(count: int, vocab_size: int, longest: int = 20) -> list[list[
     return [random.integers(4, vocab_size, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
 
 
+def test_alignments_have_the_attention_of_the_same_layer(tmp_path: Path) -> None:
+    """Also of targets without pieces, and of targets that a search would never find."""
+    config = TransformerConfig(**{**SMALL, "num_decoder_layers": 3})
+    model = random_model(config, JOINT)
+    sources = random_sources(9, JOINT.src.vocab_size)
+    targets = [[], *random_sources(7, JOINT.tgt.vocab_size), []]
+    found = engine_for(model, config, JOINT, tmp_path).attention(sources, targets)
+    for weights, src, tgt in zip(found, sources, targets, strict=True):
+        assert weights.shape == (len(tgt), len(src))
+        with torch.no_grad():
+            layers = model.attention_weights(source_of([src], OWN_SPECIAL_IDS), torch.tensor([[BOS_ID, *tgt]]))
+        expected = layers["decoder.1.cross"][0].mean(dim=0)[: len(tgt), : len(src)]  # the second of three
+        np.testing.assert_allclose(weights, expected.numpy(), atol=1e-5)
+
+
 # --- The model -------------------------------------------------------------------------------------------
 
 
@@ -126,6 +141,7 @@ def test_the_log_probabilities_are_ours(config: TransformerConfig, tokenizers: T
         DecodingConfig(beam_size=4, max_length=30, max_length_ratio=0.7),
         DecodingConfig(beam_size=3, length_penalty=0.0, max_length=20, min_length=3, max_length_ratio=0.01),
         DecodingConfig(beam_size=2, length_penalty=1.5, max_length=7, batch_tokens=30),
+        DecodingConfig(beam_size=3, max_length=30, min_length_ratio=0.6, max_length_ratio=0.7),
         DecodingConfig(beam_size=1, max_length=20, no_repeat_ngram_size=2, min_length=2),
         DecodingConfig(beam_size=4, max_length=20, no_repeat_ngram_size=1, min_length=2),
         DecodingConfig(beam_size=5, max_length=20, no_repeat_ngram_size=3, length_penalty=0.6),
@@ -428,14 +444,10 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path, engine="torch")
     with pytest.raises(RunError, match="an export, for CTranslate2; an ensemble needs the run that it was made from"):
         load([run.path, export.path])
-    with pytest.raises(RunError, match="an export, for CTranslate2; an alignment needs the run that it was made from"):
-        load(export.path, alignments=True)
     with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
         load(export.path, precision="bf16")
     with pytest.raises(ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"):
         load(run.path, engine="ctranslate2", precision="bf16")
-    with pytest.raises(ConfigError, match="CTranslate2 has no alignments; they need --engine torch"):
-        load(run.path, engine="ctranslate2", alignments=True)
     with pytest.raises(ConfigError, match="ensembles need --engine torch"):
         load([run.path, run.path], engine="ctranslate2")
     with pytest.raises(ConfigError, match="device 'mps': CTranslate2 accepts auto, cpu, cuda and cuda:N"):
@@ -501,12 +513,10 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(
-        models: list[Path], device: str, alignments: bool = False, precision: str | None = None, request: Request = BEST
-    ) -> str:
+    def reason(models: list[Path], device: str, precision: str | None = None, request: Request = BEST) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device, alignments=alignments, precision=precision, request=request)
+            load(models, device=device, precision=precision, request=request)
         assert precisions.pop() == (precision or "fp32")
         assert taken.pop() == device
         (message,) = caplog.messages
@@ -515,7 +525,6 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
         return message.removeprefix(start)
 
     assert reason([run.path, run.path], "cpu") == "it has no ensembles"
-    assert reason([run.path], "cpu", alignments=True) == "it has no alignments"
     assert reason([run.path], "cpu", request=Request(sampling=Sampling())) == "it cannot seed its samples a sentence"
     with pytest.raises(RunError, match="sampling needs the run that it was made from"):
         load(run.exports / "ctranslate2-float32", request=Request(sampling=Sampling()))
@@ -527,6 +536,24 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
     assert reason([run.path], "auto").startswith("on a GPU")
     monkeypatch.setattr(nmt.decoding.engines.importlib.util, "find_spec", lambda name: None)
     assert reason([run.path], "cpu") == f"it is not installed ({how_to_install('ct2')})"
+
+
+def test_an_export_without_an_alignment_layer_aligns_nothing(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    """Those made before exports could align words; they still translate."""
+    export_ctranslate2(run, "float32", device="cpu")
+    folder = RunFolder(run.exports / "ctranslate2-float32")
+    assert load(folder.path, alignments=True, device="cpu").engine_name == "ctranslate2, float32"
+    description = json.loads(folder.export_file.read_text(encoding="utf-8"))
+    del description["has_alignments"]
+    folder.export_file.write_text(json.dumps(description), encoding="utf-8")
+    assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
+    with pytest.raises(RunError, match="made before exports could align words; export its run again"):
+        load(folder.path, alignments=True)
+    with pytest.raises(RunError, match="no fresh export"):
+        load(run.path, engine="ctranslate2", alignments=True)
+    caplog.clear()
+    assert load(run.path, device="cpu", alignments=True).engine_name == "torch"
+    assert "is not used: made before exports could align words; export it again: nmt export" in caplog.text
 
 
 def test_an_ignored_precision_of_the_configuration_is_reported(

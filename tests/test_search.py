@@ -79,6 +79,9 @@ class TableModel(Seq2SeqModel[list[int], TableState]):
             [torch.stack([self._logits(key, tuple(ids[1:end])) for end in range(1, len(ids) + 1)]) for key, ids in rows]
         )  # (B, T, V)
 
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        raise NotImplementedError
+
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
         raise AssertionError("a search has nothing to do with it")
 
@@ -758,7 +761,8 @@ def test_a_hypothesis_holds_plain_numbers() -> None:
 
 def test_longest_outputs_by_hand() -> None:
     """Ratio 1.5 and ten more, at most 50: 11.5, 14.5 and 25 are rounded down, 160 is cut."""
-    config = DecodingConfig(max_length_ratio=1.5, max_length=50)
+    config = DecodingConfig(min_length_ratio=0.5, max_length_ratio=1.5, max_length=50)
+    assert [config.shortest_output(length) for length in (0, 1, 5, 9, 40, 400)] == [1, 1, 2, 4, 20, 50]
     longest = Constraints.of(config, OWN_SPECIAL_IDS, [1, 3, 10, 26, 27, 100]).max_lengths
     assert longest.tolist() == [11, 14, 25, 49, 50, 50]
     assert longest.dtype == torch.int64

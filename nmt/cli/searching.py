@@ -39,6 +39,9 @@ RatioOption = Annotated[
     float | None,
     typer.Option("--max-length-ratio", help="Maximum length in source pieces, plus ten. Default: the run's."),
 ]
+MinRatioOption = Annotated[
+    float | None, typer.Option("--min-length-ratio", help="Minimum length in source pieces. Default: the run's.")
+]
 PrefixOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Each translation begins with this text of the target language.")
 ]
@@ -73,6 +76,7 @@ def limits(
     decoding: DecodingConfig,
     min_length: int | None,
     max_length: int | None,
+    min_length_ratio: float | None,
     max_length_ratio: float | None,
     forbid: Sequence[str] | None,
     forbid_file: Path | None,
@@ -80,7 +84,12 @@ def limits(
     """The search settings with the given lengths, and with forbidden words added; `ConfigError` if they are invalid."""
     from pydantic import ValidationError
 
-    given = {"min_length": min_length, "max_length": max_length, "max_length_ratio": max_length_ratio}
+    given = {
+        "min_length": min_length,
+        "max_length": max_length,
+        "min_length_ratio": min_length_ratio,
+        "max_length_ratio": max_length_ratio,
+    }
     given = {key: value for key, value in given.items() if value is not None}
     words = [*decoding.forbidden_words, *(forbid or ())]
     if forbid_file is not None:

@@ -50,6 +50,7 @@ def translate(
     forbid_file: searching.ForbidFileOption = None,
     min_length: searching.MinLengthOption = None,
     max_length: searching.MaxLengthOption = None,
+    min_length_ratio: searching.MinRatioOption = None,
     max_length_ratio: searching.RatioOption = None,
     sample: searching.SampleOption = False,
     temperature: searching.TemperatureOption = None,
@@ -92,7 +93,9 @@ def translate(
         given = "a text" if text else "standard input"
         raise ConfigError(f"{runs[0].path}: reads {source.type}, not {given}; name a file of them: --input FILE")
     decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
-    decoding = searching.limits(decoding, min_length, max_length, max_length_ratio, forbid, forbid_file)
+    decoding = searching.limits(
+        decoding, min_length, max_length, min_length_ratio, max_length_ratio, forbid, forbid_file
+    )
     sampled = searching.Sampled(sample, mbr, temperature, top_k, top_p, seed)
     request = searching.request(decoding, as_json, n_best, align, beam_size, sampled)
     is_typed = bool(text) or (not (input_file or output_file or alignments or prefixes) and sys.stdin.isatty())

@@ -211,6 +211,9 @@ class DecodingConfig(Section):
     """Maximum length of a translation in pieces; less than `model.max_positions`."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times as many pieces as its source, plus ten."""
+    min_length_ratio: Annotated[float, Field(ge=0)] = 0.0
+    """A translation also has at least this many times as many pieces as its source, rounded down; at most
+    `max_length_ratio`, and never more than its maximum length. 0: no such minimum."""
     no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MAX_POSITIONS)] = 0
     """No sequence of N pieces may occur twice in a translation, which stops loops; 0: no restriction. N counts pieces,
     not words, as in CTranslate2 and Hugging Face: with 3, a name of three or more pieces cannot occur twice, while
@@ -237,10 +240,19 @@ class DecodingConfig(Section):
         """Maximum number of tokens of a translation without `</s>`, from the length of its source."""
         return int(min(self.max_length, src_length * self.max_length_ratio + 10))
 
+    def shortest_output(self, src_length: int) -> int:
+        """Minimum number of tokens of a translation without `</s>`, from the length of its source."""
+        return min(max(self.min_length, int(src_length * self.min_length_ratio)), self.longest_output(src_length))
+
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > min(self.max_length, 10):
             raise ValueError(f"decoding.min_length ({self.min_length}) must be at most 10 and decoding.max_length")
+        if self.min_length_ratio > self.max_length_ratio:
+            raise ValueError(
+                f"decoding.min_length_ratio ({self.min_length_ratio}) must be at most decoding.max_length_ratio "
+                f"({self.max_length_ratio})"
+            )
         return self
 
 

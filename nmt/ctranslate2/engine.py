@@ -13,7 +13,7 @@ token there. PyTorch's search treats it as at any other position.
 import importlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
@@ -22,6 +22,10 @@ from nmt.decoding.hypothesis import EncodedSource, Hypothesis, forbidden_ids
 from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
+
+if TYPE_CHECKING:  # a translator without alignments needs no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 # On two CPU cores (scripts/README.md), a small batch on each is twice as fast as a large batch on both.
 MAX_WORKERS = 8
@@ -61,18 +65,20 @@ class CTranslate2Engine:
         """As `Engine.search`, without `token_log_probs`; sources are ids, since no model of vectors is exported.
 
         The maximum length of an output depends on its source. So a group of sources is searched with the least limit
-        among them; those that reach it are searched again with their own limit.
+        among them; those that reach it are searched again with their own limit. The minimum may depend on the source,
+        too; a group has one minimum.
         """
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
+        minima = [decoding.shortest_output(len(ids)) for ids in sources]
         found: dict[int, list[Hypothesis]] = {}
-        unfinished: dict[tuple[int, bool], list[int]] = {}
+        unfinished: dict[tuple[int, int, bool], list[int]] = {}
         # Rows with and without prefix are separate: after an empty prefix, too, </s> would have to be the best token.
         parts = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
-        groups = [group for rows in parts for group in [*_groups(rows, sources, limits)][::-1]]
+        groups = [group for rows in parts for group in [*_groups(rows, sources, limits, minima)][::-1]]
         for index, limit, hypotheses in self._translate(sources, prefixes, groups, limits, decoding):
             if limits[index] > limit and _reached_limit(hypotheses, limit, decoding.beam_size):
-                unfinished.setdefault((limits[index], bool(prefixes[index])), []).append(index)
+                unfinished.setdefault((limits[index], minima[index], bool(prefixes[index])), []).append(index)
             else:
                 found[index] = hypotheses
         for index, _, hypotheses in self._translate(sources, prefixes, unfinished.values(), limits, decoding):
@@ -89,6 +95,33 @@ class CTranslate2Engine:
             max_input_length=0,  # none is cut
         )
         return [[float(log_prob) for log_prob in result.log_probs] for result in results]
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> "list[NDArray[np.float32]]":
+        """The attention of each target id to each source id: (T, S) for each pair, by forced decoding.
+
+        It is the mean over the heads of the layer that the export names: `Transformer.alignment_layer`.
+        """
+        import numpy as np
+
+        found = [np.zeros((0, len(ids)), dtype=np.float32) for ids in sources]
+        rows = [row for row, ids in enumerate(targets) if ids]
+        if not rows:
+            return found
+        results = self._translator.translate_batch(
+            [[self._src_pieces[index] for index in sources[row]] for row in rows],
+            [[self._tgt_pieces[index] for index in targets[row]] for row in rows],
+            beam_size=1,
+            max_decoding_length=max(len(targets[row]) for row in rows),  # the forced ids count in it
+            max_input_length=0,
+            max_batch_size=CPU_BATCH_TOKENS,
+            batch_type="tokens",
+            return_attention=True,
+        )
+        for row, result in zip(rows, results, strict=True):  # shorter targets may have been continued
+            found[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
+        return found
 
     def _translate(
         self,
@@ -111,7 +144,7 @@ class CTranslate2Engine:
                 num_hypotheses=decoding.beam_size,
                 # With 0 it would stop as soon as the best hypothesis so far is finished.
                 length_penalty=decoding.length_penalty or 1e-9,
-                min_decoding_length=decoding.min_length,
+                min_decoding_length=decoding.shortest_output(len(sources[group[0]])),
                 no_repeat_ngram_size=decoding.no_repeat_ngram_size,
                 max_decoding_length=limits[group[0]],
                 max_input_length=0,
@@ -172,13 +205,22 @@ def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size:
     return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
 
 
-def _groups(rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int]) -> Iterator[list[int]]:
-    """Groups of the rows, shortest source first; the limit of its first row suffices for most outputs of a group."""
+def _groups(
+    rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int], minima: Sequence[int]
+) -> Iterator[list[int]]:
+    """Groups of the rows, shortest source first, each with one minimum length.
+
+    The limit of its first row suffices for most outputs of a group.
+    """
     order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
     for end in range(1, len(order) + 1):
-        limit = limits[order[start]]
-        if end == len(order) or (limits[order[end]] > limit and 1.5 * len(sources[order[end]]) > limit):
+        limit, minimum = limits[order[start]], minima[order[start]]
+        if (
+            end == len(order)
+            or minima[order[end]] != minimum
+            or (limits[order[end]] > limit and 1.5 * len(sources[order[end]]) > limit)
+        ):
             yield order[start:end]
             start = end
 

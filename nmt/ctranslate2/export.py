@@ -100,7 +100,7 @@ def export_ctranslate2(
         write_text(temporary / "config.yaml", to_yaml(config))
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
         write_model(model, config.model, tokenizers, quantization, temporary)
-        description = {"quantization": quantization, "model": dataclasses.asdict(model_file)}
+        description = {"quantization": quantization, "model": dataclasses.asdict(model_file), "has_alignments": True}
         write_json(temporary / "export.json", description)
         comparisons = _compare(run, RunFolder(temporary), config, test_set, device)
         bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
@@ -194,6 +194,8 @@ def _transformer(model: Transformer, config: TransformerConfig) -> Any:
         pre_norm=config.norm == "pre",
         activation=activations[config.activation],
         ffn_glu=config.activation == "swiglu",
+        alignment_layer=model.alignment_layer,
+        alignment_heads=0,  # the mean of all
     )
     for part, embedding, positions, last_norm in (
         (spec.encoder, model.src_embedding, model.src_positions, model.encoder_norm),

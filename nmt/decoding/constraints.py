@@ -25,7 +25,7 @@ class Constraints:
     - `forbidden`: see `forbidden_ids`, and the forbidden words that are one piece.
     - `forbidden_sequences`: words of several pieces. The last piece may not follow the others, as with CTranslate2's
       `suppress_sequences`.
-    - `min_length`: `</s>` is forbidden before this number of tokens.
+    - `min_lengths`: `</s>` is forbidden before this number of tokens.
     - `no_repeat_ngram_size` N above 0: no n-gram of N tokens occurs twice (Paulus et al. 2018, arXiv:1705.04304, with
       N = 3).
     - `max_lengths`: a translation of this number of tokens is finished without `</s>`.
@@ -40,7 +40,10 @@ class Constraints:
     """The target side's."""
     forbidden: Tensor
     """(F,) ids, at least one"""
-    min_length: int
+    min_lengths: Tensor
+    """(B,)"""
+    greatest_minimum: int
+    """At least the largest of `min_lengths`; a number, so that no search waits for the GPU."""
     no_repeat_ngram_size: int
     max_lengths: Tensor
     """(B,)"""
@@ -61,7 +64,7 @@ class Constraints:
         device: torch.device | None = None,
         forbidden_sequences: Sequence[Sequence[int]] = (),
     ) -> "Constraints":
-        """The constraints of `decoding`; maximum lengths depend on the lengths of the sources without `</s>`.
+        """The constraints of `decoding`; limits depend on the lengths of the sources without `</s>`.
 
         `prefixes` are the forced ids of each sentence, empty where nothing is forced. `forbidden_sequences` are the
         ids of `decoding.forbidden_words`.
@@ -70,11 +73,13 @@ class Constraints:
         for ids in forbidden_sequences:
             by_size.setdefault(len(ids), []).append(ids)
         forbidden = [*forbidden_ids(special), *(ids[0] for ids in by_size.pop(1, []))]
+        min_lengths = [decoding.shortest_output(length) for length in src_lengths]
         max_lengths = [decoding.longest_output(length) for length in src_lengths]
         return cls(
             special=special,
             forbidden=torch.tensor(forbidden, device=device),
-            min_length=decoding.min_length,
+            min_lengths=torch.tensor(min_lengths, device=device),
+            greatest_minimum=max(min_lengths, default=0),
             no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_lengths=torch.tensor(max_lengths, device=device),
             forced=None if prefixes is None or not any(prefixes) else pad(prefixes, _FREE).to(device),
@@ -85,7 +90,8 @@ class Constraints:
     def select(self, rows: Tensor) -> "Constraints":
         """The constraints of these sentences only."""
         forced = None if self.forced is None else self.forced[rows]
-        return dataclasses.replace(self, max_lengths=self.max_lengths[rows], forced=forced)
+        min_lengths, max_lengths = self.min_lengths[rows], self.max_lengths[rows]
+        return dataclasses.replace(self, min_lengths=min_lengths, max_lengths=max_lengths, forced=forced)
 
     def allowed_log_probs(self, logits: Tensor, prefixes: Tensor) -> Tensor:
         """Log-probabilities of the tokens after each prefix: (B, K, V) and (B, K, L) without start id -> (B, K, V).
@@ -106,8 +112,8 @@ class Constraints:
             latest = prefixes[..., None, length - size + 1 :]  # (B, K, 1, N - 1)
             would_repeat = (ngrams[..., :-1] == latest).all(dim=-1)  # (B, K, L - N + 1)
             logits.scatter_(-1, ngrams[..., -1].where(would_repeat, self.forbidden[0]), -torch.inf)
-        if length < self.min_length:
-            logits[..., eos] = -torch.inf
+        if length < self.greatest_minimum:
+            logits[..., eos].masked_fill_((length < self.min_lengths)[:, None], -torch.inf)
             none_allowed = logits.amax(dim=-1) == -torch.inf  # (B, K)
             logits[..., eos].masked_fill_(none_allowed, 0.0)
         if self.forced is not None and length < self.forced.shape[1]:

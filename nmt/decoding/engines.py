@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.ctranslate2.exports import Export, exports_of
+from nmt.ctranslate2.exports import Export, exports_of, read_export
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
@@ -110,22 +110,24 @@ def _export(
 ) -> RunFolder | None:
     """The export that CTranslate2 translates with; None for PyTorch."""
     for run in runs:
-        if run.is_export() and (engine == "torch" or alignments or sampling or precision or len(runs) > 1):
-            what = "an ensemble" if len(runs) > 1 else "an alignment" if alignments else "PyTorch"
+        if run.is_export() and (engine == "torch" or sampling or precision or len(runs) > 1):
+            what = "an ensemble" if len(runs) > 1 else "PyTorch"
             what = "sampling" if sampling and what == "PyTorch" else what
             what = f"--precision {precision}" if precision and what == "PyTorch" else what
             raise RunError(f"{run.path}: an export, for CTranslate2; {what} needs the run that it was made from")
     if runs[0].is_export():
+        if alignments and not read_export(runs[0]).has_alignments:
+            raise RunError(f"{runs[0].path}: made before exports could align words; export its run again")
         return runs[0]
     if engine == "ctranslate2":
         return _requested_export(runs, alignments, precision, sampling)
     if engine == "torch" or not any(exports_of(run) for run in runs):
         return None
     names = ", ".join(str(run.path) for run in runs)
-    if reason := _reason_for_torch(runs, device, alignments, precision, sampling):
+    if reason := _reason_for_torch(runs, device, precision, sampling):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", names, reason)
         return None
-    if fresh := _fresh_exports(runs[0]):
+    if fresh := _fresh_exports(runs[0], alignments):
         log.info("%s: translated with CTranslate2, %s (--engine torch: with PyTorch)", names, fresh[0].quantization)
         return fresh[0].folder
     log.info("%s: translated with PyTorch", names)
@@ -135,8 +137,6 @@ def _export(
 def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: str | None, sampling: bool) -> RunFolder:
     if len(runs) > 1:
         raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
-    if alignments:
-        raise ConfigError("CTranslate2 has no alignments; they need --engine torch")
     if sampling:
         raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
     if precision:
@@ -144,20 +144,16 @@ def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: st
             f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "
             "nmt export ctranslate2 --quantization TYPE"
         )
-    fresh = _fresh_exports(runs[0])
+    fresh = _fresh_exports(runs[0], alignments)
     if not fresh:
         raise RunError(f"{runs[0].path}: no fresh export for CTranslate2; make one: nmt export ctranslate2")
     return fresh[0].folder
 
 
-def _reason_for_torch(
-    runs: Sequence[RunFolder], device: str, alignments: bool, precision: str | None, sampling: bool
-) -> str:
+def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | None, sampling: bool) -> str:
     """Why `auto` cannot choose CTranslate2, or ''."""
     if len(runs) > 1:
         return "it has no ensembles"
-    if alignments:
-        return "it has no alignments"
     if sampling:
         return "it cannot seed its samples a sentence"
     if precision:
@@ -169,18 +165,18 @@ def _reason_for_torch(
     return ""
 
 
-def _fresh_exports(run: RunFolder) -> list[Export]:
-    """The exports made from the run's current model; the log names each of the others."""
+def _fresh_exports(run: RunFolder, alignments: bool) -> list[Export]:
+    """The exports made from the run's current model, and able to align if that is wanted; the log names the others."""
     fresh = []
     for export in exports_of(run):
-        if export.model.is_still(run.model_file):
+        reason = (
+            "" if export.model.is_still(run.model_file) else "stale and not used: the run's model has changed since"
+        )
+        if not reason and alignments and not export.has_alignments:
+            reason = "not used: made before exports could align words"
+        if not reason:
             fresh.append(export)
-        else:
-            log.warning(
-                "%s is stale and not used: the run's model has changed since; export it again: "
-                "nmt export ctranslate2 --model %s --quantization %s",
-                export.folder.path,
-                run.path,
-                export.quantization,
-            )
+            continue
+        message = "%s is %s; export it again: nmt export ctranslate2 --model %s --quantization %s"
+        log.warning(message, export.folder.path, reason, run.path, export.quantization)
     return fresh

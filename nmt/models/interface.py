@@ -7,7 +7,6 @@ V vocabulary.
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from nmt.config.section import ModelPart
@@ -63,14 +62,9 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
         layer has them. Rows sum to 1 over the positions that may be attended to.
         """
 
+    @abstractmethod
     def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """Cross-attention, the mean over all layers and heads: the arguments of `forward` -> (B, T, S).
-
-        As a word alignment, no single layer is more often right than this mean (scripts/README.md).
-        """
-        weights = self.attention_weights(source, tgt_in)
-        cross = [heads.mean(dim=1) for name, heads in weights.items() if name.endswith(".cross")]  # (B, T, S)
-        return torch.stack(cross).mean(dim=0)
+        """The cross-attention that aligns words: the arguments of `forward` -> (B, T, S)."""
 
 
 class TrainableModel(Seq2SeqModel[M, S]):

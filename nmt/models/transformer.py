@@ -303,6 +303,19 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             x = layer(x, memory, mask)
         return weights
 
+    @property
+    def alignment_layer(self) -> int:
+        """The decoder layer whose cross-attention aligns words, from 0: the second of two or three layers.
+
+        It is as often right as the mean over all layers (scripts/README.md), and CTranslate2 returns one layer.
+        """
+        return len(self.decoder) // 2
+
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """The mean over the heads of `alignment_layer`: B sources, (B, T) -> (B, T, S)"""
+        weights = self.attention_weights(source, tgt_in)
+        return weights[f"decoder.{self.alignment_layer}.cross"].mean(dim=1)
+
     def start(self, memory: Memory, beam_size: int, max_length: int) -> TransformerState:
         """Compute the keys and values of the memory once for each layer's cross-attention."""
         states = memory.states
