@@ -70,8 +70,8 @@ class Either:
 
 # --- encoding
 
-# not UTF-8 (surrogateescape), NUL, which is no text either, and the replacement character
-_LOST = re.compile("[\0\ud800-\udfff\ufffd]")
+# not UTF-8 (surrogateescape), NUL and the controls of windows-1252 read as Latin-1, which are no text, and U+FFFD
+_LOST = re.compile("[\0\x80-\x84\x86-\x9f\ud800-\udfff\ufffd]")
 
 
 def _continuation(code_page: str) -> str:
