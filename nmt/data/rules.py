@@ -109,7 +109,7 @@ def is_wrongly_decoded(line: str) -> bool:
     (True, True, False)
     """
     if line.isascii():
-        return False
+        return "\0" in line
     return _LOST.search(line) is not None or (
         # False for nearly all lines, and much faster than the search for all forms.
         _LEAD.search(line) is not None and _ENCODED_TWICE.search(line) is not None
