@@ -103,11 +103,12 @@ SITUATIONS = [
     ),
     Situation(
         "two scripts", two(300, "en", "ru"), OF.format("en", "ru"),
-        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.lower_case": 0.05},
+        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.lower_case": 0.05, "augmentation.title_case": 0.05},
     ),
     Situation(
         "right to left", two(300, "he", "ar"), OF.format("he", "ar"),
-        {"tokenizer.joint": False, "augmentation.lower_case": 0, "decoding.lower_capitals": False},
+        {"tokenizer.joint": False, "augmentation.lower_case": 0, "augmentation.title_case": 0, "decoding.lower_capitals": False,
+         "decoding.copied": ("symbols", "addresses", "numbers")},
     ),
     Situation(
         "no spaces", two(300, "th", "ja"), OF.format("th", "ja"), {"data.max_length": 128}, "th: without spaces, "

@@ -81,7 +81,7 @@ RECOMMENDED = (
 
 LABEL_SMOOTHING = 0.1
 # Augmentation for text as people type it: measured with 29,000 captions (configs/README.md).
-LOWER_CASE = DROP_PUNCTUATION = JOIN = 0.05
+LOWER_CASE = TITLE_CASE = DROP_PUNCTUATION = JOIN = 0.05
 
 # Pairs held out for validation, and as many for a test: a share of those that share no sentence with another one. In
 # smaller corpora than the last number, so few say nothing.

@@ -17,6 +17,7 @@ from nmt.config.recommended import (
     JOIN,
     LABEL_SMOOTHING,
     LOWER_CASE,
+    TITLE_CASE,
     Recommended,
     holdout,
     recommended,
@@ -243,6 +244,7 @@ def _augmentation(row: Recommended, found: Inspection) -> Lines:
     yield "augmentation:", "for input as people type it"
     if _has_case(found):
         yield f"  lower_case: {LOWER_CASE:g}", "share of the sources that are lowercased,"
+        yield f"  title_case: {TITLE_CASE:g}", "written as headlines,"
     yield f"  drop_punctuation: {DROP_PUNCTUATION:g}", "that lose their punctuation,"
     yield f"  join: {JOIN:g}", "and of the batches with two sentences a line"
 
@@ -276,9 +278,9 @@ def _decoding(row: Recommended, found: Inspection, tokens: Tokens) -> Lines:
         settings.append(("  lower_capitals: true", "a line in capitals is translated as if in lowercase"))
     if tokens.max_length >= _DEFAULT_POSITIONS:
         settings.append((f"  max_length: {tokens.max_length}", ""))
-    if settings:
-        yield "decoding:", ""
-        yield from settings
+    yield "decoding:", ""
+    yield from settings
+    yield "  copied: [symbols, addresses, numbers]", "lines of nothing else are not translated"
 
 
 def named_tests(files: tuple[CorpusFiles, ...]) -> dict[str, CorpusFiles]:
