@@ -103,7 +103,7 @@ SITUATIONS = [
     ),
     Situation(
         "two scripts", two(300, "en", "ru"), OF.format("en", "ru"),
-        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.lower_case": 0.05, "augmentation.title_case": 0.05},
+        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.title_case": 0.05},
     ),
     Situation(
         "right to left", two(300, "he", "ar"), OF.format("he", "ar"),
