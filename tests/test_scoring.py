@@ -224,6 +224,19 @@ def test_a_line_or_a_piece(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
     assert objects[-1]["log_prob"] == pytest.approx(total, abs=1e-3)
 
 
+def test_a_file_with_both_sides_scores_as_two_texts_do(in_solved: Path, cli: Cli) -> None:
+    lines = [Path(f"val.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")]
+    rows = [f"{tgt}\t{src}" for src, tgt in zip(*lines, strict=True)]
+    Path("pairs.tsv").write_text("".join(f"{row}\n" for row in ["de\ten", *rows]), encoding="utf-8")
+    texts = cli("score", "--src", "val.en", "--tgt", "val.de")
+    assert texts[0] == 0
+    assert cli("score", "pairs.tsv") == texts
+    assert cli("score", "val.en", "val.de") == texts
+    assert len(cli("score", "pairs.tsv", "val.en", "val.de")[1].splitlines()) == 100
+    code, _, err = cli("score", "--src", "val.en")
+    assert (code, err) == (2, "nmt: name what to score: a corpus, or its sides with --src and --tgt\n")
+
+
 def test_an_ensemble_scores_too(in_solved: Path, cli: Cli) -> None:
     command = ["score", "--src", "val.en", "--tgt", "val.de"]
     twice, once = cli(*command, "--model", "copy", "--model", "copy")[1], cli(*command)[1]

@@ -146,7 +146,7 @@ app.command(
 )(evaluate)
 app.command(
     rich_help_panel=_EVALUATE,
-    epilog=_examples("nmt score --src test.en --tgt test.de", "nmt score --src test.en --tgt test.de --tokens"),
+    epilog=_examples("nmt score --src test.en --tgt test.de", "nmt score memory.tmx --tokens"),
 )(score)
 app.command(
     rich_help_panel=_EVALUATE,

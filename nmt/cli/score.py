@@ -10,6 +10,8 @@ import typer
 
 from nmt.cli import options
 from nmt.config.corpus import CorpusFiles
+from nmt.config.inference import InferenceConfig
+from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -17,8 +19,14 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def score(
-    src: Annotated[Path, typer.Option(metavar="FILE", help="Sources, a line each; or vectors, or a list of images.")],
-    tgt: Annotated[Path, typer.Option(metavar="FILE", help="Their translations, a line each.")],
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CORPUS", help="A file with both sides (.tsv .csv .jsonl .tmx .zip), or two texts."),
+    ] = None,
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sources, a line each; or vectors, or a list of images.")
+    ] = None,
+    tgt: Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, a line each.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Print the log-probability of each piece, too.")] = False,
     models: options.ModelsOption = None,
     engine: options.EngineOption = None,
@@ -34,16 +42,31 @@ def score(
     from nmt.data.corpus import count_pairs
     from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
 
-    files, source = CorpusFiles(src=src, tgt=tgt), open_runs(models)[0].inference_config().source
-    if source.type == "text" and not (src.is_fifo() or tgt.is_fifo()):  # which can be read only once
-        count_pairs([files])  # a mistake is reported before anything is scored
+    config = open_runs(models)[0].inference_config()
+    files = _files(corpora or [], src, tgt, config)
+    is_read_once = any(path.is_fifo() for one in files for path in (one.src_file, one.tgt_file))
+    if config.source.type == "text" and not is_read_once:
+        count_pairs(files)  # a mistake is reported before anything is scored
     scorer = load_scorer(models, device or "auto", engine or "auto", precision, own_process=True)
     totals = Totals()
-    for pair in scorer.stream(pairs_to_score(files, source)):
+    for pair in scorer.stream(pair for one in files for pair in pairs_to_score(one, config.source)):
         totals.add(pair)
         line = json.dumps(_object(pair, tokens), ensure_ascii=False) if as_json else _line(pair, tokens)
         sys.stdout.buffer.write(f"{line}\n".encode())
     _print_totals(totals, as_json)
+
+
+def _files(corpora: list[Path], src: Path | None, tgt: Path | None, config: InferenceConfig) -> list[CorpusFiles]:
+    """The pairs that were named, in the languages of the model."""
+    if corpora:
+        if config.source.type != "text":
+            raise ConfigError(f"the sources of this model are {config.source.type}; name them with --src, and --tgt")
+        from nmt.data.discovery import discover
+
+        return list(discover(corpora, src, tgt, config.data.src_lang, config.data.tgt_lang).files)
+    if src is None or tgt is None:
+        raise ConfigError("name what to score: a corpus, or its sides with --src and --tgt")
+    return [CorpusFiles(src=src, tgt=tgt)]
 
 
 def _line(pair: "ScoredPair", tokens: bool) -> str:
