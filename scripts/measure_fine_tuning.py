@@ -6,10 +6,11 @@
     python scripts/measure_fine_tuning.py train runs/multi30k_en_de    # what is missing; may be started again
     python scripts/measure_fine_tuning.py table runs/multi30k_en_de
 
-The messages are cleaned first (`data.cleaning`). 1,000 of those of three words and more are the test set, 300 others
-the validation set. 500 and 3,000 of the others, another draw for each seed, are the training text. The table has BLEU
-on the test set before and after with the p of a paired bootstrap, and BLEU on the captions' test set before and after.
-`--set` gives a setting to all trainings, and `--name` a name to what they are then called.
+The messages are cleaned first, by the recommended rules of `data.cleaning`. 1,000 of those of three words and more
+are the test set, 300 others the validation set. 500 and 3,000 of the others, another draw for each seed, are the
+training text. The table has BLEU on the test set before and after with the p of a paired bootstrap, and BLEU on the
+captions' test set before and after. `--set` gives a setting to all trainings, and `--name` a name to what they are
+then called.
 """
 
 import argparse
@@ -21,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from nmt.atomic import write_text
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import settings_to_yaml
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
+from nmt.data.selection import select
 from nmt.history import read_history
 from nmt.runs import RunFolder
 from nmt.training.forgetting import read_forgetting
@@ -39,8 +43,9 @@ def write_texts(folder: Path) -> None:
     """The test set, the validation set, and the training text of each size and seed."""
     folder.mkdir(parents=True, exist_ok=True)
     files = CorpusFiles(pairs=CATALOGUE, src_column="en", tgt_column="de")
-    pairs = list(dict.fromkeys((src.strip(), tgt.strip()) for src, tgt in read_pairs(files)))
-    pairs = [(src, tgt) for src, tgt in pairs if src and tgt and src != tgt]
+    selection = select([files], CleaningConfig.recommended(), LANGUAGES)
+    assert selection is not None, "there are rules"
+    pairs = [(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files, selection.chosen(0))]
     sentences = [pair for pair in pairs if len(pair[0].split()) >= 3]
     random.Random(0).shuffle(sentences)
     sources: set[str] = set()
