@@ -312,7 +312,7 @@ ROWS = [
     Row("attention: a folder", f"{ATTENTION} 1", ["--output x.json: is a folder"], folder("x.json")),
     Row("attention: a name too long", "attention --model copy 1 --output $long.json", ["File name too long"]),
     Row("attention: weights that are not numbers", f"{ATTENTION} 1", ["not numbers (NaN)"], diverged, code=3),
-    Row("score: no files", "score --model copy", ["Missing option '--src'"]),
+    Row("score: no files", "score --model copy", ["name what to score: a corpus, or its sides with --src and --tgt"]),
     Row("score: unlike lengths", "score --model copy --src test.en --tgt train.de",
         ["differ in length", "train.de has"]),
     Row("score: missing", "score --model copy --src test.en --tgt no", ["no: no such file"]),
