@@ -11,7 +11,7 @@ from nmt.cli.options import DeviceOption, JsonOption, RunOption
 from nmt.runs import open_run
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.ctranslate2.export import ExportedRun
+    from nmt.exporting.description import ExportedRun
 
 
 def export_ctranslate2(
@@ -39,9 +39,14 @@ def _print(result: "ExportedRun", as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return
-    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with CTranslate2")
+    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
     for one in result.comparisons:
         search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
         share = one.same_lines / one.lines
         print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
     print(f"  {result.comparisons[0].torch_score.signature}")
+    for note in result.notes:
+        print(note)
+    print("to use it:")
+    for line in result.usage:
+        print(f"  {line}")
