@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
+from nmt.config.training import Config
 from nmt.distributed import is_launched, joined
 from nmt.errors import ConfigError, NmtError
 from nmt.processes import python_command
@@ -45,10 +46,12 @@ def train(
             command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *alone)
             raise typer.Exit(launch(count, command, settings.training.threads))
         trained = run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
-        wanted = trained and ranks.is_main and settings.evaluation.report
+        is_done = trained and ranks.is_main
     if ranks.is_main and settings.training.init_from is not None and not dry_run:
         _score_what_was_forgotten(run)
-    if wanted:
+    if is_done:
+        _export(run, settings)
+    if is_done and settings.evaluation.report:
         _write_report(run, settings.training.device)
 
 
@@ -63,6 +66,14 @@ def _score_what_was_forgotten(run: RunFolder) -> None:
     else:
         for line in table(found):
             _say(line)
+
+
+def _export(run: RunFolder, settings: Config) -> None:
+    """Make the exports of `export.after_training`."""
+    if settings.export.after_training:
+        from nmt.exporting.after_training import export_after_training
+
+        export_after_training(run, settings, _say)
 
 
 def _write_report(run: RunFolder, device: str) -> None:
