@@ -40,7 +40,7 @@ _IN_ORDER = """
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding
     training.trainer training.preflight training.launching
     training.trial training.start
-    exporting.proof exporting.description ctranslate2.export
+    exporting.proof exporting.description ctranslate2.export exporting.argos exporting.after_training
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page

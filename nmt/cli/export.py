@@ -14,15 +14,20 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.exporting.description import ExportedRun
 
 
+QuantizationOption = Annotated[
+    str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
+]
+SrcOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
+]
+RefOption = Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")]
+
+
 def export_ctranslate2(
     model: RunOption = None,
-    quantization: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
-    ] = "int8",
-    src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
-    ] = None,
-    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")] = None,
+    quantization: QuantizationOption = "int8",
+    src: SrcOption = None,
+    ref: RefOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -31,6 +36,23 @@ def export_ctranslate2(
     The export's folder can be copied to another machine, and translates there without PyTorch.
     """
     from nmt.ctranslate2.export import export_ctranslate2 as export
+
+    _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
+
+
+def export_argos(
+    model: RunOption = None,
+    quantization: QuantizationOption = "int8",
+    src: SrcOption = None,
+    ref: RefOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a run's model as a package of Argos Translate and LibreTranslate, and check that it translates the same.
+
+    The package is searched as Argos Translate does, and compared with PyTorch.
+    """
+    from nmt.exporting.argos import export_argos as export
 
     _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
 

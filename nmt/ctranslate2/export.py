@@ -31,6 +31,10 @@ from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
 
+_LOWEST_LOGIT = -1e4
+"""Low enough for any model, and a number in every type, float16 included."""
+
+
 def export_ctranslate2(
     run: RunFolder,
     quantization: str,
@@ -105,13 +109,23 @@ def prepare(
 
 
 def write_model(
-    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, quantization: str, folder: Path
+    model: Transformer,
+    config: TransformerConfig,
+    tokenizers: Tokenizers,
+    quantization: str,
+    folder: Path,
+    never: Sequence[int] = (),
 ) -> None:
     """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
 
-    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models.
+    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models. `never` are
+    target ids that no search may choose, for programs that forbid none: their logits are lowered.
     """
     spec = _transformer(model, config)
+    if never:
+        bias = _array(model.output.bias) if config.output_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
+        bias[[*never]] = _LOWEST_LOGIT
+        spec.decoder.projection.bias = bias
     for tokenizer, register in (
         (tokenizers.src, spec.register_source_vocabulary),
         (tokenizers.tgt, spec.register_target_vocabulary),

@@ -7,6 +7,7 @@ from pathlib import Path
 from nmt.config.training import Config, ExportFormat
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
+from nmt.exporting.argos import export_argos
 from nmt.runs import RunFolder
 
 MAX_LINES = 300
@@ -31,5 +32,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
 def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
     """The folder of the export."""
     match format:
+        case "argos":
+            return export_argos(run, device=device, max_lines=MAX_LINES).folder
         case "ctranslate2":  # float32: what `nmt translate` prints is then what the run's scores were
             return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

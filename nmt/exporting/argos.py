@@ -78,7 +78,10 @@ def export_argos(
     with replacing(folder) as temporary:
         package = temporary / top
         (package / "model").mkdir(parents=True)
-        write_model(prepared.model, prepared.architecture, prepared.tokenizers, quantization, package / "model")
+        special = prepared.tokenizers.tgt.special
+        never = (special.pad, special.start)  # Argos forbids neither
+        architecture, tokenizers = prepared.architecture, prepared.tokenizers
+        write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never)
         source_model.save(package / "sentencepiece")
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
@@ -148,10 +151,13 @@ def _pieces(run: RunFolder, prepared: Prepared) -> tuple[SentencePieceTokenizer,
         )
     if prepared.tokenizers.joint:
         return src, ()
-    raise RunError(
-        f"{run.path}: an Argos package has one SentencePiece model for both sides, and this model has two; train with "
-        f"model.preset: argos, which needs tokenizer.joint: true"
-    )
+    if tgt.byte_ids and not src.byte_ids:
+        raise RunError(
+            f"{run.path}: an Argos package joins translations with the SentencePiece model of the source, which has no "
+            f"pieces for single bytes, while that of the target has; train with model.preset: argos"
+        )
+    # Pieces that it lacks are returned as they are, and Argos replaces their mark of a space itself.
+    return src, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
 
 
 def _readme(result: ExportedRun, description: dict[str, Any], codes: tuple[str, str]) -> str:
