@@ -35,12 +35,14 @@ _IN_ORDER = """
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
+    marian.names
     training.loss training.optimization training.freezing training.stopping training.interruption training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding
     training.trainer training.preflight training.launching
     training.trial training.start
-    exporting.proof exporting.description ctranslate2.export exporting.argos exporting.after_training
+    exporting.proof exporting.description ctranslate2.export
+    exporting.argos exporting.after_training
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page
