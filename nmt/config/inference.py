@@ -162,9 +162,9 @@ class TransformerConfig(Section):
 
     @model_validator(mode="after")
     def _as_the_preset_needs(self) -> Self:
+        values = self.model_dump()
         for key, allowed in _PRESETS.get(self.preset or "", {}).items():
-            value = getattr(self, key)
-            if value not in allowed:
+            if (value := values[key]) not in allowed:
                 known = " or ".join(map(_as_yaml, allowed))
                 raise ValueError(f"model.preset: {self.preset} needs model.{key}: {known}, not {_as_yaml(value)}")
         return self

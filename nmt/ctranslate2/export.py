@@ -27,6 +27,7 @@ from nmt.errors import ConfigError, RunError
 from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
 from nmt.exporting.proof import ProofText, check, compare, greedy_and_beam, proof_text
 from nmt.models.attention import MultiHeadAttention
+from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
@@ -115,13 +116,15 @@ def write_model(
     quantization: str,
     folder: Path,
     never: Sequence[int] = (),
+    min_positions: int = 0,
 ) -> None:
     """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
 
     The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models. `never` are
-    target ids that no search may choose, for programs that forbid none: their logits are lowered.
+    target ids that no search may choose, for programs that forbid none: their logits are lowered. `min_positions` is
+    for programs that do not know the model's limit: sine waves are continued to so many.
     """
-    spec = _transformer(model, config)
+    spec = _transformer(model, config, min_positions)
     if never:
         bias = _array(model.output.bias) if config.output_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
         bias[[*never]] = _LOWEST_LOGIT
@@ -145,7 +148,7 @@ def write_model(
     spec.save(str(folder))
 
 
-def _transformer(model: Transformer, config: TransformerConfig) -> Any:
+def _transformer(model: Transformer, config: TransformerConfig, min_positions: int) -> Any:
     """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
     specs = importlib.import_module("ctranslate2.specs")
     swish = specs.Activation.SWISH
@@ -166,7 +169,10 @@ def _transformer(model: Transformer, config: TransformerConfig) -> Any:
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
         part.scale_embeddings = config.scale_embeddings  # by the root of d_model, before the positions are added
-        part.position_encodings.encodings = _array(positions.table)  # CTranslate2's own sinusoids differ
+        table = positions.table  # CTranslate2's own sinusoids differ
+        if config.positions != "learned" and len(table) < min_positions:
+            table = sinusoidal_positions(min_positions, config.d_model, config.positions)
+        part.position_encodings.encodings = _array(table)
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
     spec.decoder.start_from_zero_embedding = config.zero_start

@@ -28,6 +28,10 @@ from nmt.runs import RunFolder
 
 BEAM_SIZE, LENGTH_PENALTY, BATCH_TOKENS = 4, 0.2, 32
 """Argos Translate's own settings."""
+_POSITIONS = 1_025
+"""CTranslate2 cuts sources after 1,024 pieces, and Argos Translate sets no other limit."""
+_MAX_LENGTH = 256
+"""CTranslate2's limit for a translation, which Argos Translate keeps."""
 # Argos's own codes of these; all others are ISO 639-1.
 _CODES = {"zh-Hant": "zt", "zh-TW": "zt", "zh-HK": "zt", "pt-BR": "pb"}
 _NAMES = dict(
@@ -66,7 +70,7 @@ def export_argos(
     usage = [f"argospm install {file}", f'argos-translate --from {codes[0]} --to {codes[1]} "..."',
              "LibreTranslate: install it so before the server starts; docs/exporting.md"]  # fmt: skip
     base = config.decoding.model_copy(
-        update={"length_penalty": LENGTH_PENALTY, "max_length": min(256, config.model.max_positions - 1),
+        update={"length_penalty": LENGTH_PENALTY, "max_length": min(_MAX_LENGTH, config.model.max_positions - 1),
                 "max_length_ratio": 1000.0, "min_length_ratio": 0.0, "min_length": 1, "no_repeat_ngram_size": 0,
                 "forbidden_words": (), "lower_capitals": False, "copied": ()}
     )  # fmt: skip
@@ -81,7 +85,7 @@ def export_argos(
         special = prepared.tokenizers.tgt.special
         never = (special.pad, special.start)  # Argos forbids neither
         architecture, tokenizers = prepared.architecture, prepared.tokenizers
-        write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never)
+        write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never, _POSITIONS)
         source_model.save(package / "sentencepiece")
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
@@ -148,6 +152,12 @@ def _pieces(run: RunFolder, prepared: Prepared) -> tuple[SentencePieceTokenizer,
         raise RunError(
             f"{run.path}: an Argos package holds a SentencePiece model, and tokenizer.type is "
             f"{prepared.config.tokenizer.type}; train with model.preset: argos, which says so before training"
+        )
+    if prepared.architecture.positions == "learned" and prepared.architecture.max_positions < _POSITIONS:
+        raise RunError(
+            f"{run.path}: Argos Translate translates sentences of up to 1,024 pieces, and this model has learned "
+            f"{prepared.architecture.max_positions:,} positions (model.max_positions); train with model.positions: "
+            f"sinusoidal, or max_positions: {_POSITIONS} and text of that length"
         )
     if prepared.tokenizers.joint:
         return src, ()
