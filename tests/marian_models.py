@@ -86,12 +86,13 @@ def tensors(config: dict[str, Any], src_size: int, tgt_size: int, seed: int) -> 
             for norm in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
                 found[f"{layer}.{norm}.weight"] = 1 + normal(d)
                 found[f"{layer}.{norm}.bias"] = normal(d)
-    if config.get("share_encoder_decoder_embeddings", True):
+    shared, tied = (config.get(f"{key}_embeddings", True) for key in ("share_encoder_decoder", "tie_word"))
+    if shared:  # not used if nothing is tied
         embedding("model.shared.weight", src_size)
-    else:
+    if not (shared and tied):
         embedding("model.encoder.embed_tokens.weight", src_size)
         embedding("model.decoder.embed_tokens.weight", tgt_size)
-        if not config.get("tie_word_embeddings", True):
+        if not tied:
             embedding("lm_head.weight", tgt_size)
     found["final_logits_bias"] = normal(1, tgt_size, scale=1.0)
     found["final_logits_bias"][0, -1] = 0

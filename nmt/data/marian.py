@@ -94,8 +94,9 @@ class MarianTokenizer:
             )
         if self._side.tags and self._side.default_tag is None and line:
             raise DataError(
-                f"this model translates into several languages, and needs to know which: --tgt-tag TAG, or the tag at "
-                f"the beginning of each line; it has {_listed(self._side.tags)}"
+                f"this model translates into several languages, and needs to know which: nmt translate --tgt-tag TAG, "
+                f"nmt import --tgt-tag TAG for good, or the tag at the beginning of each line; it has "
+                f"{_listed(self._side.tags)}"
             )
         return self._side.default_tag, line
 

@@ -333,7 +333,7 @@ def load(
             )
         if alignments and not config.model.has_attention:
             raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
-    tokenizers = shared_tokenizers(runs)
+    tokenizers = shared_tokenizers(runs, request.tgt_tag)
     loaded = load_engine(
         runs, tokenizers, device, engine, alignments, precision, decoding.precision, request.sampling is not None
     )

@@ -130,12 +130,13 @@ class _Sides:
 
 
 def _sides(folder: Path, settings: _Settings) -> _Sides:
-    shared = settings.get("share_encoder_decoder_embeddings", True)
     stated = folder / "tokenizer_config.json"
     tokenizer = read_object(stated) if stated.is_file() else {}
     file_names = {key: value for key, value in tokenizer.items() if "spm" in key or "vocab" in key}
     refuse_paths({key: value for key, value in file_names.items() if not Path(str(value)).is_absolute()}, stated)
-    separate = not shared or bool(tokenizer.get("separate_vocabs"))
+    separate = tokenizer.get("separate_vocabs")
+    if separate is None:
+        separate = (folder / "target_vocab.json").is_file()
     vocabulary = read_file(folder / "vocab.json")
     target_vocabulary = read_file(folder / "target_vocab.json") if separate else None
     src = _named(vocabulary, folder / "vocab.json")
