@@ -59,6 +59,7 @@ def translate(
     seed: searching.SeedOption = None,
     mbr: searching.MbrOption = None,
     split_sentences: searching.SentencesOption = None,
+    tgt_tag: searching.TagOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -102,7 +103,7 @@ def translate(
     by_sentence = is_typed if split_sentences is None else split_sentences
     if by_sentence and source.type != "text":
         raise ConfigError(f"{runs[0].path}: reads {source.type}, which have no sentences; leave --split-sentences out")
-    request = dataclasses.replace(request, by_sentence=by_sentence)
+    request = dataclasses.replace(request, by_sentence=by_sentence, tgt_tag=tgt_tag)
     record = functools.partial(json_of, n_best=n_best or 0, alignment=align) if as_json else attrgetter("text")
     paths, aligned = [str(run.path) for run in runs], align or alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
@@ -117,6 +118,7 @@ def translate(
                 "--split-sentences": str(by_sentence),
                 "--sample": str(request.sampling),
                 "--prefixes": prefixes_of(prefixes),
+                "--tgt-tag": str(tgt_tag),
             }
             sources = made_from(files, runs, decoding, translator.engine_name, source, written)
             totals = translate_files(translator, files, sources, resume, source, record, prefix)

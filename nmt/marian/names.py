@@ -40,7 +40,7 @@ def hugging_face_names(parameters: Iterable[str], tie_embeddings: str) -> dict[s
 
 
 def copies(name: str, tie_embeddings: str) -> tuple[str, ...]:
-    """The other names under which a file of Hugging Face may hold the same matrix, by its name in `hugging_face_names`."""
+    """Other names under which a file of Hugging Face may hold the matrix that `hugging_face_names` gives `name`."""
     if name == _SHARED:
         return _SRC, _TGT, _HEAD
     return (_HEAD,) if name == _TGT and tie_embeddings == "decoder" else ()
