@@ -30,7 +30,7 @@ def made_run(
     model: dict[str, object],
     joint: bool = True,
     words: bool = False,
-    tokenizer: Tokenizers | None = None,
+    biased: bool = True,
 ) -> RunFolder:
     """`folder`/runs/made: a random model, whose outputs are no special pieces, with a validation set of `LINES` lines."""
     for name, seed in (("val.en", 0), ("val.de", 1)):
@@ -38,13 +38,13 @@ def made_run(
     settings = yaml.safe_load(RUN_CONFIG)
     settings["data"]["validation"] = {"src": str(folder / "val.en"), "tgt": str(folder / "val.de")}
     settings["tokenizer"] = {"type": "word" if words else "bpe", "vocab_size": 310, "joint": joint}
-    settings["model"] |= {"num_decoder_layers": 2, "max_positions": 320, "tie_embeddings": "none", "output_bias": True} | model
+    settings["model"] |= {"num_decoder_layers": 2, "max_positions": 320, "tie_embeddings": "none", "output_bias": biased} | model
     settings["data"]["max_length"] = 60
     settings["decoding"] = {"beam_size": 4, "max_length": 30}
     run = RunFolder(folder / "runs" / "made")
     run.path.mkdir(parents=True)
     run.config_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    tokenizers = tokenizer or made_tokenizers(TokenizerConfig(**settings["tokenizer"]))
+    tokenizers = made_tokenizers(TokenizerConfig(**settings["tokenizer"]))
     save_tokenizers(tokenizers, run.tokenizer, "")
     save_weights(random_model(run, tokenizers), run.model_file)
     return run
@@ -70,6 +70,8 @@ def random_model(run: RunFolder, tokenizers: Tokenizers) -> Transformer:
         if config.zero_start:
             for table in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
                 table[special.pad] = 0
+        if not config.output_bias:
+            return model
         model.output.bias[[special.pad, special.start, special.unk, *tokenizers.tgt.byte_ids]] = -30.0
         model.output.bias[special.eos] += 5.5
     return model

@@ -57,6 +57,25 @@ def export_argos(
     _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
 
 
+def export_huggingface(
+    model: RunOption = None,
+    src: SrcOption = None,
+    ref: RefOption = None,
+    device: DeviceOption = None,
+    license: Annotated[
+        str | None, typer.Option(metavar="ID", help="For the card, such as cc-by-4.0. Default: the base's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a run's model as a MarianMT model of Hugging Face's, and check that transformers translates the same.
+
+    For models with model.preset: marian, and imported ones.
+    """
+    from nmt.exporting.huggingface import export_huggingface as export
+
+    _print(export(open_run(model), src, ref, device or "auto", license), as_json)
+
+
 def _print(result: "ExportedRun", as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))

@@ -428,7 +428,7 @@ class EvaluationConfig(Section):
     """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
 
 
-ExportFormat = Literal["ctranslate2", "argos"]
+ExportFormat = Literal["ctranslate2", "argos", "huggingface"]
 
 
 class ExportConfig(Section):

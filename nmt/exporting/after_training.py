@@ -8,6 +8,7 @@ from nmt.config.training import Config, ExportFormat
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
+from nmt.exporting.huggingface import export_huggingface
 from nmt.runs import RunFolder
 
 MAX_LINES = 300
@@ -34,5 +35,7 @@ def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
     match format:
         case "argos":
             return export_argos(run, device=device, max_lines=MAX_LINES).folder
+        case "huggingface":
+            return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
         case "ctranslate2":  # float32: what `nmt translate` prints is then what the run's scores were
             return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

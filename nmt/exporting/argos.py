@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.atomic import replacing, write_json, write_text
+from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.export import Prepared, prepare, write_model
+from nmt.data.marian import MarianFiles, is_marian
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import RunError
 from nmt.exporting.description import ExportedRun, describe, write_description
@@ -34,17 +35,15 @@ _MAX_LENGTH = 256
 """CTranslate2's limit for a translation, which Argos Translate keeps."""
 # Argos's own codes of these; all others are ISO 639-1.
 _CODES = {"zh-Hant": "zt", "zh-TW": "zt", "zh-HK": "zt", "pt-BR": "pb"}
-_NAMES = dict(
-    pair.split("=")
-    for pair in """
+_LANGUAGES = """
     ar=Arabic az=Azerbaijani bg=Bulgarian bn=Bengali ca=Catalan cs=Czech da=Danish de=German el=Greek en=English
     eo=Esperanto es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish fr=French ga=Irish gl=Galician he=Hebrew
     hi=Hindi hr=Croatian hsb=Upper_Sorbian hu=Hungarian id=Indonesian is=Icelandic it=Italian ja=Japanese ko=Korean
     ky=Kyrgyz lt=Lithuanian lv=Latvian ms=Malay nb=Norwegian_(Bokmål) nl=Dutch pb=Portuguese_(Brazil) pl=Polish
     pt=Portuguese ro=Romanian ru=Russian sk=Slovak sl=Slovenian sq=Albanian sr=Serbian sv=Swedish th=Thai tl=Tagalog
     tr=Turkish uk=Ukrainian ur=Urdu vi=Vietnamese zh=Chinese zt=Chinese_(traditional)
-    """.split()
-)  # fmt: skip
+"""
+_NAMES: dict[str, str] = {code: name for code, _, name in (pair.partition("=") for pair in _LANGUAGES.split())}
 
 
 def export_argos(
@@ -86,7 +85,7 @@ def export_argos(
         never = (special.pad, special.start)  # Argos forbids neither
         architecture, tokenizers = prepared.architecture, prepared.tokenizers
         write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never, _POSITIONS)
-        source_model.save(package / "sentencepiece")
+        write_bytes(package / "sentencepiece.model", source_model)
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
         comparisons = compare(run, config, prepared.text, decodings, translate)
@@ -145,10 +144,18 @@ def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEA
     return found
 
 
-def _pieces(run: RunFolder, prepared: Prepared) -> tuple[SentencePieceTokenizer, tuple[str, ...]]:
-    """The model that splits sources, and joins translations, too; and what is to be said about that."""
+def _pieces(run: RunFolder, prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
+    """The SentencePiece model that splits sources, and joins translations, too; and what is to be said about that."""
     src, tgt = prepared.tokenizers.src, prepared.tokenizers.tgt
-    if not isinstance(src, SentencePieceTokenizer) or not isinstance(tgt, SentencePieceTokenizer):
+    if is_marian(run.tokenizer):
+        files = MarianFiles.load(run.tokenizer)
+        if files.sides()[0].tags:
+            raise RunError(f"{run.path}: this model reads target tags such as {files.sides()[0].tags[0]} before each "
+                           f"source, which no Argos package can add")  # fmt: skip
+        model, same = files.source_spm, files.source_spm == files.target_spm
+    elif isinstance(src, SentencePieceTokenizer) and isinstance(tgt, SentencePieceTokenizer):
+        model, same = src.model, prepared.tokenizers.joint
+    else:
         raise RunError(
             f"{run.path}: an Argos package holds a SentencePiece model, and tokenizer.type is "
             f"{prepared.config.tokenizer.type}; train with model.preset: argos, which says so before training"
@@ -159,15 +166,15 @@ def _pieces(run: RunFolder, prepared: Prepared) -> tuple[SentencePieceTokenizer,
             f"{prepared.architecture.max_positions:,} positions (model.max_positions); train with model.positions: "
             f"sinusoidal, or max_positions: {_POSITIONS} and text of that length"
         )
-    if prepared.tokenizers.joint:
-        return src, ()
+    if same:
+        return model, ()
     if tgt.byte_ids and not src.byte_ids:
         raise RunError(
             f"{run.path}: an Argos package joins translations with the SentencePiece model of the source, which has no "
             f"pieces for single bytes, while that of the target has; train with model.preset: argos"
         )
     # Pieces that it lacks are returned as they are, and Argos replaces their mark of a space itself.
-    return src, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
+    return model, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
 
 
 def _readme(result: ExportedRun, description: dict[str, Any], codes: tuple[str, str]) -> str:
