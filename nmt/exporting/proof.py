@@ -88,7 +88,10 @@ def proof_text(
 def compare(
     run: RunFolder, config: InferenceConfig, text: ProofText, decodings: Sequence[DecodingConfig], translate: Translate
 ) -> list[Comparison]:
-    """Compare an export with PyTorch in fp32, once with each of the search settings."""
+    """Compare an export with PyTorch in fp32, once with each of the search settings.
+
+    White space at the ends of a line does not count: transformers removes it.
+    """
     metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
     comparisons = []
     for settings in decodings:
@@ -99,7 +102,7 @@ def compare(
             metrics,
         )
         theirs = translate(text.lines, decoding)
-        same = sum(one == other for one, other in zip(ours.hypotheses, theirs, strict=True))
+        same = sum(one.strip() == other.strip() for one, other in zip(ours.hypotheses, theirs, strict=True))
         export_score = score(metrics, theirs, text.test_set.references)["bleu"]
         comparisons.append(Comparison(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
     return comparisons

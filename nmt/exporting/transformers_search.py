@@ -28,6 +28,7 @@ def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: De
     transformers.utils.logging.disable_progress_bar()
     model = transformers.MarianMTModel.from_pretrained(str(folder), dtype=torch.float32).eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
+    beams = {"length_penalty": decoding.length_penalty, "early_stopping": True} if decoding.beam_size > 1 else {}
     found = [""] * len(lines)
     rows = sorted((row for row, line in enumerate(lines) if line.strip()), key=lambda row: len(lines[row]))
     for start in range(0, len(rows), _BATCH):
@@ -35,8 +36,7 @@ def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: De
         ids = model.generate(
             **tokenizer([lines[row] for row in batch], return_tensors="pt", padding=True),
             num_beams=decoding.beam_size,
-            length_penalty=decoding.length_penalty,
-            early_stopping=decoding.beam_size > 1,
+            **beams,
             min_new_tokens=decoding.min_length,
             max_length=decoding.max_length + 1,  # with the start
         )
