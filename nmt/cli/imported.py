@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def import_model(
-    model: Annotated[str, typer.Argument(metavar="FOLDER", help="A MarianMT model's folder.")],
+    model: Annotated[str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, or Marian's own zip.")],
     name: Annotated[str | None, typer.Option(help="The run's name; default: the folder's name.")] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
@@ -28,7 +28,7 @@ def import_model(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a run of a MarianMT model (OPUS-MT) that Hugging Face has in this form.
+    """Make a run of a MarianMT model, such as OPUS-MT's: from a folder of Hugging Face's, or from Marian's own files.
 
     The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
     """

@@ -16,6 +16,7 @@ from nmt.errors import ConfigError, RunError
 from nmt.languages import check_language
 from nmt.marian.folder import is_hugging_face, read_folder
 from nmt.marian.found import FoundModel
+from nmt.marian.npz import is_marian_archive, read_archive
 from nmt.runs import RunFolder, run_named
 
 ORIGIN = "imported.json"
@@ -51,14 +52,17 @@ def import_model(
     Languages and the target tag are taken from the files where they are None. Raises `RunError` for files that are no
     such model, and `ConfigError` for languages that are not known, an unknown tag, and a name that a run has already.
     """
-    if not folder.is_dir():
-        raise RunError(f"{folder}: no such folder; name one with a MarianMT model, or hf:NAME to download it")
-    if not is_hugging_face(folder):
-        raise RunError(f"{folder}: no model that nmt can import: it has no config.json (Hugging Face)")
-    run = run_named(name or folder.resolve().name)
+    if not folder.exists():
+        raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
+    if not is_hugging_face(folder) and not is_marian_archive(folder):
+        raise RunError(
+            f"{folder}: no model that nmt can import: it has neither a config.json (Hugging Face) nor a decoder.yml and "
+            f"a .npz (Marian)"
+        )
+    run = run_named(name or _name_of(folder))
     if run.path.exists():
         raise ConfigError(f"{run.path}: exists already; give the imported model another name: --name NAME")
-    found = read_folder(folder)
+    found = read_folder(folder) if is_hugging_face(folder) else read_archive(folder)
     if tgt_tag is not None:
         found = dataclasses.replace(found, tokenizer=found.tokenizer.with_tag(tgt_tag))
     languages = _languages(found, src_lang, tgt_lang, folder)
@@ -78,10 +82,10 @@ def _write(found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, lang
     src, _ = found.tokenizer.sides()
     imported = ImportedRun(
         run=str(run.path),
-        name=folder.resolve().name,
+        name=_name_of(folder),
         format=found.format,
         license=found.license,
-        files={path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
+        files={path.name: _sha256(path) for path in _files(folder)},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         pieces=sizes,
         src_lang=languages[0],
@@ -130,6 +134,14 @@ def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, fo
             said = f"say {stated!r}, which is no single language" if stated else "do not say the language"
             raise ConfigError(f"{folder}: its files {said}; give it: {option} CODE") from None
     return codes[0], codes[1]
+
+
+def _name_of(path: Path) -> str:
+    return path.resolve().name.removesuffix(".zip")
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
 
 
 def _sha256(path: Path) -> str:
