@@ -56,8 +56,8 @@ def import_model(
         raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
     if not is_hugging_face(folder) and not is_marian_archive(folder):
         raise RunError(
-            f"{folder}: no model that nmt can import: it has neither a config.json (Hugging Face) nor a decoder.yml and "
-            f"a .npz (Marian)"
+            f"{folder}: no model that nmt can import: it has no config.json (Hugging Face), and no decoder.yml and "
+            f".npz (Marian)"
         )
     run = run_named(name or _name_of(folder))
     if run.path.exists():

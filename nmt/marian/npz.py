@@ -238,7 +238,7 @@ def _as_json(ids: Mapping[str, int]) -> bytes:
 def _weights(
     config: TransformerConfig, arrays: Mapping[str, NDArray[Any]], sizes: tuple[int, int], where: Path
 ) -> dict[str, Tensor]:
-    """The weights by our names, transposed, with rows of zeros for `<pad>`; `RunError` if one is missing or too many."""
+    """The weights by our names, transposed, with rows of zeros for `<pad>`; `RunError` if they are not those."""
     used: set[str] = set()
 
     def array(*names: str) -> NDArray[Any]:
