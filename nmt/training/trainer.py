@@ -37,7 +37,7 @@ from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
-from nmt.training.freezing import freeze
+from nmt.training.freezing import clear_rows, freeze, keep_rows
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
@@ -84,6 +84,9 @@ class Trainer:
             load_weights(self.model, initial_weights)
         freeze(self.model, config.training.freeze)
         self.model.to(prepared.device)
+        self.padding_rows = self.model.padding_rows(tokenizers.src.special.pad, tokenizers.tgt.special.pad)
+        if initial_weights is None:
+            clear_rows(self.padding_rows)
         self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
             self.objective.compile_states()
@@ -231,6 +234,7 @@ class Trainer:
                 smoothed += sums.smoothed.detach()
                 cross_entropy += sums.cross_entropy
         rate = learning_rate(self.progress.step + 1, settings)
+        keep_rows(self.padding_rows)
         norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
         self.progress.step += 1
         self.averaging.update(self.progress.step)
