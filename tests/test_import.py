@@ -1,20 +1,29 @@
 """`nmt import`: what a folder must hold, what is refused, and what the run it makes can do."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
+import sentencepiece
 import torch
+import yaml
 from conftest import Cli
-from marian_models import TAGS, sentences, write_folder
+from marian_models import TAGS, sentences, spm, vocabulary, write_folder
 from safetensors.torch import load_file
 
 import nmt
+from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.marian.importing import import_model
 from nmt.marian.names import hugging_face_names
@@ -238,7 +247,8 @@ def test_target_tags_are_named_checked_and_asked_for(tmp_path: Path, monkeypatch
     assert tokenizer.pieces(ids)[0] == ">>nld<<"
     assert tokenizer.words(ids)[:2] == [0, 0]
     assert tokenizer.pieces(tokenizer.encode(f">>deu<< {line}"))[0] == ">>deu<<"
-    assert tokenizer.decode(ids) == line
+    assert tokenizer.decode(ids) == tokenizer.decode(ids[1:]) != ""
+    assert tokenizer.encode(tokenizer.decode(ids))[0] == ids[0]
     assert tokenizer.encode("") == []
     with pytest.raises(DataError, match=r"no target tag of this model"):
         tokenizer.encode(">>xx<< text")
@@ -264,6 +274,211 @@ def test_a_vocabulary_of_its_own_a_side(tmp_path: Path, monkeypatch: pytest.Monk
     ids = tokenizers.tgt.encode(line)
     vocabulary = json.loads(Path("en-zh/target_vocab.json").read_text(encoding="utf-8"))
     assert ids == [vocabulary.get(piece, 0 + vocabulary["<unk>"]) for piece in np.array(tokenizers.tgt.pieces(ids))]
+
+
+MARIANS = {
+    "self_attn.q_proj": "self_{}q", "self_attn.k_proj": "self_{}k", "self_attn.v_proj": "self_{}v",
+    "self_attn.out_proj": "self_{}o", "encoder_attn.q_proj": "context_{}q", "encoder_attn.k_proj": "context_{}k",
+    "encoder_attn.v_proj": "context_{}v", "encoder_attn.out_proj": "context_{}o", "fc1": "ffn_{}1", "fc2": "ffn_{}2",
+    "self_attn_layer_norm": "self_Wo_ln_{}", "encoder_attn_layer_norm": "context_Wo_ln_{}",
+    "final_layer_norm": "ffn_ffn_ln_{}",
+}  # fmt: skip
+
+
+def write_marian(folder: Path, theirs: Path, **changes: Any) -> None:
+    """The model of a folder of Hugging Face's as Marian has it: matrices transposed, no row for `<pad>`."""
+    config = json.loads((theirs / "config.json").read_text()) | changes
+    weights = {name: value.numpy() for name, value in load_file(theirs / "model.safetensors").items()}
+    arrays: dict[str, Any] = {
+        "Wemb": weights.pop("model.shared.weight")[:-1],
+        "decoder_ff_logit_out_b": weights.pop("final_logits_bias")[:, :-1],
+    }
+    for name, value in weights.items():
+        _, side, _, number, rest = name.split(".", 4)
+        part, kind = rest.rsplit(".", 1)
+        words = ("scale", "bias") if "norm" in part else ("W", "b")
+        marians = f"{side}_l{int(number) + 1}_{MARIANS[part].format(words[kind == 'bias'])}"
+        arrays[marians] = value.T if value.ndim == 2 else value[None]
+    settings = {
+        "type": "transformer", "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
+        "dim-emb": config["d_model"], "transformer-heads": config["encoder_attention_heads"],
+        "transformer-dim-ffn": config["encoder_ffn_dim"], "transformer-ffn-activation": config["activation_function"],
+        "transformer-preprocess": "", "transformer-postprocess": config.get("postprocess", "dan"),
+        "transformer-postprocess-emb": "d", "transformer-decoder-autoreg": "self-attention",
+    }  # fmt: skip
+    padded = yaml.safe_dump(settings).encode() + b"\0" * 37 + b": not YAML ["  # what follows a NUL is not read
+    np.savez(folder / "model.npz", **arrays, **{"special:model.yml": np.frombuffer(padded, dtype=np.int8)})
+    ids = json.loads((theirs / "vocab.json").read_text(encoding="utf-8"))
+    del ids["<pad>"]
+    (folder / "vocab.yml").write_text(yaml.safe_dump(ids, allow_unicode=True), encoding="utf-8")
+    for side in ("source", "target"):
+        shutil.copy(theirs / f"{side}.spm", folder)
+    (folder / "decoder.yml").write_text(
+        "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n  - vocab.yml\n  - vocab.yml\n"
+        "beam-size: 6\nnormalize: 1\n"
+    )
+
+
+def import_en_zh(path: Path, name: str | None = None) -> RunFolder:
+    return RunFolder(Path(import_model(path, name, "en", "zh", None).run))
+
+
+def test_marians_own_files_are_the_same_model_with_other_positions(folder: Path) -> None:
+    """In a folder and in a zip."""
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    shutil.make_archive("packed", "zip", "opus")
+    expected, theirs = imported(folder), load_tokenizers(RunFolder(Path("runs/opus-mt-en-zh")).tokenizer)
+    for run in (import_en_zh(Path("opus")), import_en_zh(Path("packed.zip"))):
+        config = run.inference_config()
+        assert (config.model.positions, config.model.norm_epsilon) == ("marian", 1e-6)
+        assert (config.decoding.beam_size, config.decoding.length_penalty) == (6, 1.0)
+        one, other = load_file(run.model_file), load_file(expected.model_file)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+        tokenizers = load_tokenizers(run.tokenizer)
+        assert tokenizers.tgt.special == theirs.tgt.special
+        for line in sentences("source", 5):
+            assert tokenizers.src.encode(line) == theirs.src.encode(line)
+        assert nmt.load(run.path).translate(["the farmer likes the market ."])[0]
+    assert [path.name for path in sorted(Path("runs").glob("*"))] == ["opus", "opus-mt-en-zh", "packed"]
+
+
+def test_a_model_is_downloaded_with_huggingface_hub_where_there_is_one(
+    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        if name == "no/such":
+            raise OSError("404 Client Error: no such repository\nmore lines")
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert cli("import", "hf:Helsinki-NLP/opus-mt-en-zh")[0] == 0
+    assert asked == [("Helsinki-NLP/opus-mt-en-zh", ["*.json", "*.spm", "README.md", "model.safetensors"])]
+    origin = json.loads(Path("runs/opus-mt-en-zh/imported.json").read_text())
+    assert origin["name"] == "Helsinki-NLP/opus-mt-en-zh"
+    code, _, message = cli("import", "hf:no/such")
+    assert (code, message) == (2, "nmt: hf:no/such: cannot be downloaded: 404 Client Error: no such repository\n")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    code, _, message = cli("import", "hf:Helsinki-NLP/opus-mt-en-zh", "--name", "again")
+    assert code == 2
+    assert (
+        "is downloaded with huggingface_hub, which is not installed: in your clone of nmt, scripts/install hf"
+        in message
+    )
+
+
+def broken_marian(change: Callable[[Path, dict[str, Any]], None]) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        arrays = dict(np.load(folder / "model.npz"))
+        change(folder, arrays)
+        np.savez(folder / "model.npz", **arrays)
+
+    return harm
+
+
+BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a path upwards": (
+        written("decoder.yml", "models: [../../model.npz]"), r"decoder\.yml: models names '\.\./\.\./model\.npz'"
+    ),
+    "a vocabulary elsewhere": (
+        written("decoder.yml", "models: [model.npz]\nvocabs: [/etc/vocab.yml]"), r"vocabs names '/etc/vocab\.yml'"
+    ),
+    "an ensemble": (written("decoder.yml", "models: [a.npz, b.npz]"), r"there should be one file \*\.npz, not 2"),
+    "objects": (
+        broken_marian(lambda folder, arrays: arrays.update(Wemb=np.array([Harm()], dtype=object))),
+        r"model\.npz: cannot be read as a Marian model: Object arrays cannot be loaded",
+    ),
+    "no options": (
+        broken_marian(lambda folder, arrays: arrays.pop("special:model.yml")), r"model\.npz: lacks special:model\.yml"
+    ),
+    "a missing matrix": (
+        broken_marian(lambda folder, arrays: arrays.pop("encoder_l2_ffn_W1")), r"lacks encoder_l2_ffn_W1, which a model"
+    ),
+    "trained positions": (
+        broken_marian(lambda folder, arrays: arrays.update(Wpos=np.zeros((4, 16), np.float32))), r"holds Wpos, which"
+    ),
+    "another shape": (
+        broken_marian(lambda folder, arrays: arrays.update(Wemb=np.zeros((4, 16), np.float32))),
+        r"the shape of src_embedding\.weight is \(5, 16\); by its options it is \(431, 16\)",
+    ),
+    "no pieces": (without("source.spm"), r"source\.spm: no such file; a Marian model has this file"),
+    "not an npz": (written("model.npz", "text"), r"model\.npz: cannot be read as a Marian model"),
+    "not YAML": (written("vocab.yml", "["), r"vocab\.yml: cannot be read as a vocabulary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "message"), BROKEN_MARIAN.values(), ids=BROKEN_MARIAN)
+def test_what_is_no_model_of_marian_is_refused_in_one_message(
+    harm: Callable[[Path], None], message: str, folder: Path
+) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    harm(Path("opus"))
+    with pytest.raises(RunError, match=message) as caught:
+        import_en_zh(Path("opus"))
+    assert "\n" not in str(caught.value)
+    assert not Path("harm").exists()
+    assert not Path("runs/opus").exists()
+
+
+def test_other_architectures_of_marian_are_refused_with_the_option(folder: Path) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder, postprocess="da")
+    with pytest.raises(RunError, match=r"transformer-postprocess: 'da' is not supported; .* with 'dan'"):
+        import_en_zh(Path("opus"))
+    write_marian(Path("opus"), folder, activation_function="gelu")
+    with pytest.raises(RunError, match=r"transformer-ffn-activation: 'gelu' is not supported; .* 'swish' or 'relu'"):
+        import_en_zh(Path("opus"))
+
+
+def test_a_zip_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile("model.zip", "w") as archive:
+        archive.writestr("../decoder.yml", "models: [model.npz]")
+    with pytest.raises(RunError, match=r"model\.zip: holds names that lead out of its folder"):
+        import_en_zh(Path("model.zip"))
+
+
+def pymarian_python() -> str | None:
+    """A Python that has pymarian, which needs 3.11 and 604 MB: the one that NMT_PYMARIAN names."""
+    return os.environ.get("NMT_PYMARIAN")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    pymarian_python() is None, reason="NMT_PYMARIAN names no Python with pymarian (pip install pymarian)"
+)
+def test_greedy_outputs_are_marians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that Marian trains here, and its translations of 200 lines, in pieces."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("opus")
+    folder.mkdir()
+    pieces = vocabulary(("source", "target"))[:-1]
+    (folder / "vocab.yml").write_text(yaml.safe_dump({piece: number for number, piece in enumerate(pieces)}))
+    for side, suffix in (("source", "src"), ("target", "tgt")):
+        (folder / f"{side}.spm").write_bytes(spm(side))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=spm(side))
+        lines = [" ".join(processor.encode(line, out_type=str)) for line in sentences(side, 3700)]
+        (folder / f"train.{suffix}").write_text("".join(f"{line}\n" for line in lines[:3500]), encoding="utf-8")
+        (folder / f"test.{suffix}").write_text("".join(f"{line}\n" for line in lines[3500:]), encoding="utf-8")
+    script = Path(__file__).parent / "marian_reference.py"
+    subprocess.run([str(pymarian_python()), str(script), str(folder), "400"], check=True)
+    for unused in folder.glob("model.npz.*"):
+        unused.unlink()
+    run = import_en_zh(folder)
+    tokenizers = load_tokenizers(run.tokenizer)
+    engine = TorchEngine(load_model(run, tokenizers).eval(), tokenizers)
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    sources = [[ids.get(piece, 1) for piece in line.split()] for line in (folder / "test.src").read_text().splitlines()]
+    found = engine.search(sources, DecodingConfig(beam_size=1, length_penalty=0, max_length=511, max_length_ratio=3))
+    ours = [" ".join(tokenizers.tgt.pieces(hypotheses[0].tokens)) for hypotheses in found]
+    theirs = (folder / "test.out").read_text(encoding="utf-8").splitlines()
+    assert len(set(theirs)) > 100
+    assert sum(one == other for one, other in zip(ours, theirs, strict=True)) >= 198
 
 
 @pytest.mark.slow

@@ -35,7 +35,8 @@ _IN_ORDER = """
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
-    marian.names marian.found marian.folder marian.importing
+    marian.names marian.found marian.folder marian.npz marian.download
+    marian.importing
     training.loss training.optimization training.freezing training.stopping training.interruption training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding

@@ -115,7 +115,9 @@ class MarianTokenizer:
         return [self._pieces[int(index)] for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        return word_numbers(self.pieces(ids))
+        pieces = self.pieces(ids)
+        tags = pieces[:1] if pieces and _TAG.fullmatch(pieces[0]) else []  # no word of the text
+        return [0] * len(tags) + word_numbers(pieces[len(tags) :])
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".spm")
