@@ -25,7 +25,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
         except NmtError as error:
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
-            say(f"no export to {format} was made: {error or type(error).__name__}; to try again: nmt export {format}")
+            say(f"no export to {format} was made: {str(error) or type(error).__name__}; to try again: nmt export {format}")
         else:
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
 
