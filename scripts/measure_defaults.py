@@ -75,9 +75,10 @@ class Grid:
 
 GRIDS = {
     "captions-2000": Grid(Sizes(2000, 192, 0.3, 3), (1000, 4000), (128, 256), (0.2, 0.4), (0,)),
-    "captions-10000": Grid(Sizes(4000, 256, 0.2, 0), (2000, 8000), (192, 384), (0.1, 0.3), (3,)),
-    "localisation-20000": Grid(Sizes(4000, 256, 0.2, 0), (2000, 8000), (192, 384), (0.1, 0.3), (3,)),
+    "captions-10000": Grid(Sizes(2000, 192, 0.2, 3), (1000, 4000), (128, 256), (0.1, 0.3), (0,)),
+    "localisation-20000": Grid(Sizes(5000, 192, 0.2, 3), (2500, 10000), (128, 256), (0.1, 0.3), (0,)),
 }
+"""The defaults are those of nmt/config/recommended.py."""
 
 
 def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:

@@ -5,6 +5,8 @@ import itertools
 import multiprocessing
 import pickle
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -484,6 +486,37 @@ def test_workers_make_the_same_batches_with_every_start_method(
         for field in dataclasses.fields(one):
             ours, theirs = getattr(one, field.name), getattr(other, field.name)
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def keep_asking(event: Any, ready: Any) -> None:
+    ready.send(True)
+    while not event.is_set():
+        pass
+
+
+def test_a_worker_killed_while_it_asks_whether_to_end_holds_no_lock(corpus: Corpus) -> None:
+    """With multiprocessing's own event, such a worker holds its lock most of the time, and asking then hangs."""
+    plan = plan_epoch(corpus[1].src.lengths, corpus[1].tgt.lengths, 600, 1, 0)
+    loader = batch_loader(corpus[1], plan, CPU, augmentation=augmentation(corpus, lower_case=0.3))
+    context = loader.multiprocessing_context
+    event = context.Event()
+    for _ in range(3):
+        ready, theirs = context.Pipe(duplex=False)
+        worker = context.Process(target=keep_asking, args=(event, theirs), daemon=True)
+        worker.start()
+        assert ready.poll(60) and ready.recv()
+        time.sleep(0.05)
+        worker.kill()
+        worker.join()
+    asking = threading.Thread(target=event.is_set, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert not asking.is_alive()
+    worker = context.Process(target=keep_asking, args=(event, theirs), daemon=True)
+    worker.start()
+    event.set()
+    worker.join(60)
+    assert worker.exitcode == 0
 
 
 def test_validation_is_not_augmented(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:

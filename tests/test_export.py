@@ -84,7 +84,13 @@ ARCHITECTURES = [
         JOINT,
     ),
     (TransformerConfig(**SMALL, output_bias=True), JOINT),
-]
+    (
+        TransformerConfig(**SMALL, norm="post", activation="swish", positions="marian", zero_start=True,
+                          scale_embeddings=False, norm_epsilon=0.05, output_bias=True),
+        JOINT,
+    ),
+    (TransformerConfig(**SMALL, norm_epsilon=0.05, positions="halves"), JOINT),
+]  # fmt: skip
 
 
 def engine_for(

@@ -36,7 +36,8 @@ _IN_ORDER = """
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
     ctranslate2.export
-    training.loss training.optimization training.freezing training.guarding training.stopping training.interruption training.divergence
+    training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
+    training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding
     training.trainer training.preflight training.launching
@@ -47,8 +48,8 @@ _IN_ORDER = """
     insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.data cli.train cli.adapt cli.vocab
-    cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export
+    __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.data cli.train cli.adapt
+    cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export
     cli.main __main__
 """
 ORDER = _IN_ORDER.split()

@@ -88,6 +88,24 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("tie", ["all", "none"])
+def test_padding_stays_zero_where_a_model_needs_it(copy_task: Path, tie: str) -> None:
+    """In the embeddings, as with torch's `padding_idx`, and in the output; other models train the output's row."""
+    for zero_start in (True, False):
+        run = trained(copy_task, f"zero-{zero_start}", f"model.zero_start={zero_start}", f"model.tie_embeddings={tie}",
+                      "model.output_bias=true", "training.max_steps=3", "training.weight_decay=0.1")  # fmt: skip
+        weights, state = (load_file(run.checkpoints / "3" / f"{name}.safetensors") for name in ("model", "state"))
+        names = [name for name in weights if name.startswith(("src_embedding", "tgt_embedding", "output"))]
+        assert len(names) == (2 if tie == "all" else 4)
+        for name in names:
+            moments = state[f"optimizer.{name}.exp_avg"]  # a row of each piece
+            assert moments[4:].any(), name
+            if zero_start:
+                assert not weights[name][0].any(), name
+                assert not moments[0].any(), name
+        assert zero_start or state["optimizer.output.bias.exp_avg"][0] != 0
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_loss_is_given_the_scale_that_its_gradients_will_have(copy_task: Path, scaled: bool) -> None:
     """As with fp16: the upstream gradient of the loss is the scale divided by the tokens of the update."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import TransformerConfig
+from nmt.config.inference import PositionKind, TransformerConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask
@@ -154,7 +154,25 @@ def test_states_and_logits_equal_torchs_transformer(
     torch.testing.assert_close(logits[tgt_mask], expected_logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_options_of_imported_models_against_torchs_transformer(small_config: TransformerConfig, norm: str) -> None:
+    """Another epsilon, embeddings that are not scaled, a start from zero, and the waves in halves."""
+    options = {"norm_epsilon": 0.05, "scale_embeddings": False, "zero_start": True, "positions": "halves"}
+    config = small_config.model_copy(update={"norm": norm, "tie_embeddings": "none", **options})
+    model = make_model(config)
+    theirs = torchs_transformer(model, config)
+    for module in theirs.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 0.05
+    halves = paper_positions(12, config.d_model)[:, [*range(0, 16, 2), *range(1, 16, 2)]]
+    src_ids, tgt_in = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[BOS_ID, 7, 8]])
+    embedded = model.tgt_embedding.weight[tgt_in] * torch.tensor([0.0, 1.0, 1.0])[:, None] + halves[:3]
+    expected = theirs(model.src_embedding.weight[src_ids] + halves[:4], embedded, tgt_mask=~look_ahead_mask(3))
+    states = model.states(Source(src_ids, torch.ones(1, 4, dtype=torch.bool)), tgt_in)
+    torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "swiglu"])
 def test_the_feed_forward_network_is_its_formula(activation: str) -> None:
     network = FeedForward(d_model=6, d_ff=10, activation=activation).eval()
     x = torch.randn(2, 3, 6)
@@ -168,6 +186,8 @@ def test_the_feed_forward_network_is_its_formula(activation: str) -> None:
         activated = inner * (inner > 0)
     elif activation == "gelu":  # x times the normal distribution's share below x
         activated = inner * (1 + np.vectorize(math.erf)(inner / math.sqrt(2))) / 2
+    elif activation == "swish":
+        activated = inner / (1 + np.exp(-inner))
     else:
         assert network.gate is not None
         gate = linear(network.gate, values)
@@ -201,6 +221,19 @@ def test_sinusoidal_positions_are_the_papers_formula(d_model: int) -> None:
     torch.testing.assert_close(sinusoidal_positions(300, d_model), paper_positions(300, d_model), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["halves", "marian"])
+def test_the_other_sine_waves_are_their_formulas(kind: PositionKind) -> None:
+    """Marian: src/tensors/cpu/tensor_operators.cpp of marian-dev; halves: CTranslate2's and transformers' Marian."""
+    length, d_model = 70, 12
+    expected = np.zeros((length, d_model))
+    for pos in range(length):
+        for i in range(6):
+            wave = math.exp(i * -math.log(10000) / 5) if kind == "marian" else 1 / 10000 ** (2 * i / 12)
+            expected[pos, i], expected[pos, 6 + i] = math.sin(pos * wave), math.cos(pos * wave)
+    found = sinusoidal_positions(length, d_model, kind)
+    torch.testing.assert_close(found, torch.from_numpy(expected).float(), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("k", [1, 2, 7, 64])
 def test_moving_by_k_positions_is_one_fixed_rotation(k: int) -> None:
     d_model, length = 16, 128
@@ -216,7 +249,7 @@ def test_moving_by_k_positions_is_one_fixed_rotation(k: int) -> None:
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_positions_are_added_from_where_the_sequence_starts(learned: bool) -> None:
-    encoding = PositionalEncoding(d_model=6, max_positions=12, learned=learned)
+    encoding = PositionalEncoding(d_model=6, max_positions=12, kind="learned" if learned else "sinusoidal")
     if learned:
         nn.init.normal_(encoding.table)
     x = torch.randn(2, 4, 6)
@@ -228,7 +261,7 @@ def test_positions_are_added_from_where_the_sequence_starts(learned: bool) -> No
 
 
 def test_changing_a_learned_position_changes_that_position_alone() -> None:
-    encoding = PositionalEncoding(d_model=6, max_positions=12, learned=True)
+    encoding = PositionalEncoding(d_model=6, max_positions=12, kind="learned")
     x = torch.randn(2, 5, 6)
     before = encoding(x).detach()
     with torch.no_grad():
@@ -274,21 +307,22 @@ def test_the_encoder_without_positions_permutes_with_its_input(small_config: Tra
 
 # --- Masks -----------------------------------------------------------------------------------------------
 
-SHAPES = [
+SHAPES: list[dict[str, Any]] = [
     {"norm": "pre", "positions": "sinusoidal"},
     {"norm": "pre", "positions": "learned", "activation": "swiglu"},
     {"norm": "post", "positions": "sinusoidal", "activation": "gelu"},
     {"norm": "post", "positions": "learned"},
+    {"norm": "post", "positions": "halves", "activation": "swish", "zero_start": True, "scale_embeddings": False},
 ]
 
 
-def named(shape: dict[str, str]) -> str:
-    return "-".join(shape.values())
+def named(shape: dict[str, Any]) -> str:
+    return "-".join(map(str, shape.values()))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
-    small_config: TransformerConfig, shape: dict[str, str]
+    small_config: TransformerConfig, shape: dict[str, Any]
 ) -> None:
     model = make_model(small_config, **shape)
     sources, targets = ragged([2, 9, 5, 13]), ragged([7, 3, 1, 11], seed=1)
@@ -305,7 +339,7 @@ def test_a_sentence_alone_has_the_logits_it_has_among_longer_ones(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_later_target_token_never_changes_earlier_logits(
-    small_config: TransformerConfig, shape: dict[str, str]
+    small_config: TransformerConfig, shape: dict[str, Any]
 ) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([6, 3]))
@@ -320,7 +354,7 @@ def test_a_later_target_token_never_changes_earlier_logits(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_ids_at_padded_source_positions_are_irrelevant(small_config: TransformerConfig, shape: dict[str, str]) -> None:
+def test_ids_at_padded_source_positions_are_irrelevant(small_config: TransformerConfig, shape: dict[str, Any]) -> None:
     model = make_model(small_config, **shape)
     src_ids, src_mask = source(ragged([8, 2, 5]))
     tgt_in = pad(ragged([4, 4, 4], seed=1), PAD_ID, first=[BOS_ID])
@@ -349,7 +383,7 @@ def test_every_source_token_reaches_every_logit(small_config: TransformerConfig)
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
-    small_config: TransformerConfig, shape: dict[str, str], beam_size: int
+    small_config: TransformerConfig, shape: dict[str, Any], beam_size: int
 ) -> None:
     """Between steps, one hypothesis becomes several, they are permuted, repeated and dropped, and sentences finish."""
     model = make_model(small_config, **shape)
@@ -381,7 +415,7 @@ def test_a_step_gives_the_logits_of_forward_on_the_whole_prefix(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_padding_changes_no_step(small_config: TransformerConfig, shape: dict[str, str]) -> None:
+def test_padding_changes_no_step(small_config: TransformerConfig, shape: dict[str, Any]) -> None:
     model = make_model(small_config, **shape)
     sources = ragged([3, 11])
     tokens = ragged([6, 6], seed=5)
@@ -507,7 +541,7 @@ def test_logits_start_near_unit_variance_when_tied() -> None:
 
 @pytest.mark.parametrize("tie", ["all", "none"])
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_the_gradient_reaches_every_parameter(small_config: TransformerConfig, shape: dict[str, str], tie: str) -> None:
+def test_the_gradient_reaches_every_parameter(small_config: TransformerConfig, shape: dict[str, Any], tie: str) -> None:
     model = make_model(small_config, tie_embeddings=tie, **shape).train()
     tgt_in = pad(ragged([4, 6], seed=1), PAD_ID, first=[BOS_ID])
     logits = model(source(ragged([7, 3])), tgt_in)

@@ -182,12 +182,8 @@ def _measured(
 
 
 def _described(point: Point, metric: AdaptMetric, guard: GuardConfig) -> str:
-    new = f"new text {metric} {point.new[metric]:.3f}"
-    return (
-        new
-        if point.general is None
-        else f"{new}, general text {guard.drop_metric} {point.general[guard.drop_metric]:.3f}"
-    )
+    new, drop = f"new text {metric} {point.new[metric]:.3f}", guard.drop_metric
+    return new if point.general is None else f"{new}, general text {drop} {point.general[drop]:.3f}"
 
 
 def _drop(measuring: Measuring, guard: GuardConfig, base: LineFigures, point: LineFigures) -> Drop:

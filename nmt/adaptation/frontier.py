@@ -1,4 +1,4 @@
-"""The frontier of an adaptation: what each candidate gains on the new text and loses on general text, and the choice."""
+"""The frontier of an adaptation: what each candidate gains on the new text and loses on general text; the choice."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal

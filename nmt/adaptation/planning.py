@@ -27,7 +27,7 @@ MIN_PAIRS = 50
 PAIRS_FOR_ONE, MIN_HELD_OUT, MAX_HELD_OUT = 10, 10, 500
 """One pair in ten is held out for each purpose, within these limits."""
 WITHOUT_GENERAL_TEXT = 0.5
-"""The largest alpha where nothing says what is lost: the middle, which Wortsman et al. 2022 (WiSE-FT) recommend there."""
+"""The largest alpha where nothing says what is lost: Wortsman et al. 2022 (WiSE-FT) recommend the middle there."""
 
 
 @dataclasses.dataclass(frozen=True)

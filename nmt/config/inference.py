@@ -26,6 +26,8 @@ from nmt.languages import check_language
 
 Copied = Literal["symbols", "addresses", "numbers"]
 """Kinds of text that may be copied to a translation."""
+PositionKind = Literal["sinusoidal", "halves", "marian", "learned"]
+"""Kinds of position embeddings."""
 
 
 class TextConfig(Section):
@@ -93,10 +95,15 @@ class TransformerConfig(Section):
     """Inner dimension of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each sublayer (trains more stably) or after it (as in Vaswani et al. 2017)."""
-    activation: Literal["relu", "gelu", "swiglu"] = "relu"
-    """Activation of the feed-forward networks; `swiglu` (Shazeer 2020) adds a third matrix to each."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Position embeddings: fixed sine waves (needs an even `d_model`), or learned vectors."""
+    norm_epsilon: Annotated[float, Field(gt=0, le=0.1)] = 1e-5
+    """Added to the variance in each layer normalisation, so that no division is by zero."""
+    activation: Literal["relu", "gelu", "swish", "swiglu"] = "relu"
+    """Activation of the feed-forward networks: `swish` is x sigmoid(x); `swiglu` (Shazeer 2020) adds a third matrix to
+    each."""
+    positions: PositionKind = "sinusoidal"
+    """Position embeddings: fixed sine waves (they need an even `d_model`), or vectors that are `learned`. `sinusoidal`
+    alternates sine and cosine (Vaswani et al. 2017); `halves` has all sines first, as Hugging Face's Marian models
+    have them; `marian` does, too, with slightly other wavelengths: those of Marian itself."""
     max_positions: Positions = 512
     """Maximum length of a source or target in pieces, including `<s>` or `</s>`."""
     dropout: Rate = 0.1
@@ -108,6 +115,11 @@ class TransformerConfig(Section):
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
+    scale_embeddings: bool = True
+    """Multiply the embeddings by the square root of `d_model` before the positions are added."""
+    zero_start: bool = False
+    """Start the decoder from a vector of zeros, instead of the embedding of `<s>`, as Marian does. The embedding of
+    `<pad>` is then zero, too, and stays so in training, as programs that read such models assume."""
     output_bias: bool = False
     """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
@@ -125,8 +137,10 @@ class TransformerConfig(Section):
     def _heads(self) -> Self:
         if self.d_model % self.num_heads:
             raise ValueError(f"model.d_model ({self.d_model}) must be divisible by model.num_heads ({self.num_heads})")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"model.d_model ({self.d_model}) must be even for sinusoidal positions")
+        if self.positions != "learned" and self.d_model % 2:
+            raise ValueError(f"model.d_model ({self.d_model}) must be even for {self.positions} positions")
+        if self.positions == "marian" and self.d_model < 4:
+            raise ValueError(f"model.d_model ({self.d_model}) must be at least 4 for marian positions")
         return self
 
 

@@ -178,7 +178,7 @@ def write_model(
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
@@ -187,7 +187,8 @@ def write_model(
 def _transformer(model: Transformer, config: TransformerConfig) -> Any:
     """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
     specs = importlib.import_module("ctranslate2.specs")
-    activations = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELU, "swiglu": specs.Activation.SWISH}
+    swish = specs.Activation.SWISH
+    activations = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELU, "swish": swish, "swiglu": swish}
     spec = specs.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
@@ -203,10 +204,11 @@ def _transformer(model: Transformer, config: TransformerConfig) -> Any:
     ):
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
-        part.scale_embeddings = True  # by the root of d_model, before the positions are added
+        part.scale_embeddings = config.scale_embeddings  # by the root of d_model, before the positions are added
         part.position_encodings.encodings = _array(positions.table)  # CTranslate2's own sinusoids differ
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
+    spec.decoder.start_from_zero_embedding = config.zero_start
     spec.decoder.projection.weight = _array(model.output.weight)
     if config.output_bias:
         spec.decoder.projection.bias = _array(model.output.bias)

@@ -3,6 +3,8 @@
 Shapes: B batch, S source length, T target length.
 """
 
+import copy
+import ctypes
 import dataclasses
 import itertools
 import multiprocessing
@@ -11,6 +13,8 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from multiprocessing.context import BaseContext
+from multiprocessing.sharedctypes import RawValue
 
 import numpy as np
 import torch
@@ -287,6 +291,31 @@ def _exit_with_trainer() -> None:
         os._exit(1)
 
 
+class _Flag:
+    """An event that is set once, in memory that processes share, without a lock."""
+
+    def __init__(self) -> None:
+        self._value = RawValue(ctypes.c_bool)
+
+    def is_set(self) -> bool:
+        return bool(self._value.value)
+
+    def set(self) -> None:
+        self._value.value = True
+
+
+def _worker_context() -> BaseContext:
+    """The context of `START_METHOD`, with events in which a worker may be killed.
+
+    Workers ask again and again whether they shall end. To do so, multiprocessing's own event takes a lock. A worker
+    killed at that moment never releases it, and the trainer, which asks too when it replaces the worker, would wait
+    forever. torch's comments know of it ("hanging in `Event.set()`").
+    """
+    context = copy.copy(multiprocessing.get_context(START_METHOD))  # get_context gives everyone the same object
+    vars(context)["Event"] = _Flag
+    return context
+
+
 def batch_loader(
     corpus: EncodedCorpus,
     plan: Plan,
@@ -306,7 +335,7 @@ def batch_loader(
         sampler=[(number, plan[number]) for number in (range(len(plan)) if numbers is None else numbers)],
         batch_size=None,  # an item is a batch already
         num_workers=workers,
-        multiprocessing_context=START_METHOD if workers else None,
+        multiprocessing_context=_worker_context() if workers else None,
         pin_memory=device.type == "cuda",
         worker_init_fn=_leave_process_group,
         generator=torch.Generator(),  # so that an iterator draws nothing from torch's default one

@@ -90,6 +90,13 @@ class TrainableModel(Seq2SeqModel[M, S]):
         logits: Tensor = self.output(self.states(source, tgt_in))
         return logits
 
+    def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
+        """The rows of embeddings and output, with its bias, that belong to `<pad>` and may not be trained; mostly none.
+
+        In a new model the rows of matrices are then set to zero.
+        """
+        return []
+
     @abstractmethod
     def part_of(self, name: str) -> ModelPart:
         """The part of the model that a parameter is in, by its name; a shared one has several names, and parts."""

@@ -1,4 +1,4 @@
-"""Position embeddings: fixed sine waves, in one or two dimensions, or learned vectors.
+"""Position embeddings: fixed sine waves, in one or two dimensions and in three layouts, or learned vectors.
 
 Shapes: B batch, T length, D d_model, G rows and columns of a grid.
 """
@@ -6,17 +6,29 @@ Shapes: B batch, T length, D d_model, G rows and columns of a grid.
 import torch
 from torch import Tensor, nn
 
+from nmt.config.inference import PositionKind
 
-def sinusoidal_positions(length: int, d_model: int) -> Tensor:
+
+def sinusoidal_positions(length: int, d_model: int, kind: PositionKind = "sinusoidal") -> Tensor:
     """(length, D): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle (section 3.5).
 
     Each pair (2i, 2i+1) rotates by a fixed angle per position, so PE(pos + k) is a rotation of PE(pos)
     that depends only on k.
+
+    `halves` has the same numbers in another order: all sines, then all cosines, as Hugging Face and CTranslate2 have
+    them. `marian` has this order, too, but divides by D/2 - 1 in the exponent: 10000^(i/(D/2-1)), so that the slowest
+    wave is 10000 times as long as the fastest (Marian's AddPositionalEmbeddings).
     """
     positions = torch.arange(length, dtype=torch.float64)[:, None]
-    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D/2,)
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model  # (D/2,): 2i / D
+    if kind == "marian":
+        exponents = torch.arange(d_model // 2, dtype=torch.float64) / (d_model // 2 - 1)
+    frequencies = 10000.0**-exponents  # (D/2,)
     angles = positions * frequencies  # (length, D/2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (length, D)
+    waves = [angles.sin(), angles.cos()]
+    if kind != "sinusoidal":
+        return torch.cat(waves, dim=1).float()  # (length, D)
+    return torch.stack(waves, dim=-1).flatten(1).float()  # (length, D)
 
 
 def sinusoidal_positions_2d(grid: int, d_model: int) -> Tensor:
@@ -35,14 +47,14 @@ class PositionalEncoding(nn.Module):
 
     table: Tensor
 
-    def __init__(self, d_model: int, max_positions: int, learned: bool = False) -> None:
+    def __init__(self, d_model: int, max_positions: int, kind: PositionKind = "sinusoidal") -> None:
         super().__init__()
-        if learned:
+        if kind == "learned":
             self.table = nn.Parameter(torch.zeros(max_positions, d_model))
         else:
             table = torch.empty(max_positions, d_model)
             if not table.is_meta:  # on the meta device, torch would import its compiler to fill it, for seconds
-                table = sinusoidal_positions(max_positions, d_model)
+                table = sinusoidal_positions(max_positions, d_model, kind)
             self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:

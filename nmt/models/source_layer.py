@@ -14,6 +14,7 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.config.inference import PositionKind
 from nmt.config.source import ImageSource, VectorSource
 from nmt.models.dropout import Dropout
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions_2d
@@ -47,12 +48,13 @@ class VectorLayer(nn.Module):
 
 
 def _positions(source: VectorSource | ImageSource, d_model: int, max_positions: int) -> PositionalEncoding:
+    kind: PositionKind = "learned" if source.positions == "learned" else "sinusoidal"
     if source.type == "images":
-        positions = PositionalEncoding(d_model, source.grid**2, source.positions == "learned")
+        positions = PositionalEncoding(d_model, source.grid**2, kind)
         if source.positions == "sinusoidal_2d" and not positions.table.is_meta:
             positions.table.copy_(sinusoidal_positions_2d(source.grid, d_model))
         return positions
-    return PositionalEncoding(d_model, max_positions, source.positions == "learned")
+    return PositionalEncoding(d_model, max_positions, kind)
 
 
 class TimeStem(nn.Module):

@@ -29,7 +29,12 @@ from nmt.models.positions import PositionalEncoding
 from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swiglu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "gelu": F.gelu,
+    "swish": F.silu,
+    "swiglu": F.silu,
+}
 
 
 class FeedForward(nn.Module):
@@ -59,10 +64,10 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
 
-    def __init__(self, d_model: int, pre_norm: bool, dropout: float) -> None:
+    def __init__(self, d_model: int, pre_norm: bool, dropout: float, norm_epsilon: float = 1e-5) -> None:
         super().__init__()
         self.pre_norm = pre_norm
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, eps=norm_epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -87,9 +92,9 @@ class EncoderLayer(nn.Module):
         super().__init__()
         pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
@@ -120,11 +125,11 @@ class DecoderLayer(nn.Module):
         super().__init__()
         pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
@@ -219,8 +224,8 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
     ) -> None:
         super().__init__()
-        self.scale = math.sqrt(config.d_model)
-        learned = config.positions == "learned"
+        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        self.zero_start = config.zero_start
         self.src_vectors: VectorLayer | None = None
         if source.type == "text":
             self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
@@ -233,15 +238,15 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         else:
             self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
         if source.type == "text":
-            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
-        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, learned)
+            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
+        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.dropout = Dropout(config.dropout)
         self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = Layers(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
         pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
@@ -283,7 +288,10 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
-        embedded: Tensor = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in) * self.scale))
+        vectors = self.tgt_embedding(tgt_in) * self.scale
+        if self.zero_start:  # position 0 is always the start
+            vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
+        embedded: Tensor = self.dropout(self.tgt_positions(vectors))
         return embedded
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
@@ -331,6 +339,8 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def step(self, tokens: Tensor, state: TransformerState) -> Tensor:
         """(B, K) -> logits (B, K, V)"""
         x = self.tgt_embedding(tokens) * self.scale  # (B, K, D), every token at position `state.length`
+        if self.zero_start and state.length == 0:
+            x = torch.zeros_like(x)
         x = x + self.tgt_positions.table[state.length]
         state.add_places(tokens.shape[1])
         prefix_bias = state.prefix_bias[:, None]  # (B, 1, K, places)
@@ -338,6 +348,17 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             x = layer.step(x, prefix_bias, state.src_bias, layer_state)
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits
+
+    def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
+        """As `TrainableModel.padding_rows`."""
+        if not self.zero_start:
+            return []
+        rows: list[tuple[Tensor, int]] = [(self.tgt_embedding.weight, tgt_pad), (self.output.weight, tgt_pad)]
+        if self.src_vectors is None:
+            rows.append((self.src_embedding.weight, src_pad))
+        if self.output.bias is not None:
+            rows.append((self.output.bias, tgt_pad))
+        return rows
 
     def part_of(self, name: str) -> ModelPart:
         """Positions and the first layer of vectors belong to the embeddings, a last norm to its layers."""

@@ -1,7 +1,10 @@
-"""Parts of a model that keep their weights: `training.freeze`."""
+"""Parts of a model that keep their weights: `training.freeze`, and the rows of padding where they must stay zero."""
 
 from collections.abc import Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from nmt.config.section import ModelPart
 from nmt.errors import ConfigError
@@ -25,6 +28,21 @@ def freeze(model: TrainableModel[Any, Any], parts: Sequence[ModelPart]) -> None:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"training.freeze: {', '.join(parts)}: nothing is left to train; leave one of them out")
+
+
+def clear_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
+    """Set rows of matrices to zero; entries of a bias keep their values."""
+    with torch.no_grad():
+        for parameter, row in rows:
+            if parameter.ndim > 1:
+                parameter[row] = 0.0
+
+
+def keep_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
+    """Give rows of parameters no gradient; after the backward passes, and before the gradients are clipped."""
+    for parameter, row in rows:
+        if parameter.grad is not None:
+            parameter.grad[row] = 0.0
 
 
 def num_frozen(model: TrainableModel[Any, Any]) -> int:

@@ -24,11 +24,11 @@ from nmt.checkpoint import (
 )
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
+from nmt.data.dataset import EncodedCorpus
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
-from nmt.data.dataset import EncodedCorpus
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.history import duration
 from nmt.models.factory import build_model
@@ -38,7 +38,7 @@ from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
-from nmt.training.freezing import freeze
+from nmt.training.freezing import clear_rows, freeze, keep_rows
 from nmt.training.guarding import GENERAL, Verdict, judge, remember, weights_file_name
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
@@ -86,6 +86,9 @@ class Trainer:
             load_weights(self.model, initial_weights)
         freeze(self.model, config.training.freeze)
         self.model.to(prepared.device)
+        self.padding_rows = self.model.padding_rows(tokenizers.src.special.pad, tokenizers.tgt.special.pad)
+        if initial_weights is None:
+            clear_rows(self.padding_rows)
         self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
             self.objective.compile_states()
@@ -233,6 +236,7 @@ class Trainer:
                 smoothed += sums.smoothed.detach()
                 cross_entropy += sums.cross_entropy
         rate = learning_rate(self.progress.step + 1, settings)
+        keep_rows(self.padding_rows)
         norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
         self.progress.step += 1
         self.averaging.update(self.progress.step)
@@ -326,7 +330,6 @@ class Trainer:
         With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
         start = time.perf_counter()
-        settings = self.config.training
         with self.averaging.scored(self.progress.validations):
             try:
                 with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
