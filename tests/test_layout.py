@@ -49,8 +49,8 @@ _IN_ORDER = """
     insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
     __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.data cli.train cli.adapt
-    cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs cli.average cli.export
-    cli.main __main__
+    cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs
+    cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"
