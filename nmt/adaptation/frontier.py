@@ -17,7 +17,7 @@ METRICS: tuple[AdaptMetric, ...] = ("bleu", "chrf", "loss")
 NAMES: dict[AdaptMetric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}
 """In tables."""
 _FILE = "frontier.json"
-_WORDS: dict[Weights, str] = {
+WORDS: dict[Weights, str] = {
     "base": "the old model",
     "tuned": "best for the new text",
     "kept": "best within the budget",
@@ -56,7 +56,7 @@ class Point(_Recorded):
     @property
     def name(self) -> str:
         """In words, for tables."""
-        return _WORDS["base"] if self.alpha == 0 else f"{_WORDS[self.weights]}, alpha {self.alpha:g}"
+        return WORDS["base"] if self.alpha == 0 else f"{WORDS[self.weights]}, alpha {self.alpha:g}"
 
 
 class Frontier(_Recorded):
@@ -130,6 +130,12 @@ def table(frontier: Frontier) -> list[list[str]]:
             cells += [value, f"{low} to {high}"]
         rows.append([*cells, "chosen" if number == frontier.chosen else ""])
     return rows
+
+
+def shown_metrics(frontier: Frontier) -> list[AdaptMetric]:
+    """The metrics of test sets that tables show."""
+    always: list[AdaptMetric] = ["bleu", "chrf"]
+    return list(dict.fromkeys([*always, frontier.drop_metric, frontier.gain_metric]))
 
 
 def _number(value: float, metric: AdaptMetric) -> str:

@@ -95,8 +95,7 @@ def _print_outcome(run: RunFolder, as_json: bool) -> None:
         found["tests"] = [test.model_dump(mode="json") for test in tests]
         print(json.dumps(found))
         return
-    print(aligned(frontiers.table(frontier)))
-    metrics = list(dict.fromkeys(["bleu", "chrf", frontier.drop_metric]))
+    print(aligned(frontiers.table(frontier), left=(0, 5)))
     if tests:
         print()
-        print(aligned(outcome.table(tests, metrics), left=(0, 1)))
+        print(aligned(outcome.table(tests, frontiers.shown_metrics(frontier)), left=(0, 1)))
