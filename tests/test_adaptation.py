@@ -22,7 +22,6 @@ from safetensors.torch import load_file
 from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
 from nmt.checkpoint import Progress, interpolated_weights, write_weights
-from nmt.config.file import load_config
 from nmt.config.training import Config, GuardConfig
 from nmt.errors import RunError
 from nmt.evaluation.significance import corpus_score, line_statistics, paired_difference
@@ -167,7 +166,7 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
     """Against corpora that are resampled line by line, with other random numbers, and scored by sacreBLEU."""
     generator = random.Random(3)
     words = ["the", "a", "cat", "dog", "sits", "runs", "on", "under", "mat", "tree", "red", "old"]
-    truth = [" ".join(generator.choices(words, k=generator.randint(5, 12))) for _ in range(60)]
+    truth = [" ".join(generator.choices(words, k=generator.randint(5, 12))) for _ in range(20)]
 
     def worse(share: float) -> list[str]:
         return [
@@ -182,17 +181,17 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
         scores = [metric.corpus_score(lines, [truth]).score for lines in systems]
         assert found.value == pytest.approx(scores[1] - scores[0], abs=1e-9)
         differences = []
-        for _ in range(400):
-            drawn = generator.choices(range(60), k=60)
+        for _ in range(160):
+            drawn = generator.choices(range(20), k=20)
             one, other = (
                 metric.corpus_score([lines[index] for index in drawn], [[truth[index] for index in drawn]]).score
                 for lines in systems
             )
             differences.append(other - one)
         differences.sort()
-        width = differences[389] - differences[9]
-        assert found.low == pytest.approx(differences[9], abs=0.15 * width)
-        assert found.high == pytest.approx(differences[389], abs=0.15 * width)
+        width = differences[155] - differences[4]
+        assert found.low == pytest.approx(differences[4], abs=0.2 * width)
+        assert found.high == pytest.approx(differences[155], abs=0.2 * width)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_and_of_equal_systems_nothing() -> None:
@@ -235,10 +234,9 @@ def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
     for one in (found["points"][0], found["points"][2]):
         assert (one["alpha"], one["step"]) in ((0.0, 0), (1.0, 10))
         for metric in ("bleu", "chrf", "loss"):
-            assert one["new"][metric] == pytest.approx(measured[one["step"]][metric], rel=1e-4)
-            assert one["general"][metric] == pytest.approx(
-                measured[one["step"]][f"general_{metric}"], rel=1e-4, abs=1e-5
-            )
+            line = measured[one["step"]]
+            assert one["new"][metric] == pytest.approx(line[metric], rel=1e-4)
+            assert one["general"][metric] == pytest.approx(line[f"general_{metric}"], rel=1e-4, abs=1e-5)
     # Text that chose nothing.
     assert [(test["name"], test["is_new"], test["lines"]) for test in found["tests"]] == [
         ("new", True, 12),
@@ -248,7 +246,7 @@ def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
     texts = [set(Path(f"small.{name}.en").read_text().splitlines()) for name in ("validation", "new")]
     assert not texts[0] & texts[1]
     # It is an ordinary configuration, and nothing is left to do.
-    config = load_config(Path("small.yaml"), (), None) if False else new.config()
+    config = new.config()
     assert (config.data.replay, config.guard.drop_metric, config.training.best_metric) == (0.5, "loss", "loss")
     assert [files.replayed for files in config.data.train] == [False, True]
     model = new.model_file.read_bytes()
@@ -256,29 +254,26 @@ def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
         code, out, messages = cli(*again)
         assert code == 0
         assert "this run is finished" in messages
+        assert "choosing" not in messages
         assert new.model_file.read_bytes() == model
     assert "chosen" in out
     code, _, messages = cli(*command, "--set", "training.seed=3")
     assert code == 2
     assert "small.yaml exists, and says something else than these options" in messages
-    page = write_report(new).read_text()
-    assert "Adaptation" in page
-    assert (new.report / "frontier.png").is_file()
 
 
 def test_a_budget_that_nothing_keeps_leaves_the_old_weights(here: Path, cli: Cli) -> None:
     Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
     old = RunFolder(here / "runs" / "copy")
     without_training(old)
-    code, out, messages = cli("adapt", "--model", "copy", "--data", "new.tsv", "--keep", "general.tsv", "--max-drop", "0",
-                              "--drop-metric", "loss", *FAST, "--set", "data.cleaning.identical=false")  # fmt: skip
+    command = ["adapt", "--model", "copy", "--data", "new.tsv", "--keep", "general.tsv", "--max-drop", "0",
+               "--drop-metric", "loss", *FAST, "--set", "data.cleaning.identical=false"]  # fmt: skip
+    code, out, messages = cli(*command)
     assert code == 3, messages
     run = RunFolder(here / "runs" / "copy-adapted")
     assert run.model_file.read_bytes() == old.model_file.read_bytes()
-    last = messages.splitlines()[-1]
-    assert last.startswith(
-        "nmt: runs/copy-adapted: the model is the old one, unchanged: no candidate with a better loss"
-    )
+    last = messages.splitlines()[-1].removeprefix("nmt: runs/copy-adapted: the model is the old one, unchanged: ")
+    assert last.startswith("no candidate with a better loss on the new text surely loses at most 0 loss")
     assert "the old model" in out
     frontier, tests = read_frontier(run), read_tests(run)
     assert frontier is not None
@@ -324,6 +319,7 @@ def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str]
     assert (code, out) == (2, "")
     assert f"nmt: {message}" in messages or message in messages
     assert not Path("runs", "copy-adapted").exists()
+    assert not Path("copy-adapted.yaml").exists()  # or the corrected command would be refused
 
 
 @pytest.mark.slow
@@ -334,6 +330,10 @@ def test_a_kill_and_a_resume_give_the_same_bits(here: Path, cli: Cli) -> None:
     code, _, messages = cli(*command, "--name", "straight")
     assert code == 0, messages
     straight = RunFolder(here / "runs" / "straight")
+    page = write_report(straight).read_text()
+    assert "best for the new text, alpha 0.5" in page
+    assert "From the old weights to the new ones. Allowed: 3. Chosen: general text: drop of loss" in page
+    assert (straight.report / "frontier.png").is_file()
     for name, line, number in (
         ("killed", "step 15  validation", signal.SIGKILL),
         ("late", "choosing among", signal.SIGKILL),

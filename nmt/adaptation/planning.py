@@ -53,10 +53,11 @@ class _General:
     test: dict[str, CorpusFiles] = dataclasses.field(default_factory=dict)
 
 
-def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> None:
+def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> bool:
     """Write the configuration of an adaptation to `file`, in the current folder, with the hold-outs of general text.
 
-    A file with the same content stays. Raises `ConfigError` for one with another content, and for too little text.
+    Returns whether it was written: a file with the same content stays. Raises `ConfigError` for one with another
+    content, and for too little text.
     """
     inference = wish.base.inference_config()
     if inference.source.type != "text":
@@ -74,9 +75,11 @@ def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> None:
             f"{file} exists, and says something else than these options; to train as it says: nmt train {file}; or "
             f"give another --name, or remove it"
         )
-    if not file.exists():
-        write_text(file, text)
-        say(f"wrote {file}, the configuration of this adaptation")
+    if file.exists():
+        return False
+    write_text(file, text)
+    say(f"wrote {file}, the configuration of this adaptation")
+    return True
 
 
 _HEAD = "# Written by nmt adapt. `nmt train {name}.yaml` does the same; `nmt config KEY` explains a key.\n"

@@ -11,7 +11,7 @@ import typer
 from nmt.cli import options
 from nmt.cli.train import finish, say_choice, train_run
 from nmt.distributed import ALONE, is_launched
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, NmtError
 from nmt.inheritance import load_run_config, starting_run
 from nmt.runs import RunFolder, find_run, run_named
 
@@ -63,8 +63,13 @@ def adapt(
 
     file = Path(f"{run.name}.yaml")
     wish = Wish(base, data, keep or [], max_drop, drop_metric, overrides or [])
-    write_plan(wish, file, lambda line: print(line, file=sys.stderr))
-    settings = load_run_config(file, (), run, fresh)
+    is_new = write_plan(wish, file, lambda line: print(line, file=sys.stderr))
+    try:
+        settings = load_run_config(file, (), run, fresh)
+    except NmtError:
+        if is_new:  # or the corrected command would be refused
+            file.unlink()
+        raise
     again = ["--fresh"] if fresh else []
     try:
         trained = train_run(
