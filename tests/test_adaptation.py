@@ -1,5 +1,6 @@
 """`nmt adapt`: what is written, what is chosen, what is kept, and what becomes of the old run (nothing)."""
 
+import functools
 import hashlib
 import json
 import random
@@ -19,13 +20,16 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
+import nmt
 from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
+from nmt.adaptation.planning import Wish, write_plan
 from nmt.checkpoint import Progress, interpolated_weights, write_weights
 from nmt.config.training import Config, GuardConfig
-from nmt.errors import RunError
+from nmt.errors import ConfigError, RunError
 from nmt.evaluation.significance import corpus_score, line_statistics, paired_difference
 from nmt.history import read_history
+from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report
 from nmt.runs import RunFolder
 from nmt.training.guarding import judge, remember
@@ -177,7 +181,7 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
     systems = [worse(0.1), worse(0.2)]
     for metric in (BLEU(), CHRF()):
         figures = [line_statistics(metric, lines, [truth]) for lines in systems]
-        found = paired_difference(*figures, lambda sums, metric=metric: corpus_score(metric, sums))  # type: ignore[misc]
+        found = paired_difference(figures[0], figures[1], functools.partial(corpus_score, metric))
         scores = [metric.corpus_score(lines, [truth]).score for lines in systems]
         assert found.value == pytest.approx(scores[1] - scores[0], abs=1e-9)
         differences = []
@@ -299,9 +303,35 @@ def test_without_general_text_the_model_stays_near_the_old_one(here: Path, cli: 
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
+def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> None:
+    old = RunFolder(here / "runs" / "copy")
+    without_training(old)
+    lines = [src for src, _ in reversed_digits(200, seed=8)]
+    Path("general.txt").write_text("\n".join(["", *lines, ""]) + "\n")
+    said: list[str] = []
+    wish = Wish(old, [Path("new.tsv")], [], Path("general.txt"), 0.5, "bleu", ["training.max_steps=5"])
+    assert write_plan(wish, Path("own.yaml"), said.append)
+    assert Path("own.general.src.en").read_text().splitlines() == lines
+    assert Path("own.general.tgt.de").read_text().splitlines() == nmt.load(old.path).translate(lines)
+    config = load_run_config(Path("own.yaml"), (), RunFolder(here / "runs" / "own"), is_fresh=True)
+    assert [files.replayed for files in config.data.train] == [False, True]
+    assert config.guard.validation is not None
+    held_out = config.guard.validation.src_file.read_text().splitlines()
+    assert len(held_out) == 20
+    assert set(held_out) < set(lines)
+    assert config.guard.validation in config.data.exclude
+    assert any("references are the translations of" in line for line in said)
+    assert not write_plan(wish, Path("own.yaml"), said.append)
+    assert sum(line.startswith("translating the 200 lines") for line in said) == 1
+    Path("general.txt").write_text("1 2 3\n")
+    with pytest.raises(ConfigError, match=r"own\.general\.src\.en: was made from other text than general\.txt"):
+        write_plan(wish, Path("own.yaml"), said.append)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--data", "new.tsv", "--keep", "few.tsv", "--keep-src", "few.tsv"], "--keep names general pairs, --keep-src"),
         (["--data", "new.tsv", "--max-drop", "-1"], "--max-drop -1: should be 0 or more"),
         (["--data", "new.tsv", "--max-drop", "nan"], "--max-drop nan: should be 0 or more"),
         ([], "name the new text: --data FILE"),

@@ -13,9 +13,12 @@ from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import settings_to_yaml, with_overrides
 from nmt.config.training import Config, DataConfig
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs
 from nmt.data.discovery import discover
 from nmt.data.holdout import with_hold_outs
+from nmt.data.lines import read_lines
+from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError
 from nmt.inheritance import kept_apart
 from nmt.runs import RunFolder
@@ -37,6 +40,8 @@ class Wish:
     base: RunFolder
     data: Sequence[Path]
     keep: Sequence[Path]
+    keep_src: Path | None
+    """General text in the source language alone."""
     max_drop: float
     drop_metric: str
     overrides: Sequence[str]
@@ -142,6 +147,13 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
         files = discover(wish.keep, None, None, *languages).files
         held_out = _held_out(count_pairs(files))
         return _drawn(files, held_out, stem, languages, say, train=files)
+    if wish.keep_src is not None:
+        own = CorpusFiles(**translated(wish.base, wish.keep_src, stem, languages, say))
+        say(
+            f"warning: the general text's references are the translations of {wish.base.path} itself: a change of one "
+            f"counts as worse, also where it is better, so the budget allows less than with pairs (--keep FILE)"
+        )
+        return _drawn([own], _held_out(count_pairs([own])), stem, languages, say, train=(own,))
     found = _of_base(wish, stem, languages, say) if wish.base.has_training_config() else _General()
     if found.validation is None:
         say(
@@ -155,6 +167,32 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
             f"the budget allows less; give pairs of general text with --keep FILE"
         )
     return found
+
+
+def translated(
+    base: RunFolder, sources: Path, stem: str, languages: tuple[str, str], say: Callable[[str], None]
+) -> dict[str, str]:
+    """`src` and `tgt`: texts in the current folder, with the lines of `sources` and what the base makes of them.
+
+    Lines that are empty on either side are left out. Texts that exist with the same sources stay: a beam search takes
+    time. Raises `ConfigError` if they have other sources.
+    """
+    files = {
+        side: Path(f"{stem}.general.{side}.{language}")
+        for side, language in zip(("src", "tgt"), languages, strict=True)
+    }
+    lines = [line for line in map(normalize, read_lines(sources)) if line]
+    if files["tgt"].exists():
+        known = set(lines)
+        if not all(line in known for line in read_lines(files["src"])):
+            raise ConfigError(f"{files['src']}: was made from other text than {sources}; remove it and {files['tgt']}")
+    else:
+        say(f"translating the {len(lines):,} lines of {sources} with {base.path}, to mix them in")
+        outputs = load(base.path, own_process=True).translate(lines)
+        pairs = [(line, output) for line, output in zip(lines, outputs, strict=True) if output]
+        for side, texts in zip(("src", "tgt"), zip(*pairs, strict=True), strict=True):
+            write_text(files[side], "".join(f"{text}\n" for text in texts))
+    return {side: str(file) for side, file in files.items()}
 
 
 def _of_base(wish: Wish, stem: str, languages: tuple[str, str], say: Callable[[str], None]) -> _General:

@@ -33,6 +33,10 @@ def adapt(
             metavar="CORPUS", help="General text, to mix in and to measure; may be repeated. Default: the model's own."
         ),
     ] = None,
+    keep_src: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead: general text in the source language; the model translates it."),
+    ] = None,
     max_drop: Annotated[float, typer.Option(help="How far general text may fall.")] = 0.5,
     drop_metric: Annotated[DropMetric, typer.Option(help="By which metric.")] = "bleu",
     name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-adapted.")] = None,
@@ -50,6 +54,8 @@ def adapt(
         raise ConfigError("name the new text: --data FILE, in any format that nmt train reads")
     if not (max_drop >= 0 and math.isfinite(max_drop)):
         raise ConfigError(f"--max-drop {max_drop:g}: should be 0 or more: how far the general text's score may fall")
+    if keep and keep_src:
+        raise ConfigError("--keep names general pairs, --keep-src one side of them; give one of the two")
     if is_launched():
         raise ConfigError(
             "nmt adapt starts its processes itself; under torchrun, let it write its configuration first, and run nmt "
@@ -62,7 +68,7 @@ def adapt(
     from nmt.adaptation.planning import Wish, write_plan
 
     file = Path(f"{run.name}.yaml")
-    wish = Wish(base, data, keep or [], max_drop, drop_metric, overrides or [])
+    wish = Wish(base, data, keep or [], keep_src, max_drop, drop_metric, overrides or [])
     is_new = write_plan(wish, file, lambda line: print(line, file=sys.stderr))
     try:
         settings = load_run_config(file, (), run, fresh)
