@@ -41,12 +41,12 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def tmx(pairs: Sequence[tuple[str, str]]) -> bytes:
+def tmx(pairs: Sequence[tuple[str, str]], errors: str = "strict") -> bytes:
     units = "".join(
         f'<tu><tuv xml:lang="en-US"><seg>{src}</seg></tuv><tuv xml:lang="de"><seg>{tgt}</seg></tuv></tu>\n'
         for src, tgt in pairs
     )
-    return f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n{units}</body></tmx>'.encode()
+    return f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n{units}</body></tmx>'.encode(errors=errors)
 
 
 @dataclass(frozen=True)
@@ -276,6 +276,49 @@ CASES = [
         {"encoding": True},
         ["", "encoding", ""],
         files={"t.en": b"A dog\nMunich\nA cat\n", "t.de": b"Ein Hund\n" + b"M\xfcnchen\n" + b"Eine Katze\n"},
+    ),
+    Dirty(
+        "Latin-1 in some rows of a TSV, with the rule",
+        {"encoding": True},
+        ["", "encoding", "encoding", ""],
+        files={
+            "t.tsv": b"en\tremark\tde\nA dog\t\xfc\tHund\nMunich\t\tM\xfcnchen\nCaf\xe9\t\tCaf\xc3\xa9\nA cat\t\tE\n"
+        },
+        train={"pairs": "t.tsv", "src_column": "en", "tgt_column": "de"},
+    ),
+    Dirty(
+        "a CSV with damaged fields, with the rule",
+        {"encoding": True, "duplicates": "pair"},
+        ["", "encoding", "encoding", "duplicates"],
+        files={
+            "t.csv": b'A dog,Hund\r\n"a,\nb","\xfc"\r\nIt doesn\xc3\xa2\xe2\x82\xac\xe2\x84\xa2t,x\r\nA dog,Hund\r\n'
+        },
+        train={"pairs": "t.csv"},
+    ),
+    Dirty(
+        "JSON lines with damaged fields, with the rule",
+        {"encoding": True},
+        ["", "encoding", "encoding", "encoding", "encoding", ""],
+        files={
+            "j.jsonl": b'{"en": "A dog", "de": "Hund"}\n{"en": "x", "de": "K\xf6ln"}\n{"en": "\\ud800", "de": "x"}\n'
+            b'{"en": "a\\u0000b", "de": "x"}\n{"en": "M\\u00c3\\u00bcnchen", "de": "x"}\n'
+            b'{"en": "\\ud83d\\ude00", "de": "x"}\n'
+        },
+        train={"pairs": "j.jsonl"},
+    ),
+    Dirty(
+        "Latin-1 in a table, without the rule",
+        {"html": True},
+        refusal="t.csv:4: not UTF-8",
+        files={"t.csv": b'en,de\n"A\ndog",Ein Hund\nMunich,M\xfcnchen\n'},
+        train={"pairs": "t.csv", "src_column": "en", "tgt_column": "de"},
+    ),
+    Dirty(
+        "a translation memory that is not in its encoding",
+        {"encoding": True},
+        refusal="m.tmx:3: broken TMX",
+        files={"m.tmx": tmx([("Munich", "M\udcfcnchen")], errors="surrogateescape")},
+        train={"pairs": "m.tmx"},
     ),
     Dirty(
         "Latin-1 in one line, without the rule",

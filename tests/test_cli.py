@@ -61,6 +61,45 @@ def test_eval_scores_an_existing_file(in_solved: Path, cli: Cli) -> None:
     assert json.loads(out)["scores"]["bleu"]["value"] == pytest.approx(expected, abs=1e-4)
 
 
+def _as_table(kind: str, src: str, ref: str) -> str:
+    """The file with both sides of a corpus in this format, made from two texts."""
+    pairs = list(zip(Path(src).read_text().splitlines(), Path(ref).read_text().splitlines(), strict=True))
+    path = Path(f"both.{kind}")
+    if kind == "tsv.gz":
+        path.write_bytes(gzip.compress("".join(f"{one}\t{other}\n" for one, other in pairs).encode()))
+    elif kind == "csv":
+        path.write_text("de,note,en\n" + "".join(f"{other},,{one}\n" for one, other in pairs))
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps({"de": other, "en": one}) + "\n" for one, other in pairs))
+    else:
+        units = "".join(
+            f'<tu><tuv xml:lang="de-AT"><seg>{other}</seg></tuv><tuv xml:lang="en"><seg>{one}</seg></tuv></tu>'
+            for one, other in pairs
+        )
+        path.write_text(f'<tmx version="1.4"><header srclang="en"/><body>{units}</body></tmx>')
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["tsv.gz", "csv", "jsonl", "tmx"])
+def test_eval_of_a_file_with_both_sides_is_that_of_two_texts(in_solved: Path, cli: Cli, kind: str) -> None:
+    lines = Path("val.de").read_text().splitlines(keepends=True)
+    Path("other.de").write_text("".join(reversed(lines)))  # the copy task has the same text on both sides
+    both = _as_table(kind, "val.en", "other.de")
+    found = [
+        json.loads(cli("eval", *text, "--json", "--beam-size", "1")[1])
+        for text in (("--src", both), ("--src", "val.en", "--ref", "other.de"))
+    ]
+    assert [one["test_set"] for one in found] == [both, "val.en"]
+    assert found[0]["scores"] == found[1]["scores"]
+    assert Path(found[0]["hypotheses"]).read_bytes() == Path(found[1]["hypotheses"]).read_bytes()
+    command = ("eval", "--hyp", "test.de", "--json")
+    expected = cli(*command, "--ref", "other.de")
+    if kind != "tsv.gz":
+        assert cli(*command, "--src", both, "--tgt-lang", "de") == expected
+    else:  # nothing in it names a language
+        assert "name its columns or fields after their languages" in cli(*command, "--src", both)[2]
+
+
 def test_translate_an_argument_a_file_and_standard_input(in_solved: Path, cli: Cli) -> None:
     assert cli("translate", "3 1 4 1 5") == (0, "3 1 4 1 5\n", "")
     assert cli("translate", "3", "1", "4") == (0, "3 1 4\n", "")
@@ -103,6 +142,7 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
     assert re.search(rb"> 8 0 8\r\n8 0 8\r\n> ", seen)
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
@@ -258,6 +298,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         (["translate", "hello", "--model", "."], "not a run folder"),
         (["translate", "hello", "--input", "test.en"], "not both"),
         (["eval", "--src", "test.en"], "--src and --ref go together"),
+        (["eval", "--src", "both.tmx", "--ref", "test.de"], "both.tmx holds both sides of a test set; name it as"),
         (["eval", "--hyp", "test.en"], "--hyp FILE is scored against --ref FILE"),
         (["eval", "--hyp", "test.en", "--ref", "train.de"], "test.en has 50 lines, .*train.de has"),
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--beam-size", "3"],

@@ -356,14 +356,28 @@ def test_a_run_beside_another_programs_translations(two_runs: Path, cli: Cli) ->
     assert "occurrences of the word in the training text" in out
 
 
+def test_a_file_with_both_sides_is_compared_as_two_texts(two_runs: Path, cli: Cli) -> None:
+    sides = [(two_runs / f"test.{side}").read_text().splitlines() for side in ("en", "de")]
+    (two_runs / "both.csv").write_text("de,en\n" + "".join(f"{tgt},{src}\n" for src, tgt in zip(*sides, strict=True)))
+    (two_runs / "other.de").write_text("".join(f"{line}\n" for line in reversed(sides[1])))
+    of_runs = ("copy", "--hyp", "other.de", "--samples", "2", "--json")
+    of_files = ("--hyp", "test.de", "--hyp", "other.de", "--samples", "2", "--json")
+    for systems, texts in ((of_runs, ("--src", "test.en", "--ref", "test.de")), (of_files, ("--ref", "test.de"))):
+        (one,), (other,) = (
+            json.loads(cli("compare", *systems, *text)[1])["test_sets"] for text in (("--src", "both.csv"), texts)
+        )
+        assert one["name"] == "both.csv"
+        assert (one["systems"], one["differences"][0]["num_changed"]) == (other["systems"], 50)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["copy"], "name two systems or more"),
         ([], "name two systems or more"),
         (["--hyp", "test.de", "--hyp", "test.en"], "--hyp FILE needs the references: add --ref FILE"),
-        (["copy", "worse", "--src", "test.en"], "--src FILE needs the references: add --ref FILE"),
-        (["copy", "worse", "--ref", "test.de"], "--ref FILE needs what the runs are to translate: add --src FILE"),
+        (["copy", "worse", "--src", "test.en"], "--src and --ref go together, unless --src is a file with both sides"),
+        (["copy", "worse", "--ref", "test.de"], "--ref FILE needs what is to be translated: add --src FILE"),
         (["copy", "no-run"], "no-run: no such run"),
         (["copy", "worse", "--output", "page.txt"], "name it FILE.html"),
         (["copy", "worse", "--output", "no/page.html"], "not a file in a folder that exists"),

@@ -77,6 +77,10 @@ def corrupted(lines: list[str], seed: int) -> list[str]:
     return result
 
 
+def sides(paths: list[Path]) -> list[Side]:
+    return [Side(path) for path in paths]
+
+
 def sacrebleu_command(hypotheses: Path, references: list[Path], *options: str) -> dict[str, dict[str, Any]]:
     """The output of sacreBLEU's command, by the metric's name."""
     command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypotheses), *options]
@@ -104,7 +108,7 @@ def test_scores_and_signatures_agree_with_sacrebleus_command(
     by_character = ["--ter-normalized", "--ter-asian-support"] if language in ("zh", "ja") else []
     shown = sacrebleu_command(hypotheses, references, "-l", f"en-{language}", *by_character)
 
-    scores = evaluate_file(hypotheses, references, make_metrics(ALL, language)).scores
+    scores = evaluate_file(hypotheses, sides(references), make_metrics(ALL, language)).scores
     assert list(scores) == list(ALL)
     for ours, name in ((scores["bleu"], "BLEU"), (scores["chrf"], "chrF2"), (scores["ter"], "TER")):
         assert ours.name == name
@@ -150,11 +154,11 @@ def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None
     truth = ["แมวดำนอนอยู่บนเสื่อสีแดง", "วันนี้อากาศดีมาก"]
     hypotheses = write_lines("hyp.th", [truth[0].replace("ดำ", "ขาว"), truth[1]])
     references = [write_lines("ref.th", truth)]
-    ours = evaluate_file(hypotheses, references, make_metrics(["bleu"], "th")).scores["bleu"]
+    ours = evaluate_file(hypotheses, sides(references), make_metrics(["bleu"], "th")).scores["bleu"]
     shown = sacrebleu_command(hypotheses, references, "-tok", "char")["BLEU"]
     assert (round(ours.value, 6), ours.signature) == (shown["score"], shown["signature"])
     assert 60 < ours.value < 99
-    assert evaluate_file(hypotheses, references, make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
+    assert evaluate_file(hypotheses, sides(references), make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
 
 
 def test_training_and_eval_use_the_chosen_tokenizer(
@@ -202,8 +206,8 @@ def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
     hypotheses = write_lines("hyp.de", SENTENCES["de"])
     far = write_lines("far.de", corrupted(SENTENCES["de"], seed=5))
     near = write_lines("near.de", SENTENCES["de"])
-    alone = evaluate_file(hypotheses, [far], make_metrics(ALL, "de")).scores
-    together = evaluate_file(hypotheses, [far, near], make_metrics(ALL, "de")).scores
+    alone = evaluate_file(hypotheses, sides([far]), make_metrics(ALL, "de")).scores
+    together = evaluate_file(hypotheses, sides([far, near]), make_metrics(ALL, "de")).scores
     assert alone["bleu"].value < together["bleu"].value == pytest.approx(100)
     assert alone["chrf"].value < together["chrf"].value == pytest.approx(100)
     assert alone["ter"].value > together["ter"].value == 0
@@ -213,7 +217,7 @@ def test_a_second_reference_can_only_help(write_lines: WriteLines) -> None:
 def test_a_hypothesis_may_be_empty_and_hold_what_is_no_line_end(write_lines: WriteLines) -> None:
     hypotheses = write_lines("hyp.de", ["", "eins zwei drei\u2028vier fünf"])
     references = write_lines("ref.de", ["gar nichts", "eins zwei drei\u2028vier fünf"])
-    result = evaluate_file(hypotheses, [references], make_metrics(ALL, "de"))
+    result = evaluate_file(hypotheses, sides([references]), make_metrics(ALL, "de"))
     assert result.hypotheses == ["", "eins zwei drei\u2028vier fünf"]
     assert 0 < result.scores["bleu"].value < 100
 
@@ -226,7 +230,7 @@ def test_files_that_differ_in_length_are_refused_by_name_and_count(
     good = write_lines("good.de", ["a"] * hypothesis_count)
     bad = write_lines("bad.de", ["a"] * reference_count)
     with pytest.raises(DataError) as caught:
-        evaluate_file(hypotheses, [good, bad], make_metrics(["chrf"], "de"))
+        evaluate_file(hypotheses, sides([good, bad]), make_metrics(["chrf"], "de"))
     assert f"{hypotheses} has {hypothesis_count:,} lines, {bad} has {reference_count:,};" in str(caught.value)
 
 

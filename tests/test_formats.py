@@ -217,7 +217,8 @@ BAD = {
                   "by tabs"),
     "latin1.tsv": (b"en\tde\na\tb\nc\tK\xf6ln\n", ("en", "de"), "latin1.tsv:3: not UTF-8 (invalid start byte); convert "
                    "the text"),
-    "utf16.tsv": ("a\tb\n".encode("utf-16"), (1, 2), "utf16.tsv:1: not UTF-8 (invalid start byte); convert the text"),
+    "utf16.tsv": ("a\tb\n".encode("utf-16"), (1, 2), "utf16.tsv:2: a NUL character, so this is not plain text "
+                  "(UTF-16?); convert the text"),
     "nul.csv": (b"a,b\na\0,b\n", (1, 2), "nul.csv:2: a NUL character, so this is not plain text (UTF-16?); convert the "
                 "text"),
     "names.csv": (b"English,German \na,b\n", ("en", "German"), "names.csv:1: no column is named 'en'; the header has "
@@ -241,10 +242,16 @@ BAD = {
                     "field.jsonl:1: has no field 'translation.de'; it has 'id', 'translation.en', 'translation.fr'"),
     "null.jsonl": (b'{"en": "a", "de": null}\n', ("en", "de"), "null.jsonl:1: the field 'de' is null, not text"),
     "number.jsonl": (b'{"en": 1, "de": "b"}\n', ("en", "de"), "number.jsonl:1: the field 'en' is a number, not text"),
-    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), "half.jsonl:1: the field 'en' holds a NUL or half "
-                   "of a surrogate pair, which is not text"),
-    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), "nul.jsonl:1: the field 'de' holds a NUL or half "
-                  "of a surrogate pair, which is not text"),
+    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), "half.jsonl:1: not UTF-8 (half of a surrogate "
+                   "pair); convert the text"),
+    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), "nul.jsonl:1: a NUL character, so this is not "
+                  "plain text (UTF-16?); convert the text"),
+    "utf16.jsonl": ('{"en": "a", "de": "b"}\n'.encode("utf-16"), ("en", "de"), "utf16.jsonl:1: not UTF-8 (invalid "
+                    "start byte); convert the text"),
+    "latin1.csv": (b'"a\n",b\n"c\nd","K\xf6ln"\n', (1, 2), "latin1.csv:3: not UTF-8 (invalid start byte); "
+                   "convert the text"),
+    "header.tsv": (b"Englisch\tD\xe4nisch\nx\ty\n", ("Englisch", "Danish"), "header.tsv:1: not UTF-8 (invalid "
+                   "continuation byte); convert the text"),
     "deep.jsonl": (b"[" * 99_999 + b"\n", ("en", "de"), "deep.jsonl:1: is not JSON ("),
     "cut.tmx": (b"<tmx><body>\n<tu>", ("en", "de"), "cut.tmx:2: broken TMX, at column 5: no element found"),
     "tags.tmx": (b"<tmx><body>\n <tu></tuv>", ("en", "de"), "tags.tmx:2: broken TMX, at column 8: mismatched tag"),
@@ -540,6 +547,7 @@ def test_what_is_written_is_compressed_with_gzip_or_refused(kind: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_commands_take_sets_in_one_file(pairs: Pairs, command: Callable[..., tuple[int, str, str]]) -> None:
     """Vocabulary, training, record, scores, report, comparison, and a resume with other text."""
     few = [*pairs[:120]]

@@ -230,7 +230,7 @@ def test_a_file_with_both_sides_scores_as_two_texts_do(in_solved: Path, cli: Cli
     Path("pairs.tsv").write_text("".join(f"{row}\n" for row in ["de\ten", *rows]), encoding="utf-8")
     texts = cli("score", "--src", "val.en", "--tgt", "val.de")
     assert texts[0] == 0
-    assert cli("score", "pairs.tsv") == texts
+    assert cli("score", "pairs.tsv") == cli("score", "--src", "pairs.tsv") == texts
     assert cli("score", "val.en", "val.de") == texts
     assert len(cli("score", "pairs.tsv", "val.en", "val.de")[1].splitlines()) == 100
     code, _, err = cli("score", "--src", "val.en")

@@ -21,10 +21,8 @@ def compare(
     hyp: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Translations by any program; FILE,FILE joins seeds.")
     ] = None,
-    ref: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="References, several for more than one each.")
-    ] = None,
-    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the first run's.")] = None,
+    ref: options.ReferencesOption = None,
+    src: options.TestOption = None,
     train: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Training text in the target language; default: the first run's."),

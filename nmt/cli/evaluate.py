@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -10,19 +11,20 @@ import typer
 from nmt.cli import options
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError
-from nmt.languages import language_suffix
-from nmt.runs import open_runs
+from nmt.runs import RunFolder, open_runs
+from nmt.suffixes import pairs_format
 
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric
 
-    from nmt.evaluation.evaluate import Evaluation
+    from nmt.data.corpus import Side
+    from nmt.evaluation.evaluate import Evaluation, NamedText
 
 
 def evaluate(
     models: options.ModelsOption = None,
-    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources; default: the run's test sets.")] = None,
-    ref: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="References; may be repeated.")] = None,
+    src: options.TestOption = None,
+    ref: options.ReferencesOption = None,
     hyp: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score these translations; nothing is translated.")
     ] = None,
@@ -66,58 +68,107 @@ def evaluate(
     if (language_pair and not test_set) or (comet_model and not comet):
         first, second = ("--comet-model", "--comet") if comet_model and not comet else ("--language-pair", "--test-set")
         raise ConfigError(f"{first} is for {second}; add it")
-    names = [_metric(name) for name in metric or ()]
+    text = _Text(src, tuple(ref or ()), test_set, language_pair)
+    scoring = _Scoring(tuple(_metric(name) for name in metric or ()), lowercase, tgt_lang, bleu_tokenizer)
+    shown = _Shown(as_json, confidence, comet, comet_model)
     if test_set and (src or ref):
         raise ConfigError("--test-set names sources and references; leave out --src and --ref")
     if hyp is not None:
-        if not (ref or test_set) or (src and not comet) or models:
-            raise ConfigError("--hyp FILE is scored against --ref FILE, without --src (but for --comet) and --model")
         if given := [option for option, value in search_options.items() if value is not None]:
             raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {', '.join(given)}")
-        if comet and not (src or test_set):
-            raise ConfigError("--comet reads the sources, too: add --src FILE")
-    elif bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's test sets are scored")
-    from nmt.data.corpus import Side
-    from nmt.evaluation.comet import check_comet
-    from nmt.evaluation.evaluate import choose_metrics, choose_test_sets, evaluate_file, evaluate_runs, read_test_set
-    from nmt.evaluation.public_sets import file_name, public_test_set
-
-    if comet:
-        check_comet()
-    shown = _Shown(as_json, confidence, comet, comet_model)
-    if hyp is not None:
-        if test_set and not language_pair:
-            raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
-        if test_set and language_pair:
-            src, references = public_test_set(test_set, language_pair)
-            ref = list(references)
-        assert ref
-        known = language_pair.partition("-")[2] if language_pair else language_suffix(ref[0])
-        metrics = choose_metrics(EvaluationConfig(), known, tgt_lang, bleu_tokenizer, names, lowercase)
-        result = evaluate_file(hyp, ref, metrics)
-        if comet and src:
-            result = dataclasses.replace(result, src=read_test_set(Side(src), [Side(hyp)]).src)
-        shown.print(hyp.name, result, metrics)
+        _score_file(hyp, text, bool(models), scoring, shown)
         return
+    from nmt.evaluation.evaluate import check_named, evaluate_runs
+
+    if src or ref:
+        check_named(src, ref or ())
     runs = open_runs(models)
     config = runs[0].inference_config()
     if comet and config.source.type != "text":
         raise ConfigError(f"{runs[0].path}: --comet reads text, and the sources of this model are {config.source.type}")
-    if test_set:
-        pair = language_pair or f"{config.data.src_lang}-{config.data.tgt_lang}"
-        public_src, public_refs = public_test_set(test_set, pair)
-        (sides,) = choose_test_sets(runs[0], public_src, list(public_refs)).values()
-        test_sets = {file_name(test_set, pair): sides}
-    else:
-        test_sets = choose_test_sets(runs[0], src, ref)
-    settings = runs[0].evaluation_config()
-    metrics = choose_metrics(settings, config.data.tgt_lang, tgt_lang, bleu_tokenizer, names, lowercase)
+    test_sets = text.of_run(runs[0])
+    shown.check()
+    metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
     decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
     for name, evaluation in evaluate_runs(
         runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
     ):
         shown.print(name, evaluation, metrics)
+
+
+def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: "_Scoring", shown: "_Shown") -> None:
+    """Score translations that exist."""
+    from nmt.data.corpus import Side
+    from nmt.evaluation.evaluate import evaluate_file, read_test_set
+
+    if not (text.references or text.test_set or text.is_one_file) or has_models:
+        raise ConfigError("--hyp FILE is scored against --ref FILE, and without --model")
+    if text.src and not (shown.comet or text.is_one_file):
+        raise ConfigError("--hyp FILE is scored without --src, but for --comet, or a file with both sides")
+    if shown.comet and not (text.src or text.test_set):
+        raise ConfigError("--comet reads the sources, too: add --src FILE")
+    if text.test_set and not text.language_pair:
+        raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
+    shown.check()
+    named = text.named(("", scoring.tgt_lang or ""))
+    metrics = scoring.metrics(EvaluationConfig(), named.languages[1])
+    result = evaluate_file(hyp, named.references, metrics)
+    if shown.comet and named.src:
+        result = dataclasses.replace(result, src=read_test_set(named.src, [Side(hyp)]).src)
+    shown.print(hyp.name, result, metrics)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Text:
+    """The test set that the command line names; None or empty: not given."""
+
+    src: Path | None
+    references: tuple[Path, ...]
+    test_set: str | None
+    language_pair: str | None
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether --src holds both sides."""
+        return self.src is not None and not self.references and pairs_format(self.src) is not None
+
+    def named(self, languages: tuple[str, str]) -> "NamedText":
+        """Its sides, if something was named; `languages` that are known, '' for others."""
+        from nmt.evaluation.evaluate import named_text
+        from nmt.evaluation.public_sets import public_test_set
+
+        if self.test_set and self.language_pair:
+            of_set = self.language_pair.partition("-")
+            return named_text(*public_test_set(self.test_set, self.language_pair), (of_set[0], of_set[2]))
+        return named_text(self.src, self.references, languages)
+
+    def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
+        """What a run is to translate: `name: (sources, references)`."""
+        from nmt.evaluation.evaluate import choose_test_sets, named_for
+        from nmt.evaluation.public_sets import file_name, public_test_set
+
+        if not self.test_set:
+            return choose_test_sets(run, named_for(run, self.src, self.references))
+        languages = run.inference_config().data
+        pair = self.language_pair or f"{languages.src_lang}-{languages.tgt_lang}"
+        (sides,) = choose_test_sets(run, named_for(run, *public_test_set(self.test_set, pair))).values()
+        return {file_name(self.test_set, pair): sides}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scoring:
+    """How translations are scored; None or empty: as the run's configuration says, or by default."""
+
+    names: tuple[Metric, ...]
+    lowercase: bool
+    tgt_lang: str | None
+    bleu_tokenizer: BleuTokenizer | None
+
+    def metrics(self, settings: EvaluationConfig, known_language: str) -> "dict[Metric, SacreMetric]":
+        """The metrics for references in a language, '' if it is not known."""
+        from nmt.evaluation.evaluate import choose_metrics
+
+        return choose_metrics(settings, known_language, self.tgt_lang, self.bleu_tokenizer, self.names, self.lowercase)
 
 
 def _metric(name: str) -> Metric:
@@ -136,6 +187,13 @@ class _Shown:
     confidence: bool
     comet: bool
     comet_model: str | None
+
+    def check(self) -> None:
+        """Raises an error if comet-score is needed and not there; before anything is translated."""
+        from nmt.evaluation.comet import check_comet
+
+        if self.comet:
+            check_comet()
 
     def print(self, name: str, evaluation: "Evaluation", metrics: "dict[Metric, SacreMetric]") -> None:
         """Print the scores; intervals and COMET are computed here."""

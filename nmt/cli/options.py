@@ -57,6 +57,17 @@ BeamOption = Annotated[
 PenaltyOption = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty. Default: the run's.")
 ]
+TestOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--src",
+        metavar="FILE",
+        help="Sources, or alone a file with both sides (.tsv .csv .jsonl .tmx .zip). Default: the run's test sets.",
+    ),
+]
+ReferencesOption = Annotated[
+    list[Path] | None, typer.Option("--ref", metavar="FILE", help="References; may be repeated.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
 
 

@@ -13,6 +13,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import InferenceConfig
 from nmt.errors import ConfigError
 from nmt.runs import open_runs
+from nmt.suffixes import pairs_format
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.scoring import ScoredPair, Totals
@@ -58,6 +59,8 @@ def score(
 
 def _files(corpora: list[Path], src: Path | None, tgt: Path | None, config: InferenceConfig) -> list[CorpusFiles]:
     """The pairs that were named, in the languages of the model."""
+    if src and not tgt and pairs_format(src):
+        corpora, src = [*corpora, src], None  # as in the commands that take --src and --ref
     if corpora:
         if config.source.type != "text":
             raise ConfigError(f"the sources of this model are {config.source.type}; name them with --src, and --tgt")

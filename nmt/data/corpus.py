@@ -8,6 +8,7 @@ TMX                 a pair a unit (tmx.py)
 
 import contextlib
 import dataclasses
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Protocol, TypeVar, cast
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
 from nmt.data.compression import opened
-from nmt.data.lines import count_lines_of, decode_line, read_lines, split_lines
+from nmt.data.lines import count_lines_of, decode_line, read_lines, split_lines, undecoded
 from nmt.data.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
 from nmt.data.tmx import read_tmx
 from nmt.errors import DataError
@@ -157,7 +158,7 @@ class _TwoTexts:
 
 
 class _OneFile:
-    """A file with both texts of each pair, which is never decoded in part."""
+    """A file with both texts of each pair."""
 
     def __init__(self, files: CorpusFiles) -> None:
         self._files = files
@@ -177,7 +178,7 @@ class _OneFile:
 
     def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
         for _, src, tgt in self._pairs():
-            yield f"{src}\n".encode(), f"{tgt}\n".encode()
+            yield undecoded(f"{src}\n"), undecoded(f"{tgt}\n")
 
     def count(self) -> int:
         return sum(1 for _ in self._pairs())
@@ -206,7 +207,16 @@ def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tupl
     reader = reader_of(files)
     for index, (src, tgt) in enumerate(reader.raw_pairs()):
         if chosen is None or chosen[index]:
-            yield decode_line(src, reader.src_name, index + 1), decode_line(tgt, reader.tgt_name, index + 1)
+            yield _decoded(src, reader.src_name, index + 1, files), _decoded(tgt, reader.tgt_name, index + 1, files)
+
+
+def _decoded(line: bytes, name: str, pair: int, files: CorpusFiles) -> str:
+    """`decode_line` for a side of the pair with this number, whose line may have another number."""
+    try:
+        return decode_line(line, name, pair)
+    except DataError:
+        (number,) = places_of(files, [pair])
+        return decode_line(line, name, number)  # raises it with the number of the line
 
 
 def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
@@ -261,6 +271,8 @@ class Block:
     tgt: bytes
     chosen: bytes | None = None
     """A byte for each pair, 0 if it is left out; None: all are chosen."""
+    files: CorpusFiles | None = None
+    """The corpus, if it is one file: pairs and lines may have different numbers, which a message looks up there."""
 
     def __len__(self) -> int:
         """Number of its pairs, chosen or not."""
@@ -276,13 +288,21 @@ class Block:
 
         Not `strict`: bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
         """
-        strict = strict and self.chosen is None  # those that were chosen have been decoded before
-        return self.of_chosen(split_lines(self.src, self.src_name, self.first, strict)), self.tgt_lines(strict)
+        return self.of_chosen(self._split(self.src, self.src_name, strict)), self.tgt_lines(strict)
 
     def tgt_lines(self, strict: bool = True) -> list[str]:
         """The target's lines, as in `lines`."""
-        strict = strict and self.chosen is None
-        return self.of_chosen(split_lines(self.tgt, self.tgt_name, self.first, strict))
+        return self.of_chosen(self._split(self.tgt, self.tgt_name, strict))
+
+    def _split(self, side: bytes, name: str, strict: bool) -> list[str]:
+        strict = strict and self.chosen is None  # those that were chosen have been decoded before
+        try:
+            return split_lines(side, name, self.first, strict)
+        except DataError:
+            if self.files is None:
+                raise
+            lines = enumerate(io.BytesIO(side), start=self.first)
+            return [_decoded(line, name, pair, self.files) for pair, line in lines]  # raises it
 
     def of_chosen(self, items: Sequence[Item]) -> list[Item]:
         """The items of the chosen pairs, of an item for each pair."""
@@ -297,7 +317,8 @@ def read_blocks(files: CorpusFiles) -> Iterator[Block]:
     first, size = 1, 0
 
     def block() -> Block:
-        return Block(reader.src_name, reader.tgt_name, first, b"".join(src_lines), b"".join(tgt_lines))
+        src, tgt = b"".join(src_lines), b"".join(tgt_lines)
+        return Block(reader.src_name, reader.tgt_name, first, src, tgt, files=files if files.pairs else None)
 
     for src, tgt in reader.raw_pairs():
         src_lines.append(src)

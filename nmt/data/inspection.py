@@ -183,8 +183,9 @@ def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None
             if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
                 continue
             path = files.tgt_file if side else files.src_file
+            (place,) = reader.places([damaged[0].number])
             raise DataError(
-                f"{name}:{damaged[0].number}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
+                f"{name}:{place}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
                 f"Latin-1: {_conversion(path, 'LATIN1')}"
             )
 

@@ -7,6 +7,7 @@ characters, which misaligns the two sides of a corpus.
 import codecs
 import io
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -16,6 +17,8 @@ from nmt.data.compression import opened
 from nmt.errors import DataError
 
 log = logging.getLogger("nmt")
+
+_HALF_A_PAIR = re.compile(b"\xed[\xa0-\xbf]")  # a surrogate: what JSON writes as "\\ud800"
 
 LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
 # Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
@@ -35,6 +38,25 @@ def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
     """`read_lines` for an open file; its `name` and the number of the first line are for messages."""
     for number, line in enumerate(file, start=first):
         yield decode_line(line, name, number)
+
+
+def escaped_lines(file: BinaryIO) -> Iterator[str]:
+    """The lines of an open file, of which none is refused.
+
+    Bytes that are not UTF-8 become surrogates (Python's `surrogateescape`). `undecoded` makes the bytes of them again.
+    """
+    for number, line in enumerate(file):
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+
+
+def undecoded(text: str) -> bytes:
+    """The bytes of a text from `escaped_lines`. Those of any other surrogate are not UTF-8, either."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 class Readable(Protocol):
@@ -105,7 +127,9 @@ def decode_line(line: bytes, name: str, number: int) -> str:
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}:{number}: not UTF-8 ({error.reason}); convert the text") from None
+        is_half = _HALF_A_PAIR.match(error.object, error.start)
+        reason = "half of a surrogate pair" if is_half else error.reason
+        raise DataError(f"{name}:{number}: not UTF-8 ({reason}); convert the text") from None
     if "\0" in text:
         raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
     return text

@@ -1,7 +1,8 @@
 """Reading pairs from a file with one pair a row: TSV, CSV (RFC 4180) and JSONL.
 
 TSV has no quoting: every tab separates two columns, and a quote is a character like any other. In CSV, a field in
-quotes may hold commas, doubled quotes and line breaks. A line break inside a text becomes a space.
+quotes may hold commas, doubled quotes and line breaks. A line break inside a text becomes a space. Bytes that are not
+UTF-8 are kept as `escaped_lines` does: whether a text with them is refused or left out is decided where it is decoded.
 """
 
 import csv
@@ -13,11 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.data.compression import opened
-from nmt.data.lines import decode_lines, read_lines
+from nmt.data.lines import decode_line, escaped_lines, undecoded
 from nmt.errors import DataError
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
-_NOT_UNICODE = re.compile("[\ud800-\udfff\0]")  # half of a surrogate pair, which JSON can write as "\\ud800"; NUL
 _MAX_NAMES = 20  # listed in a message
 
 Column = int | str
@@ -25,7 +25,10 @@ Column = int | str
 
 
 class NumberedPair(NamedTuple):
-    """A pair, and where it is: the number of its line, from 1. (In a TMX: of its unit.)"""
+    """A pair, and where it is: the number of its line, from 1. (In a TMX: of its unit.)
+
+    The texts are as from `escaped_lines`.
+    """
 
     number: int
     src: str
@@ -42,9 +45,10 @@ def one_line(text: str) -> str:
 
 
 def read_tsv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
-    """The pairs of a TSV; `DataError` with the line for a row that is too short or is not UTF-8."""
-    rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1))
-    yield from _columns(path, rows, src_column, tgt_column, "tabs")
+    """The pairs of a TSV; `DataError` with the line for a row that is too short."""
+    with opened(path) as file:
+        rows = ((number, line.split("\t")) for number, line in enumerate(escaped_lines(file), start=1))
+        yield from _columns(path, rows, src_column, tgt_column, "tabs")
 
 
 def read_csv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[NumberedPair]:
@@ -56,7 +60,7 @@ def read_csv(path: Path, src_column: Column, tgt_column: Column) -> Iterator[Num
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Each row with the number of its first line."""
     with opened(path) as file:
-        reader = csv.reader((f"{line}\n" for line in decode_lines(file, str(path))), strict=True)
+        reader = csv.reader((f"{line}\n" for line in escaped_lines(file)), strict=True)
         while True:
             first = reader.line_num + 1
             try:
@@ -89,11 +93,17 @@ def _columns(
             pair = NumberedPair(number, row[src], row[tgt])
         except IndexError:
             key, column = ("src_column", src + 1) if src >= len(row) else ("tgt_column", tgt + 1)
+            _refuse_undecodable("".join(row), path, number)
             count = f"{len(row)} column{'' if len(row) == 1 else 's'}"
             raise DataError(
                 f"{path}:{number}: has {count}, and {key} is number {column}; columns are separated by {separator}"
             ) from None
         yield pair
+
+
+def _refuse_undecodable(text: str, path: Path, number: int) -> None:
+    """`DataError` for what is not UTF-8: it is said before what is wrong because of it."""
+    decode_line(undecoded(text), str(path), number)
 
 
 def _number_of(column: Column, header: Sequence[str], path: Path) -> int:
@@ -104,6 +114,7 @@ def _number_of(column: Column, header: Sequence[str], path: Path) -> int:
     if names.count(column) > 1:
         raise DataError(f"{path}:1: several columns are named {column!r}; give both columns another name in the header")
     if column not in names:
+        _refuse_undecodable("".join(header), path, 1)
         raise DataError(f"{path}:1: no column is named {column!r}; the header has {listed(names)}")
     return names.index(column) + 1
 
@@ -121,13 +132,15 @@ def read_jsonl(path: Path, src_field: str, tgt_field: str) -> Iterator[NumberedP
 
     Raises `DataError` with the line for what is not an object with both fields as text.
     """
-    for number, line in enumerate(read_lines(path), start=1):
-        place = f"{path}:{number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{place}: is not JSON ({error}); a JSONL has one object a line") from None
-        yield NumberedPair(number, _text(value, src_field, place), _text(value, tgt_field, place))
+    with opened(path) as file:
+        for number, line in enumerate(escaped_lines(file), start=1):
+            place = f"{path}:{number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                _refuse_undecodable(line, path, number)
+                raise DataError(f"{place}: is not JSON ({error}); a JSONL has one object a line") from None
+            yield NumberedPair(number, _text(value, src_field, place), _text(value, tgt_field, place))
 
 
 def _text(value: object, field: str, place: str) -> str:
@@ -141,8 +154,6 @@ def _text(value: object, field: str, place: str) -> str:
         found = found[part]
     if not isinstance(found, str):
         raise DataError(f"{place}: the field {field!r} is {_kind(found)}, not text")
-    if _NOT_UNICODE.search(found):
-        raise DataError(f"{place}: the field {field!r} holds a NUL or half of a surrogate pair, which is not text")
     return one_line(found)
 
 

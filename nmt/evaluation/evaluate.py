@@ -23,8 +23,9 @@ from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.evaluation.metrics import Score, make_metrics, score
-from nmt.languages import check_language
+from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
+from nmt.suffixes import PAIRS_FORMATS, pairs_format
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +103,9 @@ def evaluate(
     )
 
 
-def evaluate_file(hypotheses: Path, references: Sequence[Path], metrics: dict[Metric, SacreMetric]) -> Evaluation:
+def evaluate_file(hypotheses: Path, references: Sequence[Side], metrics: dict[Metric, SacreMetric]) -> Evaluation:
     """Score the translations in a file."""
-    test_set = read_test_set(Side(hypotheses), [Side(path) for path in references])
+    test_set = read_test_set(Side(hypotheses), references)
     hypotheses_read = test_set.src_lines()
     return Evaluation(hypotheses_read, test_set.references, score(metrics, hypotheses_read, test_set.references))
 
@@ -180,15 +181,74 @@ def _weights_file(run: RunFolder) -> Path:
     return run.export_file if run.is_export() else run.model_file
 
 
-def choose_test_sets(
-    run: RunFolder, src: Path | None, references: Sequence[Path] | None
-) -> dict[str, tuple[Side, Sequence[Side]]]:
-    """The given files, both or neither, or else the run's test sets: `name: (sources, references)`.
+@dataclasses.dataclass(frozen=True)
+class NamedText:
+    """A test set that a command line names."""
+
+    src: Side | None
+    """None: only references were named."""
+    references: tuple[Side, ...]
+    languages: tuple[str, str]
+    """'' where not known."""
+
+
+def check_named(src: Path | None, references: Sequence[Path]) -> None:
+    """`ConfigError` if --src and --ref name one side only, or one side twice."""
+    for path in references if src is None else (src, *references):
+        if references and pairs_format(path) in ("tmx", "zip"):
+            raise ConfigError(f"{path} holds both sides of a test set; name it as --src, without --ref")
+    if not references and (src is None or pairs_format(src) is None):
+        formats = " ".join(f".{name}" for name in PAIRS_FORMATS)
+        raise ConfigError(f"--src and --ref go together, unless --src is a file with both sides ({formats})")
+
+
+def named_text(src: Path | None, references: Sequence[Path], languages: tuple[str, str] = ("", "")) -> NamedText:
+    """The text of --src and --ref; without --ref, --src is a file with both sides, in any format of a corpus.
+
+    `languages` are those of a model. Raises `ConfigError` if a side is missing or named twice.
+    """
+    check_named(src, references)
+    if references:
+        known = language_suffix(src) if src else "", language_suffix(references[0])
+        either = languages[0] or known[0], languages[1] or known[1]
+        return NamedText(Side(src) if src else None, tuple(map(Side, references)), either)
+    assert src is not None
+    from nmt.data.discovery import discover
+
+    try:
+        found = discover([src], src_lang=languages[0] or None, tgt_lang=languages[1] or None)
+    except ConfigError:
+        if all(languages):
+            raise
+        raise ConfigError(
+            f"{src}: without a model it is not clear which side is the source; add --tgt-lang CODE, name its columns "
+            f"or fields after their languages, or name two texts: --src FILE --ref FILE"
+        ) from None
+    (files,) = found.files
+    one, other = sides_of(files)
+    return NamedText(one, (other,), (found.src_lang, found.tgt_lang))
+
+
+def named_for(run: RunFolder, src: Path | None, references: Sequence[Path]) -> NamedText | None:
+    """`named_text` for a run to translate; None if nothing is named."""
+    if not (src or references):
+        return None
+    config = run.inference_config()
+    if src and not references and pairs_format(src) and config.source.type != "text":
+        raise ConfigError(f"{src}: holds text, and the sources of {run.path} are {config.source.type}; add --ref FILE")
+    named = named_text(src, references, (config.data.src_lang, config.data.tgt_lang))
+    if named.src is None:
+        raise ConfigError("--ref FILE needs what is to be translated: add --src FILE")
+    return named
+
+
+def choose_test_sets(run: RunFolder, named: NamedText | None) -> dict[str, tuple[Side, Sequence[Side]]]:
+    """The test set that was named, or else those of the run: `name: (sources, references)`.
 
     Raises `ConfigError` if there are none, `RunError` if the run has no training configuration.
     """
-    if src and references:
-        return {src.name: (Side(src), [Side(path) for path in references])}
+    if named is not None and named.src is not None:
+        return {named.src.path.name: (named.src, named.references)}
     test = run.config("give --src and --ref").data.test
     if not test:
         raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")

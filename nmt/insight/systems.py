@@ -17,15 +17,17 @@ from nmt.data.vectors import source_names
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import (
+    NamedText,
     TestSet,
     choose_metrics,
     choose_test_sets,
     evaluate_runs,
+    named_for,
+    named_text,
     read_test_set,
     reference_language,
     stored_hypotheses,
 )
-from nmt.languages import language_suffix
 from nmt.runs import RUNS, RunFolder, open_run
 
 log = logging.getLogger("nmt")
@@ -37,6 +39,7 @@ class Files:
 
     references: Sequence[Path] = ()
     src: Path | None = None
+    """Without `references`, a file with both sides."""
     train: Sequence[Path] = ()
     """The target side of the training text."""
 
@@ -102,18 +105,21 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     """
     if len(runs) + len(hypotheses) < 2:
         raise ConfigError("name two systems or more: nmt compare RUN RUN, or --hyp FILE --hyp FILE --ref FILE")
-    if (hypotheses or files.src) and not files.references:
-        raise ConfigError(f"--{'hyp' if hypotheses else 'src'} FILE needs the references: add --ref FILE")
-    if runs and files.references and not files.src:
-        raise ConfigError("--ref FILE needs what the runs are to translate: add --src FILE")
+    if hypotheses and not (files.references or files.src):
+        raise ConfigError("--hyp FILE needs the references: add --ref FILE")
     opened = [[open_run(part) for part in _parts(text, _names_a_run)] for text in runs]
     paths = [[Path(part) for part in _parts(text, os.path.exists)] for text in hypotheses]
-    src_lang, known_tgt_lang = _languages(list(itertools.chain(*opened)), files)
-    language = reference_language(tgt_lang, known_tgt_lang)
+    languages = _languages(list(itertools.chain(*opened)))
+    if opened:
+        named = named_for(opened[0][0], files.src, files.references)
+    else:
+        named = named_text(files.src, files.references, ("", tgt_lang or ""))
+        languages = named.languages
+    language = reference_language(tgt_lang, languages[1])
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
     train = _training_text(opened, files)
-    test_sets = tuple(_translated_sets(opened, paths, files, src_lang, language))
+    test_sets = tuple(_translated_sets(opened, paths, named, languages[0], language))
     return Material(test_sets, language, settings.bleu_tokenizer, train)
 
 
@@ -126,10 +132,10 @@ def _names_a_run(name: str) -> bool:
     return Path(name).is_dir() or (RUNS / name).is_dir()
 
 
-def _languages(runs: Sequence[RunFolder], files: Files) -> tuple[str, str]:
-    """Source and target language of all systems, '' where not known."""
+def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
+    """Source and target language of all runs, '' without runs."""
     if not runs:
-        return language_suffix(files.src) if files.src else "", language_suffix(files.references[0])
+        return "", ""
     (first, text), *others = [(run.path, run.inference_config().data) for run in runs]
     kinds = [run.inference_config().source.type for run in runs]
     for run, kind in zip(runs, kinds, strict=True):
@@ -186,24 +192,30 @@ def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple
 
 
 def _translated_sets(
-    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], files: Files, src_lang: str, tgt_lang: str
+    groups: Sequence[Sequence[RunFolder]],
+    paths: Sequence[Sequence[Path]],
+    given: NamedText | None,
+    src_lang: str,
+    tgt_lang: str,
 ) -> Iterator[TranslatedSet]:
-    """The test sets of the first run, or the one of `files`, with the outputs of all systems."""
+    """The test sets of the first run, or the one that was named, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
     source = runs[0].inference_config().source if runs else TEXT
     if runs:
-        named = choose_test_sets(runs[0], files.src, files.references)
+        named = choose_test_sets(runs[0], given)
     else:
-        references = [Side(path) for path in files.references]
-        named = {files.references[0].name: (Side(files.src) if files.src else references[0], references)}
-    if not files.references:
+        assert given is not None, "files of translations need references"
+        first = given.references[0]
+        named = {first.path.name: (given.src or first, given.references)}
+    if given is None:
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
     read = {name: read_test_set(src, references, source) for name, (src, references) in named.items()}
     written = {
-        path: _read_hypotheses(path, files.references[0], len(test_set.src))
+        path: _read_hypotheses(path, given.references[0], len(test_set.src))
         for path in itertools.chain(*paths)
-        for test_set in read.values()  # one: files of translations need --ref
+        for test_set in read.values()  # one: files of translations need named references
+        if given is not None
     }
     translated = {run.path: _run_hypotheses(run, named, tgt_lang) for run in runs}
     names = _unambiguous([*translated, *written])
@@ -211,7 +223,7 @@ def _translated_sets(
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
         systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
-        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or files.src else None
+        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or (given and given.src) else None
         yield TranslatedSet(name, sources, test_set.references, systems)
 
 
@@ -253,7 +265,7 @@ def _run_hypotheses(
     return found
 
 
-def _read_hypotheses(path: Path, reference: Path, count: int) -> list[str]:
+def _read_hypotheses(path: Path, reference: Side, count: int) -> list[str]:
     lines = list(read_lines(path))
     if len(lines) != count:
         raise DataError(f"{path} has {len(lines):,} lines, {reference} has {count:,}; every line needs its reference")
