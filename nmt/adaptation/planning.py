@@ -23,6 +23,8 @@ from nmt.errors import ConfigError, DataError
 from nmt.inheritance import kept_apart
 from nmt.runs import RunFolder
 
+GAIN_METRIC = "chrf"
+"""Of the new text: on a few dozen lines it changes more evenly than BLEU, and it does not end as early as the loss."""
 REPLAY = 0.5
 """Share of the general pairs in an epoch."""
 MIN_PAIRS = 50
@@ -105,7 +107,7 @@ def _sections(
         "test": {_unused_name("new", general.test, base_data): {"holdout": held_out}},
         "exclude": _without_repeats([*(kept_apart(base_data) if base_data else []), *map(_dump, known)]),
     }
-    training: dict[str, Any] = {"init_from": str(wish.base.path), "best_metric": wish.drop_metric}
+    training: dict[str, Any] = {"init_from": str(wish.base.path), "best_metric": GAIN_METRIC}
     guard: dict[str, Any] = {"max_drop": wish.max_drop, "drop_metric": wish.drop_metric}
     if general.train or general.replay:
         data["replay"] = REPLAY
