@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nmt.cli.adapt import adapt
 from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.compare import compare
@@ -131,6 +132,12 @@ app.command(
         "nmt train captions.yaml", "nmt train captions.yaml --set training.max_epochs=50 --name captions-50"
     ),
 )(train)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt adapt --model captions --data domain.tmx", "nmt adapt --model opus-en-de --data domain.tmx --keep news.tsv"
+    ),
+)(adapt)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),
