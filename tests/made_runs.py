@@ -27,7 +27,7 @@ def text(count: int = LINES, seed: int = 0) -> list[str]:
 def made_run(
     folder: Path, model: dict[str, object], joint: bool = True, words: bool = False, biased: bool = True
 ) -> RunFolder:
-    """`folder`/runs/made: a random model, whose outputs are no special pieces, and a validation set of `LINES` lines."""
+    """`folder`/runs/made: a random model, whose outputs are no special pieces, and a validation set of `LINES`."""
     for name, seed in (("val.en", 0), ("val.de", 1)):
         (folder / name).write_text("".join(f"{line}\n" for line in text(seed=seed)), encoding="utf-8")
     settings = yaml.safe_load(RUN_CONFIG)
