@@ -44,6 +44,7 @@ _IN_ORDER = """
     training.trial training.start
     adaptation.frontier adaptation.choosing adaptation.outcome adaptation.planning
     exporting.proof exporting.description ctranslate2.export exporting.argos exporting.transformers_search
+    exporting.onnx_graphs exporting.onnx_search exporting.onnx
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page
