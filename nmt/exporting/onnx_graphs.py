@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.errors import MissingExtraError, how_to_install
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.transformer import Transformer
 
@@ -130,13 +129,8 @@ def _attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tens
 
 
 def write_graphs(model: Transformer, zero_start: bool, folder: Path) -> None:
-    """Write both graphs into a folder that exists; `MissingExtraError` if the packages are not installed."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"{error.name} is not installed: {how_to_install('onnx')}") from None
-    attention = model.decoder[0].self_attention
+    """Write both graphs into a folder that exists; torch's exporter needs the packages onnx and onnxscript."""
+    attention = next(iter(model.decoder)).self_attention
     heads, width = attention.num_heads, attention.query.out_features // attention.num_heads
     names = cache_names(len(model.decoder))
     # The lengths of the example all differ, and none is 0 or 1, which the exporter would take for constants.

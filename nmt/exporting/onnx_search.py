@@ -89,7 +89,8 @@ class OnnxModel(Seq2SeqModel[OnnxMemory, OnnxState]):
         }
         logits, *cache = self._decoder.run(None, given | {f"past_key_values.{n}": v for n, v in state.cache.items()})
         state.cache = dict(zip(self._names, cache, strict=True))
-        return torch.from_numpy(logits[:, -1]).unflatten(0, tokens.shape)
+        rows: Array = logits[:, -1]  # (B * K, V)
+        return torch.from_numpy(rows.reshape(*tokens.shape, -1))
 
     def forward(self, source: Source, tgt_in: Tensor) -> Tensor:
         """Logits of all positions at once: B sources, (B, T) -> (B, T, V)"""
@@ -100,7 +101,7 @@ class OnnxModel(Seq2SeqModel[OnnxMemory, OnnxState]):
             "encoder_hidden_states": memory.states,
             "input_ids": tgt_in.numpy(),
         }
-        logits = self._decoder.run(["logits"], given | {f"past_key_values.{n}": v for n, v in cache.items()})[0]
+        logits: Array = self._decoder.run(["logits"], given | {f"past_key_values.{n}": v for n, v in cache.items()})[0]
         return torch.from_numpy(logits)
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> NoReturn:
