@@ -5,8 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.atomic import replacing, write_text
-from nmt.config.file import to_yaml
+from nmt.atomic import replacing
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
@@ -56,7 +55,6 @@ def export_onnx(
     with replacing(folder) as temporary:
         temporary.mkdir()
         write_graphs(model, config.model.zero_start, temporary)
-        write_text(temporary / "config.yaml", to_yaml(config))
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
         comparisons = compare(run, config, text, greedy_and_beam(config.decoding), translate)
         check(comparisons, folder, run, is_exact=True)
