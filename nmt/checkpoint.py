@@ -55,6 +55,11 @@ class Progress:
     """The lowest loss of an interval so far."""
     skipped_in_row: int = 0
     """Number of consecutive skipped updates up to this step."""
+    general_before: float | None = None
+    """With a guard: `guard.drop_metric` on `guard.validation` before the first update."""
+    kept_value: float | None = None
+    """With a guard: the metric of the best validation within the budget, which was at `kept_step`."""
+    kept_step: int = 0
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -82,7 +87,7 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
     """
     means = {}
     with contextlib.ExitStack() as stack:
-        opened = {path: stack.enter_context(_open(path)) for path in files}
+        opened = {path: stack.enter_context(open_tensors(path)) for path in files}
         shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
         for path, file in opened.items():
             found = _shapes(file)
@@ -101,6 +106,24 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
         for path, file in opened.items():
             checksums[path].check(path, _stated_sum(file))
     return means
+
+
+def interpolated_weights(old: Path, new: Path, alpha: float) -> dict[str, Tensor]:
+    """(1 - alpha) times the weights in `old` plus alpha times those in `new`, on the CPU.
+
+    Computed in fp64 and rounded once, so that what is the same in both stays the same to the bit, such as frozen parts
+    and rows of zeros. 0 and 1 give one file's weights to the bit. Raises `RunError` if the files do not contain the
+    same names and shapes.
+    """
+    before, after = _read(old), _read(new)
+    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (after, before))
+    _check_alike(new, found, wanted)
+    if alpha in (0.0, 1.0):  # 0 * x + y may change the sign of a zero
+        return after if alpha else before
+    return {
+        name: ((1 - alpha) * value.double() + alpha * after[name].double()).to(value.dtype)
+        for name, value in before.items()
+    }
 
 
 def save_checkpoint(
@@ -185,7 +208,7 @@ def check_checkpoint(folder: Path) -> Progress:
         if size != described["size"]:
             raise RunError(f"{path}: damaged: it has {size:,} bytes instead of {described['size']:,}")
         checksum = _Checksum()
-        with _open(path) as file:
+        with open_tensors(path) as file:
             for tensor in sorted(file.keys()):
                 checksum.add(tensor, file.get_tensor(tensor))
         checksum.check(path, described["sha256"])
@@ -288,7 +311,7 @@ def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def open_tensors(path: Path) -> Iterator[Any]:
     """Open a file of tensors, to be read tensor by tensor."""
     try:
         with path.open("rb") as start:
@@ -303,7 +326,7 @@ def _open(path: Path) -> Iterator[Any]:
 
 def _read(path: Path) -> dict[str, Tensor]:
     tensors, checksum = {}, _Checksum()
-    with _open(path) as file:
+    with open_tensors(path) as file:
         for name in sorted(file.keys()):
             tensors[name] = file.get_tensor(name)
             checksum.add(name, tensors[name])
@@ -321,7 +344,7 @@ def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
     Reads only the header, so that a configuration that does not match is detected before memory is allocated.
     """
-    with _open(path) as file:
+    with open_tensors(path) as file:
         _check_alike(path, _shapes(file), shapes, "; was the model section of its configuration changed?")
 
 

@@ -393,7 +393,10 @@ def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> 
     ],
 )
 @pytest.mark.parametrize("room", [0, 30])
-def test_no_batch_outgrows_its_reach(corpus: Corpus, settings: dict[str, float], room: int) -> None:
+def test_no_batch_outgrows_its_reach(
+    corpus: Corpus, settings: dict[str, float], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.data.batches, "num_workers", lambda device, is_augmented: 0)
     encoded = corpus[1]
     max_length = room + int(max(encoded.src.lengths.max(), encoded.tgt.lengths.max()))
     config = AugmentationConfig(**settings)
@@ -427,6 +430,7 @@ ALL_ON = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_sees_the_same_pairs(copy_task: Path) -> None:
     straight = trained(copy_task, "straight", *ALL_ON)
     trained(copy_task, "stopped", *ALL_ON, "training.max_steps=5")  # in the middle of an epoch

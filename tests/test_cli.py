@@ -172,6 +172,7 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
     assert re.search(rb"> 8 0 8\r\n8 0 8\r\n> ", seen)
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))

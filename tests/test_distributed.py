@@ -251,6 +251,7 @@ def test_a_signal_to_one_process_stops_all_and_is_saved(two: Two, copy_task: Pat
     assert_same_curve(trained_by_one(copy_task, "run", *settings), trained_by_one(copy_task, "straight", *settings))
 
 
+@pytest.mark.slow
 def test_torchrun_forwards_a_signal(copy_task: Path) -> None:
     arguments = command("run", "training.batches_per_update=2", "training.max_steps=5000")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt"]

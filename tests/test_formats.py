@@ -547,6 +547,7 @@ def test_what_is_written_is_compressed_with_gzip_or_refused(kind: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_commands_take_sets_in_one_file(pairs: Pairs, command: Callable[..., tuple[int, str, str]]) -> None:
     """Vocabulary, training, record, scores, report, comparison, and a resume with other text."""
     few = [*pairs[:120]]

@@ -258,6 +258,7 @@ print(sum(count > 1000 for count in faults))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_freed_memory_is_kept() -> None:
     def times_mapped(how: str) -> int:

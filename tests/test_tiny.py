@@ -33,6 +33,7 @@ def test_sizes_and_no_sentence_twice() -> None:
     assert pairs["hello world"] == "你好世界"
 
 
+@pytest.mark.slow
 def test_a_word_by_word_dictionary_is_not_enough() -> None:
     assert float(script("tiny_baselines.py").split()[-1]) < 50
 

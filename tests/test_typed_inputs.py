@@ -229,6 +229,7 @@ def test_the_chrf_is_sacrebleus() -> None:
     assert rows[-1].clean == sum(row.clean for row in rows[:-1]) / 5
 
 
+@pytest.mark.slow
 def test_a_run_is_measured(copy_task: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 

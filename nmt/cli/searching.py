@@ -53,6 +53,10 @@ ForbidOption = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
 ]
 ForbidFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file, a word a line.")]
+TagOption = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="The target language of an imported model of several: deu. Default: the run's."),
+]
 SentencesOption = Annotated[
     bool | None,
     typer.Option(

@@ -61,6 +61,7 @@ def translate(
     seed: searching.SeedOption = None,
     mbr: searching.MbrOption = None,
     split_sentences: searching.SentencesOption = None,
+    tgt_tag: searching.TagOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -87,7 +88,9 @@ def translate(
         forbid_file, sample, mbr, temperature, top_k, top_p, seed,
     )  # fmt: skip
     decoding = search.settings(config.decoding)
-    request = dataclasses.replace(search.request(decoding, as_json, n_best, align), by_sentence=by_sentence)
+    request = dataclasses.replace(
+        search.request(decoding, as_json, n_best, align), by_sentence=by_sentence, tgt_tag=tgt_tag
+    )
     record = functools.partial(json_of, n_best=n_best or 0, alignment=align) if as_json else attrgetter("text")
     paths, aligned = [str(run.path) for run in runs], align or alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
@@ -97,8 +100,10 @@ def translate(
         elif is_typed:
             _interactive(translator, prefix, record)
         else:
-            made_by = {"--json": as_json, "--n-best": n_best, "--align": align, "--prefix": prefix,
-                       "--split-sentences": by_sentence, "--sample": request.sampling}  # fmt: skip
+            made_by = {
+                "--json": as_json, "--n-best": n_best, "--align": align, "--prefix": prefix,
+                "--split-sentences": by_sentence, "--sample": request.sampling, "--tgt-tag": tgt_tag,
+            }  # fmt: skip
             _translate_files(translator, files, runs, decoding, made_by, resume, record, prefix)
 
 

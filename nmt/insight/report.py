@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nmt.adaptation.frontier import Frontier, fresh_frontier
+from nmt.adaptation.outcome import TestChange, read_tests
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
@@ -66,6 +68,10 @@ class Report:
     tests: tuple[TestScores, ...]
     forgotten: tuple[Forgetting, ...]
     """What a run with `training.init_from` forgot of the run that it started from."""
+    frontier: Frontier | None
+    """The candidates of a training with a guard, and the choice; None without one."""
+    changes: tuple[TestChange, ...]
+    """What such a training did to the test sets."""
     settings: tuple[Setting, ...]
     reproduction: Reproduction
     averaged: tuple[int, ...]
@@ -93,6 +99,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         notes.append(f"The validation set was not translated: {error}.")
     model_file = ModelFile.of(run.model_file)
     averaged = _averaged(run)
+    frontier = fresh_frontier(run)
     state = read_status(run).state
     is_finished = state not in ("preparing", "training", "interrupted", "diverged")
     if not is_finished:
@@ -102,12 +109,14 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         config=config,
         history=history,
         record=record,
-        chosen=None if averaged else history.best(config.training.best_metric),
+        chosen=None if averaged or frontier else history.best(config.training.best_metric),
         parameters=model.parameter_counts(),
         model_bytes=model_file.size,
         validation=validation,
         tests=tuple(_test_scores(run, config)),
-        forgotten=tuple(read_forgetting(run)),
+        forgotten=() if frontier else tuple(read_forgetting(run)),
+        frontier=frontier,
+        changes=(read_tests(run) or ()) if frontier else (),
         settings=changed_settings(config),
         reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
         averaged=averaged,
