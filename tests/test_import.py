@@ -111,6 +111,18 @@ def save(weights: dict[str, torch.Tensor], folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def test_settings_of_the_search_are_taken_over_or_named(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(
+        json.dumps({"num_beams": 6, "max_length": 512, "length_penalty": 0.8, "no_repeat_ngram_size": 4,
+                    "forced_bos_token_id": 7, "repetition_penalty": 1.0, "suppress_tokens": None})
+    )  # fmt: skip
+    result = import_model(folder, None, None, None, None)
+    decoding = RunFolder(Path(result.run)).inference_config().decoding
+    assert (decoding.beam_size, decoding.max_length, decoding.length_penalty) == (6, 511, 0.8)
+    assert decoding.no_repeat_ngram_size == 4
+    assert result.notes == ("forced_bos_token_id: 7 is for transformers' search, and nmt's does without",)
+
+
 class Harm:
     """Unpickled, it makes a file."""
 
