@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.marian.importing import import_model
 from nmt.marian.names import hugging_face_names
+from nmt.marian.npz import read_pieces
 from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, open_run
@@ -421,7 +423,7 @@ BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "no pieces": (without("source.spm"), r"source\.spm: no such file; a Marian model has this file"),
     "not an npz": (written("model.npz", "text"), r"model\.npz: cannot be read as a Marian model"),
-    "not YAML": (written("vocab.yml", "["), r"vocab\.yml: cannot be read as a vocabulary"),
+    "not YAML": (written("vocab.yml", "[\n"), r"vocab\.yml: cannot be read as a vocabulary"),
 }  # fmt: skip
 
 
@@ -437,6 +439,23 @@ def test_what_is_no_model_of_marian_is_refused_in_one_message(
     assert "\n" not in str(caught.value)
     assert not Path("harm").exists()
     assert not Path("runs/opus").exists()
+
+
+def test_every_piece_of_a_vocabulary_of_marians_is_read() -> None:
+    """Against PyYAML where it can be trusted: text that YAML has other plans for, and quotes of both kinds."""
+    pieces = ["</s>", "<unk>", "yes", "null", "1", "1.5", "~", "=", "-", "?", ":", "a:b", "#", "'", "''", '"', "\\",
+              "!", "\u2581", "\u2581the", "<<", "{", "[", "%", "@", "`", "|", "\x7f", "\ufeff", "\u00e9",
+              "x" * 200]  # fmt: skip
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    for options in ({"allow_unicode": True}, {}, {"default_style": '"'}):
+        written = yaml.safe_dump(ids, sort_keys=False, width=1 << 20, **options)
+        if "default_style" in options:  # the ids are quoted, too
+            written = re.sub(r'(!!int )?"(\d+)"$', r"\2", written, flags=re.MULTILINE)
+        assert read_pieces(written) == ids, options
+    assert read_pieces(json.dumps(ids)) == ids
+    assert read_pieces("a\u2028b: 0\n\x85: 1\r\n") == {"a\u2028b": 0, "\x85": 1}
+    with pytest.raises(ValueError, match="invalid literal"):
+        read_pieces("a: b")
 
 
 def test_other_architectures_of_marian_are_refused_with_the_option(folder: Path) -> None:
