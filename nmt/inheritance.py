@@ -31,7 +31,7 @@ LIMITS = ("max_steps", "max_epochs", "max_minutes")
 FINE_TUNED = (*FINE_TUNING, "warmup_steps")
 """The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
-_FREE = {"dropout", "attention_dropout", "activation_dropout"}
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "preset"}
 
 
 def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
@@ -121,7 +121,7 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
     old = base.inference_config().data
     data.setdefault("max_length", old.max_length)
     if base.has_training_config():
-        data.setdefault("exclude", _kept_apart(base.config().data, is_resumed))
+        data.setdefault("exclude", kept_apart(base.config().data, is_resumed))
     train = data.get("train")
     corpora = [train] if isinstance(train, dict) else train
     if not isinstance(corpora, list) or not all(isinstance(files, dict) for files in corpora):
@@ -136,7 +136,7 @@ def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> No
         data["train"] = [*corpora, *({**files.model_dump(mode="json"), "replayed": True} for files in replayed)]
 
 
-def _kept_apart(data: DataConfig, is_resumed: bool) -> list[dict[str, Any]]:
+def kept_apart(data: DataConfig, is_resumed: bool = False) -> list[dict[str, Any]]:
     """The texts that a run was not trained on, where they still are: its hold-outs, and more with `data.exclude`.
 
     They are what forgetting is measured with, and the new run's corpora may hold them: with `data.replay` they do.

@@ -29,6 +29,7 @@ from nmt.atomic import append, flush_one, rename, write_bytes
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
 from nmt.config.file import load_config
 from nmt.config.training import TrainingConfig
+from nmt.data.dataset import EncodedCorpus
 from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.runs import RunFolder, run_named
 from nmt.training.loss import Objective
@@ -193,11 +194,11 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     straight = trained(copy_task, "straight", "training.ema_decay=0.9")
     original = Trainer._validation_loss
 
-    def signalled(self: Trainer) -> float:
+    def signalled(self: Trainer, corpus: EncodedCorpus) -> float:
         if self.progress.step == step:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
-        return original(self)
+        return original(self, corpus)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_validation_loss", signalled)

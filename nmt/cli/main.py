@@ -16,13 +16,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nmt.cli.adapt import adapt
 from nmt.cli.attention import attention
 from nmt.cli.average import average
 from nmt.cli.compare import compare
 from nmt.cli.config import config
 from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
-from nmt.cli.export import export_ctranslate2
+from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface
 from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
@@ -77,7 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train a translator from two text files, translate with it, and score it.",
 )
-exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another engine.")
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format.")
 
 
 def _show_version(wanted: bool) -> None:
@@ -131,6 +132,12 @@ app.command(
 )(train)
 app.command(
     rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt adapt --model captions --data domain.tmx", "nmt adapt --model opus-en-de --data domain.tmx --keep news.tsv"
+    ),
+)(adapt)
+app.command(
+    rich_help_panel=_TRAIN,
     epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),
 )(vocab)
 app.command(rich_help_panel=_TRAIN, epilog=_examples("nmt show", "nmt show --model captions --watch"))(show)
@@ -176,6 +183,14 @@ exports.command(
     name="ctranslate2",
     epilog=_examples("nmt export ctranslate2", "nmt export ctranslate2 --model captions --quantization float32"),
 )(export_ctranslate2)
+exports.command(
+    name="argos",
+    epilog=_examples("nmt export argos", "nmt export argos --model captions --src new.en --ref new.de"),
+)(export_argos)
+exports.command(
+    name="huggingface",
+    epilog=_examples("nmt export huggingface", "nmt export huggingface --model captions --license cc-by-4.0"),
+)(export_huggingface)
 app.add_typer(exports, name="export", rich_help_panel=_SHIP)
 
 

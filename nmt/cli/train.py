@@ -1,17 +1,22 @@
-"""`nmt train`."""
+"""`nmt train`, and what every training ends with."""
 
 import contextlib
 import sys
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
-from nmt.distributed import is_launched, joined
-from nmt.errors import ConfigError, NmtError
+from nmt.config.training import Config
+from nmt.distributed import Ranks, is_launched, joined
+from nmt.errors import BaseKeptError, ConfigError, NmtError
 from nmt.processes import python_command
 from nmt.runs import RunFolder
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.adaptation.frontier import Frontier
 
 
 def train(
@@ -33,26 +38,77 @@ def train(
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
         settings, run = configured_run("train", file, config, overrides, name, init_from, fresh)
-        from nmt.training.launching import launch
-        from nmt.training.start import num_processes
-        from nmt.training.start import train as run_training
+        mode = "resume" if resume else "fresh" if fresh else "auto"
+        trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
+    if ranks.is_main and not dry_run:
+        frontier = finish(settings, run, trained)
+        if frontier is not None:
+            say_choice(run, frontier)
 
-        if is_launched():
-            if settings.training.processes != "auto":
-                raise ConfigError("training.processes: torchrun decides how many processes there are; leave it out")
-        elif (count := num_processes(settings, run, fresh)) > 1:
-            alone = ["--set", "training.processes=auto"]  # so that none of them starts others
-            command = python_command("from nmt.cli.main import main; main()", *sys.argv[1:], *alone)
-            raise typer.Exit(launch(count, command, settings.training.threads))
-        trained = run_training(settings, run, "resume" if resume else "fresh" if fresh else "auto", ranks, dry_run)
-        wanted = trained and ranks.is_main and settings.evaluation.report
-    if ranks.is_main and settings.training.init_from is not None and not dry_run:
-        _score_what_was_forgotten(run)
-    if wanted:
+
+def train_run(
+    settings: Config, run: RunFolder, mode: str, ranks: Ranks, dry_run: bool, arguments: Sequence[str]
+) -> bool:
+    """Train here, or in several processes, which get these arguments of the command line.
+
+    Returns whether there was anything to train. With several processes, `typer.Exit` says how they ended: one of them
+    has done all that follows the training.
+    """
+    from nmt.training.launching import launch
+    from nmt.training.start import num_processes
+    from nmt.training.start import train as run_training
+
+    if is_launched():
+        if settings.training.processes != "auto":
+            raise ConfigError("training.processes: torchrun decides how many processes there are; leave it out")
+    elif (count := num_processes(settings, run, mode == "fresh")) > 1:
+        alone = ["--set", "training.processes=auto"]  # so that none of them starts others
+        command = python_command("from nmt.cli.main import main; main()", *arguments, *alone)
+        raise typer.Exit(launch(count, command, settings.training.threads))
+    return run_training(settings, run, mode, ranks, dry_run)
+
+
+def finish(settings: Config, run: RunFolder, trained: bool) -> "Frontier | None":
+    """What follows a training: the guard's choice, which is returned; what was forgotten; the report."""
+    frontier = _choose(run) if settings.guard.is_on else None
+    if settings.training.init_from is not None:
+        _score_what_was_forgotten(run, is_shown=frontier is None)
+    if frontier is not None:
+        _compare_tests(run)
+    if trained:
+        _export(run, settings)
+    if trained and settings.evaluation.report:
         _write_report(run, settings.training.device)
+    return frontier
 
 
-def _score_what_was_forgotten(run: RunFolder) -> None:
+def say_choice(run: RunFolder, frontier: "Frontier") -> None:
+    """Say what became the model; `BaseKeptError` if that is the base."""
+    if frontier.is_base_kept:
+        raise BaseKeptError(
+            f"{run.path}: the model is the old one, unchanged: {frontier.reason}; give more text, mix in more general "
+            f"text, or allow a larger drop (docs/adapt.md)"
+        )
+    point = frontier.point
+    _say(f"{run.path}: the model is: {point.name}, of step {point.step:,}; all candidates: {run.adaptation}")
+
+
+def _choose(run: RunFolder) -> "Frontier":
+    from nmt.adaptation.choosing import choose_model
+
+    return choose_model(run, _say)
+
+
+def _compare_tests(run: RunFolder) -> None:
+    from nmt.adaptation.outcome import compare_tests
+
+    try:
+        compare_tests(run, _say)
+    except NmtError as error:  # such as a test set that has changed since
+        _say(f"the test sets are not compared: {error}; to try again: the same command")
+
+
+def _score_what_was_forgotten(run: RunFolder, is_shown: bool) -> None:
     """Compare the scores before and after a training with `training.init_from`, which is done: a failure is a line."""
     from nmt.training.forgetting import score_after, table
 
@@ -61,8 +117,16 @@ def _score_what_was_forgotten(run: RunFolder) -> None:
     except NmtError as error:
         _say(f"what was forgotten is not known: {error}; to try again: the same command")
     else:
-        for line in table(found):
+        for line in table(found if is_shown else ()):
             _say(line)
+
+
+def _export(run: RunFolder, settings: Config) -> None:
+    """Make the exports of `export.after_training`."""
+    if settings.export.after_training:
+        from nmt.exporting.after_training import export_after_training
+
+        export_after_training(run, settings, _say)
 
 
 def _write_report(run: RunFolder, device: str) -> None:

@@ -140,6 +140,13 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
+def with_overrides(sections: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings by section and key, after `section.key=value` texts; `ConfigError` for one that is not of this form."""
+    for text in overrides:
+        _override(sections, text)
+    return sections
+
+
 def to_yaml(config: InferenceConfig) -> str:
     """The configuration as YAML, with all defaults; reading it gives an equal configuration."""
     return settings_to_yaml(config.model_dump(mode="json"))

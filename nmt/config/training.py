@@ -412,6 +412,42 @@ class TrainingConfig(Section):
         return self
 
 
+class GuardConfig(Section):
+    """How much worse a fine-tuned model may become on other text than its own; `nmt adapt` writes this section."""
+
+    max_drop: Annotated[float, Field(ge=0)] | None = None
+    """With `training.init_from`: how far `drop_metric` may fall on `validation`, compared with the run that the
+    training starts from. After the training, weights between the old and the new ones are scored, and the best for the
+    new text whose drop is surely within this limit become the model: the upper end of a paired bootstrap's 95% interval
+    counts. `null`: no guard."""
+    drop_metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """What is compared: points of `bleu` or `chrf`, or the `loss` in nats a token."""
+    validation: CorpusFiles | None = None
+    """General text with its translations, which decides. It is scored at every validation, too, and `training.patience`
+    counts those with four times the allowed drop as not better. `null`: there is none, and `max_alpha` decides."""
+    test: dict[str, CorpusFiles] = Field(default_factory=dict)
+    """General text that decides nothing, by name: scored before and after, as are the old run's test sets."""
+    alphas: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.2, 0.4, 0.6, 0.8)
+    """The weights between: each is (1 - alpha) times the old run's and alpha times the new ones. 0 and 1 are always
+    tried."""
+    max_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The largest alpha that is tried. `nmt adapt` writes 0.5 if there is no general text."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the model is chosen by this section."""
+        return self.max_drop is not None
+
+    @property
+    def tried(self) -> tuple[float, ...]:
+        """The alphas to try, in order, without 0."""
+        return tuple(alpha for alpha in sorted({*self.alphas, 1.0, self.max_alpha}) if alpha <= self.max_alpha)
+
+    def within(self, drop: float, times: float = 1.0) -> bool:
+        """Whether a drop is at most this many times the allowed one."""
+        return self.max_drop is not None and drop <= times * self.max_drop
+
+
 class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
@@ -428,6 +464,19 @@ class EvaluationConfig(Section):
     """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
 
 
+ExportFormat = Literal["ctranslate2", "argos", "huggingface"]
+
+
+class ExportConfig(Section):
+    """The model in other programs' formats."""
+
+    after_training: tuple[ExportFormat, ...] = ("ctranslate2",)
+    """The exports that `nmt train` makes when a training has ended, as `nmt export` does, each compared with PyTorch on
+    at most 300 lines of the validation set; `[]`: none. With `ctranslate2`, which keeps the weights as they are
+    (float32), `nmt translate` starts sooner, and is faster on a CPU. An export that is refused, or whose package is not
+    installed, is a line; the training has succeeded."""
+
+
 class Config(InferenceConfig):
     """The configuration of a whole run: the sections for translating and those for training."""
 
@@ -437,8 +486,12 @@ class Config(InferenceConfig):
     """Random changes to training pairs."""
     training: TrainingConfig
     """How the model is trained."""
+    guard: GuardConfig = Field(default_factory=GuardConfig)
+    """How much worse a fine-tuned model may become on other text."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """How translations are scored."""
+    export: ExportConfig = Field(default_factory=ExportConfig)
+    """The model in other programs' formats."""
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
@@ -489,6 +542,7 @@ class Config(InferenceConfig):
                 "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
                 "data.replay out, or add the corpus to data.train with a weight"
             )
+        self._check_guard()
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens
@@ -500,3 +554,23 @@ class Config(InferenceConfig):
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
         return self
+
+    def _check_guard(self) -> None:
+        """ValueError for a guard that cannot work."""
+        guard = self.guard
+        if not guard.is_on:
+            return
+        if self.training.init_from is None:
+            raise ValueError(
+                "guard.max_drop compares with the run that training.init_from names, and it names none; leave it out"
+            )
+        if self.source.type != "text":
+            raise ValueError(
+                f"guard.max_drop: for a source of text, and source.type is {self.source.type}; leave it out"
+            )
+        for key, files in {
+            "validation": guard.validation,
+            **{f"test.{name}": one for name, one in guard.test.items()},
+        }.items():
+            if files is not None and files.pairs is not None and None in (files.src_column, files.tgt_column):
+                raise ValueError(f"guard.{key}: name src_column and tgt_column, too")

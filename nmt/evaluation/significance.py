@@ -5,10 +5,11 @@ would score from this one.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest, Result, _bootstrap_resample, estimate_ci
 
@@ -19,6 +20,7 @@ Test = Literal["bs", "ar"]
 """Paired bootstrap resampling (Koehn 2004), or approximate randomization (Riezler and Maxwell 2005)."""
 DEFAULT_SAMPLES: dict[Test, int] = {"bs": 1000, "ar": 10_000}  # sacreBLEU's
 CONFIDENCE_SAMPLES = 1000
+Statistics = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,15 @@ class Interval:
     def high(self) -> float:
         """The upper end."""
         return self.mean + self.half_width
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A difference of two corpus scores, with a 95% interval by a paired bootstrap."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,3 +115,34 @@ def paired_test(
             p = result.p_value if difference else None
             one[name] = TestedScore(Score(title, result.score, signature), interval, difference, p)
     return tested
+
+
+def line_statistics(metric: SacreMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
+    """What a metric counts in each line: (lines, counts). A corpus score is computed from their sums."""
+    return np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+
+
+def corpus_score(metric: SacreMetric, sums: Statistics) -> float:
+    """The score of a corpus whose lines have these `sums` of `line_statistics`."""
+    return float(metric._compute_score_from_stats(list(sums)).score)
+
+
+def paired_difference(
+    first: Statistics, second: Statistics, score_of: Callable[[Statistics], float], samples: int = CONFIDENCE_SAMPLES
+) -> Difference:
+    """The score of `second` minus that of `first`, systems with statistics (lines, counts) of the same lines.
+
+    Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
+    holds the middle 95% of the samples' differences. The draws depend on the number of lines alone.
+    """
+    lines = len(first)
+    assert len(second) == lines, "of the same lines"
+    generator = np.random.default_rng(12345)  # sacreBLEU's seed
+    differences = []
+    for begin in range(0, samples, 100):  # so that little is in memory
+        # How often each line is drawn: (samples, lines).
+        counts = generator.multinomial(lines, np.full(lines, 1 / lines), size=min(100, samples - begin))
+        both = zip(counts @ first, counts @ second, strict=True)
+        differences += [score_of(other) - score_of(one) for one, other in both]
+    low, high = np.quantile(differences, [0.025, 0.975])
+    return Difference(score_of(second.sum(0)) - score_of(first.sum(0)), float(low), float(high))

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nmt.adaptation.frontier import Frontier, fresh_frontier
+from nmt.adaptation.outcome import TestChange, read_tests
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig
@@ -15,6 +17,7 @@ from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import corpus_hashes
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.request import Sampling
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
 from nmt.errors import DataError, RunError
@@ -44,7 +47,7 @@ class TestScores:
     engine: str
     decoding: DecodingConfig
     doubt: str
-    """Why these may not be scores of the run's present model; empty if they are."""
+    """Why these may not be scores of the run's present model as it is configured; empty if they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +68,10 @@ class Report:
     tests: tuple[TestScores, ...]
     forgotten: tuple[Forgetting, ...]
     """What a run with `training.init_from` forgot of the run that it started from."""
+    frontier: Frontier | None
+    """The candidates of a training with a guard, and the choice; None without one."""
+    changes: tuple[TestChange, ...]
+    """What such a training did to the test sets."""
     settings: tuple[Setting, ...]
     reproduction: Reproduction
     averaged: tuple[int, ...]
@@ -92,6 +99,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         notes.append(f"The validation set was not translated: {error}.")
     model_file = ModelFile.of(run.model_file)
     averaged = _averaged(run)
+    frontier = fresh_frontier(run)
     state = read_status(run).state
     is_finished = state not in ("preparing", "training", "interrupted", "diverged")
     if not is_finished:
@@ -101,12 +109,14 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         config=config,
         history=history,
         record=record,
-        chosen=None if averaged else history.best(config.training.best_metric),
+        chosen=None if averaged or frontier else history.best(config.training.best_metric),
         parameters=model.parameter_counts(),
         model_bytes=model_file.size,
         validation=validation,
         tests=tuple(_test_scores(run, config)),
-        forgotten=tuple(read_forgetting(run)),
+        forgotten=() if frontier else tuple(read_forgetting(run)),
+        frontier=frontier,
+        changes=(read_tests(run) or ()) if frontier else (),
         settings=changed_settings(config),
         reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
         averaged=averaged,
@@ -131,6 +141,7 @@ class _Evaluated(BaseModel):
 
     engine: str
     decoding: DecodingConfig
+    sampling: Sampling | None = None
     scores: dict[Metric, Score]
     weights: list[ModelFile] = []
 
@@ -155,6 +166,8 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
 
 
 def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
+    if evaluated.sampling:
+        return "these translations were drawn at random (--sample or --mbr)"
     if not evaluated.weights:
         return "an earlier nmt wrote these scores, without saying for which model"
     return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"

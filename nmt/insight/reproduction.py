@@ -149,7 +149,12 @@ def _from_folder(settings: dict[str, dict[str, Any]], folder: Path | None) -> di
     data["validation"] = both(data["validation"])
     if "test" in data:
         data["test"] = {name: both(files) for name, files in data["test"].items()}
-    return settings | {"data": data}
+    guard = dict(settings.get("guard", {}))
+    if guard.get("validation"):
+        guard["validation"] = both(guard["validation"])
+    if "test" in guard:
+        guard["test"] = {name: both(files) for name, files in guard["test"].items()}
+    return settings | {"data": data} | ({"guard": guard} if guard else {})
 
 
 def _files(record: TrainingRecord, folder: Path | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,9 @@ class Monitor:
     def validation(self, record: dict[str, Any], is_best: bool) -> None:
         """Log the scores of a validation."""
         self._append({"kind": "validation", **record})
-        values = "  ".join(
-            f"{name} {record[name]:.3f}" if name == "loss" else f"{name} {record[name]:.2f}"
-            for name in ("loss", "bleu", "chrf", "ter")
-            if name in record
-        )
-        self.say(f"step {record['step']:,}  validation: {values}{'  (best so far)' if is_best else ''}")
+        self.say(f"step {record['step']:,}  validation: {_values(record)}{'  (best so far)' if is_best else ''}")
+        if general := _values(record, "general_"):
+            self.say(f"step {record['step']:,}  general text: {general}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
@@ -247,6 +244,13 @@ class Pace:
             f"({1 / seconds:,.0f} target tokens a second, {1 / self._first:,.0f} at first); is another program using "
             f"this machine?"
         )
+
+
+def _values(record: Mapping[str, Any], before: str = "") -> str:
+    """The scores in a record whose names have this before them, in words."""
+    found = [(name, record.get(f"{before}{name}")) for name in ("loss", "bleu", "chrf", "ter")]
+    digits = {"loss": 3}
+    return "  ".join(f"{name} {value:.{digits.get(name, 2)}f}" for name, value in found if value is not None)
 
 
 def _step_of(line: str) -> float:

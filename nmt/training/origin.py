@@ -38,11 +38,13 @@ def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
 
 
 def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, CorpusFiles]:
-    """The run's test sets, or else its validation set, where they can be read."""
-    if not run.has_training_config():
-        return {}
-    data = run.config().data
-    wanted: dict[str, CorpusFiles] = dict(data.test) or {"validation": data.validation}
+    """The run's test sets, or else its validation set, where they can be read; with a guard, the new run's, too."""
+    wanted: dict[str, CorpusFiles] = {}
+    if run.has_training_config():
+        data = run.config().data
+        wanted = dict(data.test) or ({} if config.guard.is_on else {"validation": data.validation})
+    if config.guard.is_on:
+        wanted |= {**config.guard.test, **config.data.test}
     found = {}
     for name, files in wanted.items():
         try:

@@ -35,6 +35,9 @@ class Prepared:
     """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
     """As ids, for the loss."""
+    general: TestSet | None
+    """The general text of a guard, which is validated, too; None without one."""
+    general_corpus: EncodedCorpus | None
     test_sets: dict[str, TestSet]
     """By name; only `nmt eval` translates them."""
     metrics: dict[Metric, SacreMetric]
@@ -81,7 +84,7 @@ def prepare(
         with problems.collected():
             require_tensorboard()
     with problems.collected():
-        names: set[Metric] = {"bleu", "chrf"}
+        names: set[Metric] = {"bleu", "chrf"}  # those of a guard, too
         if config.training.best_metric != "loss":
             names.add(config.training.best_metric)
         metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
@@ -89,6 +92,13 @@ def prepare(
         make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
         validation = corpus_test_set(data.validation, source)
+    general = None
+    for files in config.guard.test.values() if config.guard.is_on else ():
+        with problems.collected():
+            corpus_test_set(files, source)
+    if config.guard.is_on and config.guard.validation is not None:
+        with problems.collected():
+            general = corpus_test_set(config.guard.validation, source)
     for name, files in data.test.items():
         with problems.collected():
             test_sets[name] = corpus_test_set(files, source)
@@ -111,4 +121,20 @@ def prepare(
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source, selection)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source)
-    return Prepared(tokenizers, selection, corpus, validation, validation_corpus, test_sets, metrics, device, dtype)
+    general_corpus = None
+    if general is not None and config.guard.validation is not None:
+        files = config.guard.validation
+        general_corpus = encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
+    return Prepared(
+        tokenizers,
+        selection,
+        corpus,
+        validation,
+        validation_corpus,
+        general,
+        general_corpus,
+        test_sets,
+        metrics,
+        device,
+        dtype,
+    )

@@ -24,12 +24,13 @@ from nmt.checkpoint import (
 )
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
+from nmt.data.dataset import EncodedCorpus
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
-from nmt.evaluation.evaluate import evaluate
-from nmt.history import duration, is_better
+from nmt.evaluation.evaluate import TestSet, evaluate
+from nmt.history import duration
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
@@ -38,6 +39,7 @@ from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.freezing import clear_rows, freeze, keep_rows
+from nmt.training.guarding import GENERAL, Verdict, judge, remember, weights_file_name
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
@@ -328,7 +330,6 @@ class Trainer:
         With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
         start = time.perf_counter()
-        settings = self.config.training
         with self.averaging.scored(self.progress.validations):
             try:
                 with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
@@ -339,29 +340,43 @@ class Trainer:
                 raise
             except TrainingError as error:  # NaN probabilities
                 self._stop_diverged(str(error))
-            value = self.ranks.from_main(lambda: values[settings.best_metric])  # so that all decide the same
-            is_best = is_better(settings.best_metric, value, self.progress.best_value)
-            if is_best and self.ranks.is_main:
-                save_weights(self.model, self.folder.model_file)
-        if is_best:
-            self.progress.best_value, self.progress.best_step = value, self.progress.step
-            self.progress.validations_since_best = 0
-        else:
-            self.progress.validations_since_best += 1
+            values = self.ranks.from_main(lambda: values)  # so that all decide the same
+            verdict = judge(self.config, self.progress, values)
+            if self.ranks.is_main:
+                self._save_models(verdict)
+        remember(self.config, self.progress, values, verdict)
         self.progress.validated_step = self.progress.step
         self.progress.validations = self.averaging.remembered(self.progress.validations, self.progress.step)
         self.progress.seconds = time.perf_counter() - self._began
         record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
-        self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best)
+        self.monitor.validation({**record, "seconds": self.progress.seconds}, verdict.is_tuned)
         self._save()
         for clock in (self.interval, self.pace):
             clock.exclude(time.perf_counter() - start)
 
+    def _save_models(self, verdict: Verdict) -> None:
+        """Write the weights that a validation has shown to be the best, within a guard's budget if there is one."""
+        if self.config.guard.is_on:
+            if verdict.is_tuned:
+                save_weights(self.model, self.folder.adaptation / weights_file_name("tuned"))
+            if verdict.is_kept:
+                save_weights(self.model, self.folder.adaptation / weights_file_name("kept"))
+        if verdict.is_kept:
+            save_weights(self.model, self.folder.model_file)
+
     def _scores(self) -> dict[str, float]:
-        """The loss and the translation scores of the validation set."""
+        """The loss and the translation scores of the validation set, and of a guard's."""
+        prepared = self.prepared
         with evaluating(self.model):
-            result = evaluate(self.translator(), self.prepared.validation, self.prepared.metrics, self.ranks)
-            return {"loss": self._validation_loss(), **{name: score.value for name, score in result.scores.items()}}
+            values = self._scores_of(prepared.validation, prepared.validation_corpus)
+            if prepared.general is not None and prepared.general_corpus is not None:
+                general = self._scores_of(prepared.general, prepared.general_corpus)
+                values |= {f"{GENERAL}{name}": value for name, value in general.items()}
+        return values
+
+    def _scores_of(self, test_set: TestSet, corpus: EncodedCorpus) -> dict[str, float]:
+        result = evaluate(self.translator(), test_set, self.prepared.metrics, self.ranks)
+        return {"loss": self._validation_loss(corpus), **{name: score.value for name, score in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
         """The translator for validations, within `evaluating`; `max_length` limits the pieces of a translation."""
@@ -378,9 +393,9 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def _validation_loss(self) -> float:
+    def _validation_loss(self, corpus: EncodedCorpus) -> float:
         """Cross-entropy a token, without smoothing, in nats; within `evaluating`."""
-        corpus, device = self.prepared.validation_corpus, self.prepared.device
+        device = self.prepared.device
         plan = plan_epoch(
             corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
         )
