@@ -542,6 +542,7 @@ def test_an_imported_run_is_evaluated_exported_and_trained(folder: Path, cli: Cl
 data: {train: {src: text.en, tgt: text.zh}, validation: {src: text.en, tgt: text.zh}}
 training: {max_steps: 4, validate_every: 2, batch_tokens: 2000, device: cpu, threads: 1}
 evaluation: {report: false}
+export: {after_training: []}
 """)
     code, _, message = cli("train", "new.yaml", "--init-from", "opus-mt-en-zh")
     assert code == 0, message

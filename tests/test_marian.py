@@ -191,6 +191,7 @@ training:
   device: cpu
   threads: 1
 evaluation: {report: false}
+export: {after_training: []}
 """
 
 
