@@ -477,13 +477,13 @@ def test_a_zip_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def pymarian_python() -> str | None:
-    """A Python that has pymarian, which needs 3.11 and 604 MB: the one that NMT_PYMARIAN names."""
-    return os.environ.get("NMT_PYMARIAN")
+    """A Python that has pymarian, which needs 3.11 and 604 MB: the one that PYMARIAN_PYTHON names."""
+    return os.environ.get("PYMARIAN_PYTHON")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    pymarian_python() is None, reason="NMT_PYMARIAN names no Python with pymarian (pip install pymarian)"
+    pymarian_python() is None, reason="PYMARIAN_PYTHON names no Python with pymarian (pip install pymarian)"
 )
 def test_greedy_outputs_are_marians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that Marian trains here, and its translations of 200 lines, in pieces."""
