@@ -159,6 +159,12 @@ def written(name: str, text: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_text(text) and None
 
 
+def with_other_target_vocabulary(folder: Path) -> None:
+    ids = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    (folder / "target_vocab.json").write_text(json.dumps(ids | {"<unk>": ids["▁the"], "▁the": ids["<unk>"]}))
+    (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+
+
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "a pickle that runs code": (as_pickle, r"pytorch_model\.bin: not read: .*might run code"),
     "a path upwards": (
@@ -203,6 +209,9 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "a tied copy that differs": (
         with_weight("lm_head.weight", lambda old: torch.ones(431, 16)),
         r"model\.shared\.weight and lm_head\.weight differ, and config\.json says that they are one matrix",
+    ),
+    "two vocabularies for one matrix": (
+        with_other_target_vocabulary, r"source and target share their embeddings, but have a vocabulary each"
     ),
     "integers": (
         with_weight("model.decoder.layers.0.fc1.bias", lambda old: old.to(torch.int32)), r"fc1\.bias: holds numbers of"
@@ -307,10 +316,14 @@ def write_marian(folder: Path, theirs: Path, **changes: Any) -> None:
     """The model of a folder of Hugging Face's as Marian has it: matrices transposed, no row for `<pad>`."""
     config = json.loads((theirs / "config.json").read_text()) | changes
     weights = {name: value.numpy() for name, value in load_file(theirs / "model.safetensors").items()}
-    arrays: dict[str, Any] = {
-        "Wemb": weights.pop("model.shared.weight")[:-1],
-        "decoder_ff_logit_out_b": weights.pop("final_logits_bias")[:, :-1],
-    }
+    arrays: dict[str, Any] = {"decoder_ff_logit_out_b": weights.pop("final_logits_bias")[:, :-1]}
+    if "lm_head.weight" in weights:
+        del weights["model.shared.weight"]
+        arrays["decoder_ff_logit_out_W"] = weights.pop("lm_head.weight")[:-1].T
+        for side in ("encoder", "decoder"):
+            arrays[f"{side}_Wemb"] = weights.pop(f"model.{side}.embed_tokens.weight")[:-1]
+    else:
+        arrays["Wemb"] = weights.pop("model.shared.weight")[:-1]
     for name, value in weights.items():
         _, side, _, number, rest = name.split(".", 4)
         part, kind = rest.rsplit(".", 1)
@@ -389,6 +402,17 @@ def test_a_model_is_downloaded_with_huggingface_hub_where_there_is_one(
     )
 
 
+def test_untied_matrices_of_marian_are_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("theirs"), tie_word_embeddings=False)
+    Path("opus").mkdir()
+    write_marian(Path("opus"), Path("theirs"))
+    one, other = (load_file(import_en_zh(Path(name)).model_file) for name in ("opus", "theirs"))
+    assert len([name for name in one if "embedding" in name or name == "output.weight"]) == 3
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def broken_marian(change: Callable[[Path, dict[str, Any]], None]) -> Callable[[Path], None]:
     def harm(folder: Path) -> None:
         arrays = dict(np.load(folder / "model.npz"))
@@ -406,6 +430,10 @@ BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
         written("decoder.yml", "models: [model.npz]\nvocabs: [/etc/vocab.yml]"), r"vocabs names '/etc/vocab\.yml'"
     ),
     "an ensemble": (written("decoder.yml", "models: [a.npz, b.npz]"), r"there should be one file \*\.npz, not 2"),
+    "two vocabularies for one matrix": (
+        written("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, other.yml]"),
+        r"source and target share their embeddings, but have a vocabulary each",
+    ),
     "objects": (
         broken_marian(lambda folder, arrays: arrays.update(Wemb=np.array([Harm()], dtype=object))),
         r"model\.npz: cannot be read as a Marian model: Object arrays cannot be loaded",
@@ -435,6 +463,7 @@ def test_what_is_no_model_of_marian_is_refused_in_one_message(
 ) -> None:
     Path("opus").mkdir()
     write_marian(Path("opus"), folder)
+    Path("opus/other.yml").write_text("</s>: 0\n<unk>: 1\n")
     harm(Path("opus"))
     with pytest.raises(RunError, match=message) as caught:
         import_en_zh(Path("opus"))

@@ -24,6 +24,7 @@ from nmt.errors import RunError
 from nmt.marian.found import (
     MAX_POSITIONS,
     FoundModel,
+    check_one_vocabulary,
     is_zero_row,
     read_file,
     read_object,
@@ -86,6 +87,7 @@ def read_folder(folder: Path) -> FoundModel:
     sides = _sides(folder, settings)
     with _tensors(folder) as tensors:
         config = _model_config(settings)
+        check_one_vocabulary(config, sides.src == sides.tgt, settings.path)
         weights = _weights(config, tensors, len(sides.src), len(sides.tgt))
     embedding = weights["src_embedding.weight" if config.tie_embeddings == "all" else "tgt_embedding.weight"]
     zero = is_zero_row(embedding, sides.start)

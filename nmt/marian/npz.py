@@ -23,7 +23,7 @@ from torch import Tensor
 from nmt.config.inference import TransformerConfig
 from nmt.data.marian import EOS, PAD, UNK, MarianFiles
 from nmt.errors import RunError
-from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, transformer_config
+from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, check_one_vocabulary, transformer_config
 from nmt.models.factory import parameter_shapes
 
 MAX_BYTES = 1 << 33  # of a model, unpacked
@@ -119,10 +119,11 @@ def read_archive(path: Path) -> FoundModel:
     where = path / model_name
     settings = _settings(arrays, where)
     sides = [_vocabulary(archive, name) for name in (vocab_names[0], vocab_names[-1])]
-    joint = vocab_names[0] == vocab_names[-1]
+    joint = sides[0] == sides[1]
     config = _config(settings, arrays, where)
-    sizes = tuple(len(ids) for ids in sides)
-    weights = _weights(config, arrays, (sizes[0], sizes[1]), where)
+    check_one_vocabulary(config, joint, where)
+    sizes = len(sides[0]), len(sides[1])
+    weights = _weights(config, arrays, sizes, where)
     for ids in sides[: 1 if joint else 2]:
         ids[PAD] = len(ids)
     files = MarianFiles(
