@@ -37,7 +37,8 @@ from nmt.training.guarding import judge, remember
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
     "training.warmup_steps=1", "training.threads=1", "training.processes=1", "training.device=cpu",
-    "evaluation.report=false", "guard.alphas=[0.5]", "training.best_metric=loss", "decoding.beam_size=1", "decoding.max_length=12",
+    "evaluation.report=false", "guard.alphas=[0.5]", "training.best_metric=loss", "decoding.beam_size=1",
+    "decoding.max_length=12",
 ) for part in ("--set", setting)]  # fmt: skip
 
 

@@ -29,8 +29,9 @@ REPLAY = 0.5
 """Share of the general pairs in an epoch."""
 MIN_PAIRS = 50
 """Of the new text: fewer cannot be divided into text to train on, to choose with, and to report on."""
-PAIRS_FOR_ONE, MIN_HELD_OUT, MAX_HELD_OUT = 10, 10, 500
-"""One pair in ten is held out for each purpose, within these limits."""
+PAIRS_FOR_ONE, MIN_HELD_OUT, MAX_HELD_OUT, MAX_GENERAL = 10, 10, 500, 1000
+"""One pair in ten is held out for each purpose, within these limits; more of general text, whose drop must be known
+to half a point."""
 WITHOUT_GENERAL_TEXT = 0.5
 """The largest alpha where nothing says what is lost: Wortsman et al. 2022 (WiSE-FT) recommend the middle there."""
 
@@ -120,8 +121,8 @@ def _sections(
     return {"data": data, "training": training, "guard": guard}
 
 
-def _held_out(pairs: int) -> int:
-    return max(MIN_HELD_OUT, min(MAX_HELD_OUT, pairs // PAIRS_FOR_ONE))
+def _held_out(pairs: int, largest: int = MAX_HELD_OUT) -> int:
+    return max(MIN_HELD_OUT, min(largest, pairs // PAIRS_FOR_ONE))
 
 
 def _unused_name(name: str, general: dict[str, CorpusFiles], base: DataConfig | None) -> str:
@@ -147,7 +148,7 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
     """The text of --keep, or else what the base was trained on and scored with, where it still is."""
     if wish.keep:
         files = discover(wish.keep, None, None, *languages).files
-        held_out = _held_out(count_pairs(files))
+        held_out = _held_out(count_pairs(files), MAX_GENERAL)
         return _drawn(files, held_out, stem, languages, say, train=files)
     if wish.keep_src is not None:
         own = CorpusFiles(**translated(wish.base, wish.keep_src, stem, languages, say))
@@ -155,7 +156,7 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
             f"warning: the general text's references are the translations of {wish.base.path} itself: a change of one "
             f"counts as worse, also where it is better, so the budget allows less than with pairs (--keep FILE)"
         )
-        return _drawn([own], _held_out(count_pairs([own])), stem, languages, say, train=(own,))
+        return _drawn([own], _held_out(count_pairs([own]), MAX_GENERAL), stem, languages, say, train=(own,))
     found = _of_base(wish, stem, languages, say) if wish.base.has_training_config() else _General()
     if found.validation is None:
         say(
