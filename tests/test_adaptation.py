@@ -311,7 +311,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     Path("general.txt").write_text("\n".join(["", *lines, ""]) + "\n")
     said: list[str] = []
     wish = Wish(old, [Path("new.tsv")], [], Path("general.txt"), 0.5, "bleu", ["training.max_steps=5"])
-    assert write_plan(wish, Path("own.yaml"), said.append)
+    assert write_plan(wish, Path("own.yaml"), False, said.append)
     assert Path("own.general.src.en").read_text().splitlines() == lines
     assert Path("own.general.tgt.de").read_text().splitlines() == nmt.load(old.path).translate(lines)
     config = load_run_config(Path("own.yaml"), (), RunFolder(here / "runs" / "own"), is_fresh=True)
@@ -322,11 +322,15 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     assert set(held_out) < set(lines)
     assert config.guard.validation in config.data.exclude
     assert any("references are the translations of" in line for line in said)
-    assert not write_plan(wish, Path("own.yaml"), said.append)
+    assert not write_plan(wish, Path("own.yaml"), False, said.append)
     assert sum(line.startswith("translating the 200 lines") for line in said) == 1
+    Path("own.yaml").write_text(Path("own.yaml").read_text() + "# mine\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml exists, and says something else"):
+        write_plan(wish, Path("own.yaml"), False, said.append)
+    assert write_plan(wish, Path("own.yaml"), True, said.append)
     Path("general.txt").write_text("1 2 3\n")
     with pytest.raises(ConfigError, match=r"own\.general\.src\.en: was made from other text than general\.txt"):
-        write_plan(wish, Path("own.yaml"), said.append)
+        write_plan(wish, Path("own.yaml"), False, said.append)
 
 
 @pytest.mark.parametrize(
@@ -341,6 +345,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
         (["--data", "new.tsv", "--model", "nothing"], "nothing: no such run"),
         (["--data", "new.tsv", "--keep", "few.tsv"], "general text: "),
         (["--data", "new.tsv", "--set", "guard.max_dropp=1"], "unknown key guard.max_dropp"),
+        (["--data", "new.tsv", "--set", "data.exclude=[{src: no.en, tgt: no.de}]"], "no.en: no such file"),
     ],
 )
 def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str], message: str) -> None:

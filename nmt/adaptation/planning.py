@@ -61,11 +61,11 @@ class _General:
     test: dict[str, CorpusFiles] = dataclasses.field(default_factory=dict)
 
 
-def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> bool:
+def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None]) -> bool:
     """Write the configuration of an adaptation to `file`, in the current folder, with the hold-outs of general text.
 
     Returns whether it was written: a file with the same content stays. Raises `ConfigError` for one with another
-    content, and for too little text.
+    content, unless nmt adapt wrote it and is to start over (`is_fresh`), and for too little text.
     """
     inference = wish.base.inference_config()
     if inference.source.type != "text":
@@ -77,14 +77,16 @@ def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> bool:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
     general = _general_text(wish, file.stem, languages, say)
     sections = _sections(wish, general, new_text, pairs, languages)
-    text = _HEAD.format(name=file.stem) + settings_to_yaml(with_overrides(sections, wish.overrides))
-    if file.exists() and file.read_text(encoding="utf-8") != text:
+    head = _HEAD.format(name=file.stem)
+    text = head + settings_to_yaml(with_overrides(sections, wish.overrides))
+    there = file.read_text(encoding="utf-8") if file.exists() else ""
+    if there == text:
+        return False
+    if there and not (is_fresh and there.startswith(head)):
         raise ConfigError(
             f"{file} exists, and says something else than these options; to train as it says: nmt train {file}; or "
-            f"give another --name, or remove it"
+            f"give another --name, or replace it with --fresh"
         )
-    if file.exists():
-        return False
     write_text(file, text)
     say(f"wrote {file}, the configuration of this adaptation")
     return True
