@@ -87,7 +87,7 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
     """
     means = {}
     with contextlib.ExitStack() as stack:
-        opened = {path: stack.enter_context(_open(path)) for path in files}
+        opened = {path: stack.enter_context(open_tensors(path)) for path in files}
         shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
         for path, file in opened.items():
             found = _shapes(file)
@@ -208,7 +208,7 @@ def check_checkpoint(folder: Path) -> Progress:
         if size != described["size"]:
             raise RunError(f"{path}: damaged: it has {size:,} bytes instead of {described['size']:,}")
         checksum = _Checksum()
-        with _open(path) as file:
+        with open_tensors(path) as file:
             for tensor in sorted(file.keys()):
                 checksum.add(tensor, file.get_tensor(tensor))
         checksum.check(path, described["sha256"])
@@ -311,7 +311,7 @@ def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def open_tensors(path: Path) -> Iterator[Any]:
     """Open a file of tensors, to be read tensor by tensor."""
     try:
         with path.open("rb") as start:
@@ -326,7 +326,7 @@ def _open(path: Path) -> Iterator[Any]:
 
 def _read(path: Path) -> dict[str, Tensor]:
     tensors, checksum = {}, _Checksum()
-    with _open(path) as file:
+    with open_tensors(path) as file:
         for name in sorted(file.keys()):
             tensors[name] = file.get_tensor(name)
             checksum.add(name, tensors[name])
@@ -344,7 +344,7 @@ def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
     Reads only the header, so that a configuration that does not match is detected before memory is allocated.
     """
-    with _open(path) as file:
+    with open_tensors(path) as file:
         _check_alike(path, _shapes(file), shapes, "; was the model section of its configuration changed?")
 
 

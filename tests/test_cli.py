@@ -20,7 +20,10 @@ from safetensors.torch import load_file, save_file
 
 import nmt
 from nmt.config.inference import DecodingConfig
+from nmt.data.corpus import Side
 from nmt.errors import ConfigError
+from nmt.evaluation.evaluate import stored_hypotheses
+from nmt.runs import RunFolder
 
 
 def test_the_copy_task_is_solved(in_solved: Path, cli: Cli) -> None:
@@ -98,6 +101,33 @@ def test_eval_of_a_file_with_both_sides_is_that_of_two_texts(in_solved: Path, cl
         assert cli(*command, "--src", both, "--tgt-lang", "de") == expected
     else:  # nothing in it names a language
         assert "name its columns or fields after their languages" in cli(*command, "--src", both)[2]
+
+
+@pytest.mark.parametrize(
+    ("search", "recorded"),
+    [
+        (["--mbr", "3", "--seed", "7", "--temperature", "4"], ("sampling", {"count": 3, "seed": 7, "by_risk": True})),
+        (
+            ["--sample", "--top-k", "5", "--temperature", "4"],
+            ("sampling", {"count": 1, "seed": 1, "top_k": 5, "by_risk": False}),
+        ),
+        (["--max-length", "3", "--forbid", "7"], ("decoding", {"max_length": 3, "forbidden_words": ["7"]})),
+    ],
+)
+def test_eval_searches_as_translate_does_and_records_it(
+    in_solved: Path, cli: Cli, search: list[str], recorded: tuple[str, dict[str, object]]
+) -> None:
+    for side in ("en", "de"):
+        Path(f"few.{side}").write_text("".join(Path(f"test.{side}").read_text().splitlines(keepends=True)[:12]))
+    expected = cli("translate", "--input", "few.en", *search)[1]
+    code, out, err = cli("eval", "--src", "few.en", "--ref", "few.de", "--json", *search)
+    assert code == 0, err
+    written = Path(json.loads(out)["hypotheses"])
+    assert written.read_text() == expected != Path("few.de").read_text()
+    about = json.loads(written.with_suffix(".json").read_text())
+    assert about[recorded[0]].items() >= recorded[1].items()
+    run = RunFolder(in_solved / "runs" / "copy")
+    assert stored_hypotheses(run, "few.en", Side(Path("few.en"))) is None  # not what the run is configured to do
 
 
 def test_translate_an_argument_a_file_and_standard_input(in_solved: Path, cli: Cli) -> None:
@@ -307,6 +337,9 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--precision", "fp32"], "leave out --precision"),
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--device", "cpu", "--engine", "auto"],
          "leave out --device, --engine"),
+        (["eval", "--hyp", "test.en", "--ref", "test.de", "--mbr", "4", "--top-k", "3"], "leave out --mbr, --top-k"),
+        (["eval", "--top-k", "3"], "--top-k: for sampling; add --sample or --mbr N"),
+        (["eval", "--mbr", "3", "--beam-size", "2"], "--beam-size is for a search"),
         (["eval", "--hyp", "copy.yaml", "--ref", "copy.yaml"], "add --tgt-lang"),
     ],
 )  # fmt: skip

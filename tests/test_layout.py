@@ -20,7 +20,7 @@ _IN_ORDER = """
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.cleaning data.letters data.duplicates data.rules data.selection
     data.counts data.profile data.profiling
-    data.holdout data.inspection data.starter data.vocabulary data.tokenizer
+    data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords
     data.copying data.augmentation data.batches
     models.interface models.layers models.dropout models.positions models.initialisation
@@ -36,6 +36,7 @@ _IN_ORDER = """
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
     ctranslate2.export
+    marian.names marian.found marian.folder marian.npz marian.importing
     training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
     training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
@@ -48,8 +49,8 @@ _IN_ORDER = """
     insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    __init__ cli.completion cli.options cli.searching cli.init cli.config cli.info cli.data cli.train cli.adapt
-    cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs
+    __init__ cli.completion cli.options cli.searching cli.init cli.imported cli.config cli.info cli.data cli.train
+    cli.adapt cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs
     cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()

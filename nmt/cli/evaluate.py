@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from nmt.cli import options
+from nmt.cli import options, searching
 from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
@@ -53,18 +53,27 @@ def evaluate(
     device: options.DeviceOption = None,
     engine: options.EngineOption = None,
     as_json: options.JsonOption = False,
+    forbid: searching.ForbidOption = None,
+    forbid_file: searching.ForbidFileOption = None,
+    min_length: searching.MinLengthOption = None,
+    max_length: searching.MaxLengthOption = None,
+    min_length_ratio: searching.MinRatioOption = None,
+    max_length_ratio: searching.RatioOption = None,
+    sample: searching.SampleOption = False,
+    temperature: searching.TemperatureOption = None,
+    top_k: searching.TopKOption = None,
+    top_p: searching.TopPOption = None,
+    seed: searching.SeedOption = None,
+    mbr: searching.MbrOption = None,
 ) -> None:
     """Score a model on its test sets or on other files, or score existing translations.
 
     With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
     """
-    search_options = {
-        "--beam-size": beam_size,
-        "--length-penalty": length_penalty,
-        "--precision": precision,
-        "--device": device,
-        "--engine": engine,
-    }
+    search = searching.SearchOptions(
+        beam_size, length_penalty, precision, min_length, max_length, min_length_ratio, max_length_ratio, forbid,
+        forbid_file, sample, mbr, temperature, top_k, top_p, seed,
+    )  # fmt: skip
     if (language_pair and not test_set) or (comet_model and not comet):
         first, second = ("--comet-model", "--comet") if comet_model and not comet else ("--language-pair", "--test-set")
         raise ConfigError(f"{first} is for {second}; add it")
@@ -74,7 +83,8 @@ def evaluate(
     if test_set and (src or ref):
         raise ConfigError("--test-set names sources and references; leave out --src and --ref")
     if hyp is not None:
-        if given := [option for option, value in search_options.items() if value is not None]:
+        where = {"--device": device, "--engine": engine}
+        if given := [*search.given(), *(option for option, value in where.items() if value is not None)]:
             raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {', '.join(given)}")
         _score_file(hyp, text, bool(models), scoring, shown)
         return
@@ -82,6 +92,7 @@ def evaluate(
 
     if src or ref:
         check_named(src, ref or ())
+    sampling = search.sampling()
     runs = open_runs(models)
     config = runs[0].inference_config()
     if comet and config.source.type != "text":
@@ -89,9 +100,9 @@ def evaluate(
     test_sets = text.of_run(runs[0])
     shown.check()
     metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
-    decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
+    decoding = search.settings(config.decoding)
     for name, evaluation in evaluate_runs(
-        runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision
+        runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision, sampling=sampling
     ):
         shown.print(name, evaluation, metrics)
 

@@ -24,6 +24,7 @@ from nmt.cli.config import config
 from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_ctranslate2
+from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
 from nmt.cli.report import report
@@ -110,6 +111,11 @@ app.command(
 app.command(
     rich_help_panel=_SET_UP, epilog=_examples("nmt config > captions.yaml", "nmt config training.learning_rate")
 )(config)
+app.command(
+    name="import",
+    rich_help_panel=_SET_UP,
+    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu --tgt-lang de"),
+)(import_model)
 app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
 app.command(
     rich_help_panel=_SET_UP,

@@ -1,4 +1,4 @@
-"""The options of `nmt translate` for the search, and for what is printed of it."""
+"""The options of `nmt translate` and `nmt eval` for the search, and for what is printed of it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nmt.cli.options import search_settings
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.decoding.request import Request
+    from nmt.decoding.request import Request, Sampling
 
 NBestOption = Annotated[
     int | None, typer.Option(min=1, max=MAX_BEAMS, help="With --json: this number of translations of each line.")
@@ -52,6 +53,10 @@ ForbidOption = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
 ]
 ForbidFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file, a word a line.")]
+TagOption = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="The target language of an imported model of several: deu. Default: the run's."),
+]
 SentencesOption = Annotated[
     bool | None,
     typer.Option(
@@ -61,9 +66,18 @@ SentencesOption = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampled:
-    """The options of sampling, as given; None: not given."""
+class SearchOptions:
+    """The options of a search that `nmt translate` and `nmt eval` share, as given; None, False or empty: not given."""
 
+    beam_size: int | None
+    length_penalty: float | None
+    precision: str | None
+    min_length: int | None
+    max_length: int | None
+    min_length_ratio: float | None
+    max_length_ratio: float | None
+    forbid: Sequence[str] | None
+    forbid_file: Path | None
     sample: bool
     mbr: int | None
     temperature: float | None
@@ -71,73 +85,86 @@ class Sampled:
     top_p: float | None
     seed: int | None
 
+    def given(self) -> list[str]:
+        """The names of those that were given."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return [
+            f"--{name.replace('_', '-')}"
+            for name, value in values.items()
+            if not (value is None or value is False or value == [])
+        ]
 
-def limits(
-    decoding: DecodingConfig,
-    min_length: int | None,
-    max_length: int | None,
-    min_length_ratio: float | None,
-    max_length_ratio: float | None,
-    forbid: Sequence[str] | None,
-    forbid_file: Path | None,
-) -> DecodingConfig:
-    """The search settings with the given lengths, and with forbidden words added; `ConfigError` if they are invalid."""
-    from pydantic import ValidationError
+    def settings(self, decoding: DecodingConfig) -> DecodingConfig:
+        """The run's search settings, where the command line does not replace them, with forbidden words added.
 
-    given = {
-        "min_length": min_length,
-        "max_length": max_length,
-        "min_length_ratio": min_length_ratio,
-        "max_length_ratio": max_length_ratio,
-    }
-    given = {key: value for key, value in given.items() if value is not None}
-    words = [*decoding.forbidden_words, *(forbid or ())]
-    if forbid_file is not None:
+        Raises `ConfigError` if they are invalid.
+        """
+        from pydantic import ValidationError
+
+        decoding = search_settings(decoding, self.beam_size, self.length_penalty, self.precision)
+        lengths = {
+            "min_length": self.min_length,
+            "max_length": self.max_length,
+            "min_length_ratio": self.min_length_ratio,
+            "max_length_ratio": self.max_length_ratio,
+        }
+        given = {key: value for key, value in lengths.items() if value is not None}
+        words = [*decoding.forbidden_words, *(self.forbid or ()), *self._words_of_file()]
+        try:
+            return DecodingConfig.model_validate({**decoding.model_dump(), **given, "forbidden_words": words})
+        except ValidationError as error:
+            (first, *_) = error.errors()
+            key = ".".join(["decoding", *(str(part) for part in first["loc"][:1])])
+            what = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
+
+    def _words_of_file(self) -> list[str]:
+        if self.forbid_file is None:
+            return []
         from nmt.data.lines import read_lines
 
-        words += [line for line in read_lines(forbid_file) if line.strip()]
-    try:
-        return DecodingConfig.model_validate({**decoding.model_dump(), **given, "forbidden_words": words})
-    except ValidationError as error:
-        (first, *_) = error.errors()
-        key = ".".join(["decoding", *(str(part) for part in first["loc"][:1])])
-        what = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
+        return [line for line in read_lines(self.forbid_file) if line.strip()]
 
+    def sampling(self, count: int = 1) -> "Sampling | None":
+        """How `count` translations are drawn, or those of --mbr; None for a search.
 
-def request(
-    decoding: DecodingConfig, as_json: bool, n_best: int | None, align: bool, beam_size: int | None, options: Sampled
-) -> "Request":
-    """What the translator is to return; `ConfigError` if options contradict each other."""
-    from nmt.decoding.request import Request, Sampling
+        Raises `ConfigError` if options contradict each other.
+        """
+        from nmt.decoding.request import Sampling
 
-    if (n_best or align) and not as_json:
-        raise ConfigError(
-            f"{'--n-best' if n_best else '--align'} needs --json: without it, a line of input gives a line"
+        if self.sample and self.mbr:
+            raise ConfigError("--mbr draws samples by itself; leave out --sample")
+        if not (self.sample or self.mbr):
+            of_sampling = ("--temperature", "--top-k", "--top-p", "--seed")
+            if given := [option for option in self.given() if option in of_sampling]:
+                raise ConfigError(f"{' and '.join(given)}: for sampling; add --sample or --mbr N")
+            return None
+        if self.beam_size is not None:
+            drawing = "--mbr" if self.mbr else "--sample"
+            raise ConfigError(f"--beam-size is for a search; {drawing} draws; leave out one")
+        return Sampling(
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=self.top_k or 0,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            seed=1 if self.seed is None else self.seed,
+            count=self.mbr or count,
+            by_risk=self.mbr is not None,
         )
-    draws = options.mbr or n_best or 1
-    settings = {"--temperature": options.temperature, "--top-k": options.top_k, "--top-p": options.top_p,
-                "--seed": options.seed}  # fmt: skip
-    if options.sample and options.mbr:
-        raise ConfigError("--mbr draws samples by itself; leave out --sample")
-    if not (options.sample or options.mbr):
-        if given := [name for name, value in settings.items() if value is not None]:
-            raise ConfigError(f"{' and '.join(given)}: for sampling; add --sample or --mbr N")
-        if n_best and n_best > decoding.beam_size:
+
+    def request(self, decoding: DecodingConfig, as_json: bool, n_best: int | None, align: bool) -> "Request":
+        """What a translator is to return for `nmt translate`; `ConfigError` if options contradict each other."""
+        from nmt.decoding.request import Request
+
+        if (n_best or align) and not as_json:
+            raise ConfigError(
+                f"{'--n-best' if n_best else '--align'} needs --json: without it, a line of input gives a line"
+            )
+        sampling = self.sampling(n_best or 1)
+        if n_best and sampling is None and n_best > decoding.beam_size:
             raise ConfigError(
                 f"--n-best {n_best}: the search keeps {decoding.beam_size} hypotheses; add --beam-size {n_best}"
             )
-        return Request(n_best or int(as_json))
-    if beam_size is not None:
-        raise ConfigError(f"--beam-size is for a search; {'--mbr' if options.mbr else '--sample'} draws; leave out one")
-    if n_best and n_best > draws:
-        raise ConfigError(f"--n-best {n_best}: --mbr {draws} draws {draws} translations; draw at least {n_best}")
-    sampling = Sampling(
-        temperature=1.0 if options.temperature is None else options.temperature,
-        top_k=options.top_k or 0,
-        top_p=1.0 if options.top_p is None else options.top_p,
-        seed=1 if options.seed is None else options.seed,
-        count=draws,
-        by_risk=options.mbr is not None,
-    )
-    return Request(n_best or int(as_json), sampling)
+        if n_best and sampling and n_best > sampling.count:
+            drawn = sampling.count
+            raise ConfigError(f"--n-best {n_best}: --mbr {drawn} draws {drawn} translations; draw at least {n_best}")
+        return Request(n_best or int(as_json), sampling)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options, searching
+from nmt.config.inference import DecodingConfig
 from nmt.errors import ConfigError
-from nmt.runs import open_runs
+from nmt.runs import RunFolder, open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
+    from nmt.decoding.files import Files
     from nmt.decoding.parallel import LineTranslator
     from nmt.decoding.translator import Translation
 
@@ -59,6 +61,7 @@ def translate(
     seed: searching.SeedOption = None,
     mbr: searching.MbrOption = None,
     split_sentences: searching.SentencesOption = None,
+    tgt_tag: searching.TagOption = None,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -66,43 +69,28 @@ def translate(
 
     With several models, each --model RUN, their probabilities are averaged.
     """
-    if text and (input_file or output_file or alignments or prefixes):
-        raise ConfigError("give a text, or files (--input, --output, --alignments, --prefixes), not both")
-    if prefix is not None and prefixes is not None:
-        raise ConfigError(
-            "--prefix is one text for all lines, --prefixes a file with one for each; give one of the two"
-        )
-    if resume and not (input_file and output_file):
-        raise ConfigError("--continue needs --input FILE and --output FILE")
-    if devices is not None and device is not None:
-        raise ConfigError("--device names one device, --devices several; give one of the two")
-    if devices is not None and (text or (not input_file and sys.stdin.isatty())):
-        raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
-    from nmt.decoding.files import Files, made_from, prefixes_of, translate_files
+    from nmt.decoding.files import Files
     from nmt.decoding.parallel import line_translator
     from nmt.decoding.records import as_json as json_of
 
     files = Files(input_file, output_file, alignments, prefixes)
+    _check(text, files, prefix, resume, device, devices)
     if resume and files.are_finished():
         print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
     config = runs[0].inference_config()
-    source = config.source
-    if source.type != "text" and not input_file:
-        given = "a text" if text else "standard input"
-        raise ConfigError(f"{runs[0].path}: reads {source.type}, not {given}; name a file of them: --input FILE")
-    decoding = options.search_settings(config.decoding, beam_size, length_penalty, precision)
-    decoding = searching.limits(
-        decoding, min_length, max_length, min_length_ratio, max_length_ratio, forbid, forbid_file
-    )
-    sampled = searching.Sampled(sample, mbr, temperature, top_k, top_p, seed)
-    request = searching.request(decoding, as_json, n_best, align, beam_size, sampled)
-    is_typed = bool(text) or (not (input_file or output_file or alignments or prefixes) and sys.stdin.isatty())
+    is_typed = bool(text) or (files == Files(None, None) and sys.stdin.isatty())
     by_sentence = is_typed if split_sentences is None else split_sentences
-    if by_sentence and source.type != "text":
-        raise ConfigError(f"{runs[0].path}: reads {source.type}, which have no sentences; leave --split-sentences out")
-    request = dataclasses.replace(request, by_sentence=by_sentence)
+    _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
+    search = searching.SearchOptions(
+        beam_size, length_penalty, precision, min_length, max_length, min_length_ratio, max_length_ratio, forbid,
+        forbid_file, sample, mbr, temperature, top_k, top_p, seed,
+    )  # fmt: skip
+    decoding = search.settings(config.decoding)
+    request = dataclasses.replace(
+        search.request(decoding, as_json, n_best, align), by_sentence=by_sentence, tgt_tag=tgt_tag
+    )
     record = functools.partial(json_of, n_best=n_best or 0, alignment=align) if as_json else attrgetter("text")
     paths, aligned = [str(run.path) for run in runs], align or alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
@@ -112,16 +100,59 @@ def translate(
         elif is_typed:
             _interactive(translator, prefix, record)
         else:
-            written = {"--json": str(as_json), "--n-best": str(n_best), "--align": str(align), "--prefix": str(prefix)}
-            written |= {
-                "--split-sentences": str(by_sentence),
-                "--sample": str(request.sampling),
-                "--prefixes": prefixes_of(prefixes),
-            }
-            sources = made_from(files, runs, decoding, translator.engine_name, source, written)
-            totals = translate_files(translator, files, sources, resume, source, record, prefix)
-            if input_file:
-                print(totals, file=sys.stderr)
+            made_by = {
+                "--json": as_json, "--n-best": n_best, "--align": align, "--prefix": prefix,
+                "--split-sentences": by_sentence, "--sample": request.sampling, "--tgt-tag": tgt_tag,
+            }  # fmt: skip
+            _translate_files(translator, files, runs, decoding, made_by, resume, record, prefix)
+
+
+def _check(
+    text: list[str] | None, files: "Files", prefix: str | None, resume: bool, device: str | None, devices: str | None
+) -> None:
+    """`ConfigError` for options that contradict each other."""
+    if text and (files.input or files.output or files.alignments or files.prefixes):
+        raise ConfigError("give a text, or files (--input, --output, --alignments, --prefixes), not both")
+    if prefix is not None and files.prefixes is not None:
+        raise ConfigError(
+            "--prefix is one text for all lines, --prefixes a file with one for each; give one of the two"
+        )
+    if resume and not (files.input and files.output):
+        raise ConfigError("--continue needs --input FILE and --output FILE")
+    if devices is not None and device is not None:
+        raise ConfigError("--device names one device, --devices several; give one of the two")
+    if devices is not None and (text or (not files.input and sys.stdin.isatty())):
+        raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
+
+
+def _check_source(run: RunFolder, source: str, has_text: bool, files: "Files", by_sentence: bool) -> None:
+    """`ConfigError` if a model that reads vectors or images is given text."""
+    if source != "text" and not files.input:
+        given = "a text" if has_text else "standard input"
+        raise ConfigError(f"{run.path}: reads {source}, not {given}; name a file of them: --input FILE")
+    if source != "text" and by_sentence:
+        raise ConfigError(f"{run.path}: reads {source}, which have no sentences; leave --split-sentences out")
+
+
+def _translate_files(
+    translator: "LineTranslator",
+    files: "Files",
+    runs: Sequence[RunFolder],
+    decoding: DecodingConfig,
+    made_by: Mapping[str, object],
+    resume: bool,
+    record: Callable[["Translation"], str],
+    prefix: str | None,
+) -> None:
+    """Translate a file or standard input; `made_by`: the options on which the output depends, for --continue."""
+    from nmt.decoding.files import made_from, prefixes_of, translate_files
+
+    source = runs[0].inference_config().source
+    written = {option: str(value) for option, value in made_by.items()} | {"--prefixes": prefixes_of(files.prefixes)}
+    sources = made_from(files, runs, decoding, translator.engine_name, source, written)
+    totals = translate_files(translator, files, sources, resume, source, record, prefix)
+    if files.input:
+        print(totals, file=sys.stderr)
 
 
 def _translated(

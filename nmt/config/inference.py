@@ -53,9 +53,10 @@ class TextConfig(Section):
 class TokenizerConfig(Section):
     """How text is split into pieces, the tokens that the model reads and writes."""
 
-    type: Literal["bpe", "unigram", "char", "word"] = "bpe"
+    type: Literal["bpe", "unigram", "char", "word", "marian"] = "bpe"
     """`bpe` (byte-pair encoding, Sennrich et al. 2016), `unigram` (Kudo 2018) and `char` (characters) are SentencePiece
-    models; `word` splits at white space."""
+    models; `word` splits at white space. `marian` is the tokenizer of a model that `nmt import` brought in; none is
+    made for a new model."""
     vocab_size: Annotated[int, Field(ge=5, le=MAX_PIECES)] = 8000
     """Number of pieces in a vocabulary, including the four special ones: the exact number for `bpe` and `unigram`, the
     maximum for `char` and `word`."""

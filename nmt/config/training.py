@@ -500,6 +500,16 @@ class Config(InferenceConfig):
                 f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "
                 f"{self.source.type}; leave it out (subword_sampling and tgt_word_dropout change the target)"
             )
+        if self.tokenizer.type == "marian" and self.training.init_from is None:
+            raise ValueError(
+                "tokenizer.type: marian is that of an imported model (nmt import), for a training that starts from it "
+                "(training.init_from); for a new model choose another"
+            )
+        if self.tokenizer.type == "marian" and self.augmentation.subword_sampling:
+            raise ValueError(
+                "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
+                "nothing of how else to write a word; leave it out"
+            )
         if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.training import AugmentationConfig, Config
-from nmt.data.cleaning import normalize
 from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
@@ -124,7 +123,8 @@ class Augmentation:
         for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
             new = own = row.tolist()
             if change and self._src_unk not in own:  # <unk> cannot be decoded
-                new = self._tokenizer.encode(normalize(change(self._tokenizer.decode(own))))
+                changed = change(self._tokenizer.decode(own))
+                new = self._tokenizer.encode(self._tokenizer.normalize(changed))
             if sampler:
                 new = sampler(new, draws)
             if new is not own and 0 < len(new) <= limit:

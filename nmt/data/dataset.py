@@ -253,6 +253,7 @@ def _fingerprint(
         settings.append(source.as_read())
     digest = hashlib.sha256(json.dumps(settings).encode())
     # tokenizer.json only names the other files
-    digest.update(b"".join(file_hashes(path for path in sorted(tokenizer_folder.iterdir()) if path.suffix != ".json")))
+    files = [path for path in sorted(tokenizer_folder.iterdir()) if path.name != "tokenizer.json"]
+    digest.update(b"".join(file_hashes(files)))
     digest.update(b"".join(corpus_keys(corpora, source)))
     return digest.hexdigest()[:20]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.source import TEXT, SourceConfig
-from nmt.data.cleaning import CleaningCounts, clean, normalize
+from nmt.data.cleaning import CleaningCounts, clean
 from nmt.data.corpus import Block
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import OpenFiles
@@ -99,7 +99,7 @@ def _encode_lines(tokenizer: Tokenizer, lines: list[str], max_length: int, threa
     of being encoded: a SentencePiece piece has at most 16 characters of 4 bytes."""
     longest = max(LONG_LINE_BYTES, 64 * max_length) // 4
     long = {index for index, line in enumerate(lines) if len(line) > longest and len(line.encode()) > 4 * longest}
-    normalized = ["" if index in long else normalize(line) for index, line in enumerate(lines)]
+    normalized = ["" if index in long else tokenizer.normalize(line) for index, line in enumerate(lines)]
     ids: list[Sequence[int]] = list(tokenizer.encode_lines(normalized, threads))
     for index in long:
         ids[index] = range(max_length + 1) if lines[index].strip() else ()

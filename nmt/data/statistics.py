@@ -12,7 +12,6 @@ from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Config
-from nmt.data.cleaning import normalize
 from nmt.data.corpus import raw_pairs, sides_of
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.lines import read_lines
@@ -54,7 +53,7 @@ def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_l
     byte_ids = tokenizer.byte_ids
     first_line: tuple[str, ...] | None = None
     for line in lines:
-        ids = tokenizer.encode(normalize(line))
+        ids = tokenizer.encode(tokenizer.normalize(line))
         if first_line is None:
             first_line = tuple(tokenizer.pieces(ids))
         line_words = line.split()

@@ -26,8 +26,9 @@ from nmt.data.cleaning import normalize
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_keys, file_hashes
 from nmt.data.lines import count_lines, read_lines
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary
-from nmt.errors import RunError, VocabularyError
+from nmt.data.marian import MarianFiles, MarianTokenizer, is_marian
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary, word_numbers
+from nmt.errors import ConfigError, RunError, VocabularyError
 
 if TYPE_CHECKING:  # a translator needs no numpy
     from nmt.data.selection import Selection
@@ -38,7 +39,7 @@ _RECIPE = 2  # raise it when the same text and settings give another vocabulary
 class Tokenizer(Protocol):
     """Converts one side's text to ids and back.
 
-    A tokenizer changes a line only as documented; callers normalize lines first (`normalize`).
+    A tokenizer changes a line only as documented; callers `normalize` it first.
     """
 
     @property
@@ -52,6 +53,9 @@ class Tokenizer(Protocol):
     @property
     def byte_ids(self) -> frozenset[int]:
         """The ids that represent one byte of a character outside the vocabulary."""
+
+    def normalize(self, line: str) -> str:
+        """The line as input for `encode`, in training and in translation."""
 
     def encode(self, line: str) -> list[int]:
         """Ids of a line, without `<s>` and `</s>`; none for an empty line."""
@@ -138,6 +142,9 @@ class SentencePieceTokenizer:
     def byte_ids(self) -> frozenset[int]:
         return frozenset(filter(self._processor.is_byte, range(self.vocab_size)))
 
+    def normalize(self, line: str) -> str:
+        return normalize(line)
+
     def encode(self, line: str) -> list[int]:
         ids: list[int] = self._processor.encode(line)
         return ids
@@ -154,13 +161,7 @@ class SentencePieceTokenizer:
         return [str(self._processor.id_to_piece(int(index))) for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        word, after_space, words = -1, True, []
-        for piece in self.pieces(ids):
-            after_space = after_space or piece.startswith("▁")
-            if after_space and piece.strip("▁"):  # a space before another space begins no word
-                word, after_space = word + 1, False
-            words.append(max(0, word))
-        return words
+        return word_numbers(self.pieces(ids))
 
     def normal_pieces(self) -> tuple[list[str | None], dict[str, float]]:
         """The text of each id, or None for special pieces and bytes; and the score of each text.
@@ -218,6 +219,9 @@ class WordTokenizer:
     def byte_ids(self) -> frozenset[int]:
         return frozenset()
 
+    def normalize(self, line: str) -> str:
+        return normalize(line)
+
     def encode(self, line: str) -> list[int]:
         return self._vocabulary.encode(line.split())
 
@@ -241,7 +245,8 @@ class WordTokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides; with a joint vocabulary they are the same object.
+    """The tokenizers of both sides; with a joint vocabulary they are the same object, or imported ones with the same
+    ids.
 
     If the sources are not text, `src` is `tgt`, too, and encodes nothing.
     """
@@ -251,8 +256,11 @@ class Tokenizers:
 
     @property
     def joint(self) -> bool:
-        """Whether both sides share one vocabulary."""
-        return self.src is self.tgt
+        """Whether both sides share one vocabulary: the same piece for each id."""
+        if self.src is self.tgt:
+            return True
+        sizes = self.src.vocab_size, self.tgt.vocab_size
+        return sizes[0] == sizes[1] and self.src.pieces(range(sizes[0])) == self.tgt.pieces(range(sizes[1]))
 
 
 def train_tokenizers(
@@ -347,7 +355,7 @@ def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> Non
     """Write the folder atomically: the model or word list of each vocabulary, and tokenizer.json with their names."""
     with replacing(folder) as temporary:
         temporary.mkdir()
-        if tokenizers.joint:
+        if tokenizers.src is tokenizers.tgt:
             src_file = tgt_file = tokenizers.src.save(temporary / "joint")
         else:
             src_file, tgt_file = tokenizers.src.save(temporary / "src"), tokenizers.tgt.save(temporary / "tgt")
@@ -355,20 +363,35 @@ def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> Non
         write_json(temporary / "tokenizer.json", names)
 
 
-def load_tokenizers(folder: Path) -> Tokenizers:
-    """Read tokenizers from a folder of `save_tokenizers`; `RunError` if they cannot be read."""
+def load_tokenizers(folder: Path, tgt_tag: str | None = None) -> Tokenizers:
+    """Read tokenizers from a folder of `save_tokenizers` or of an import; `RunError` if they cannot be read.
+
+    `tgt_tag` is the default target tag instead of the folder's; `ConfigError` if the model has no such tag.
+    """
+    if is_marian(folder):
+        files = MarianFiles.load(folder)
+        src, tgt = (files if tgt_tag is None else files.with_tag(tgt_tag)).sides()
+        return Tokenizers(MarianTokenizer(src), MarianTokenizer(tgt))
+    if tgt_tag is not None:
+        raise ConfigError(f"--tgt-tag {tgt_tag}: only imported models of several target languages have tags")
     src_file, tgt_file = _files(folder)
-    src = _load(src_file)
-    return Tokenizers(src, src if src_file == tgt_file else _load(tgt_file))
+    tokenizer = _load(src_file)
+    return Tokenizers(tokenizer, tokenizer if src_file == tgt_file else _load(tgt_file))
 
 
 def same_tokenizers(folder: Path, other: Path) -> bool:
     """Whether two folders hold identical tokenizer files for both sides; `RunError` if one cannot be read."""
     try:
-        first, second = ([path.read_bytes() for path in _files(either)] for either in (folder, other))
+        first, second = ([path.read_bytes() for path in _all_files(either)] for either in (folder, other))
     except OSError as error:
         raise RunError(f"{error.filename}: cannot be read: {error.strerror}") from None
     return first == second
+
+
+def _all_files(folder: Path) -> list[Path]:
+    """The files that decide what the ids of a text are."""
+    vocabularies = sorted(folder.glob("*.json")) if is_marian(folder) else []
+    return [*_files(folder), *(path for path in vocabularies if path.name != "tokenizer.json")]
 
 
 def _files(folder: Path) -> tuple[Path, Path]:

@@ -28,6 +28,21 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 OWN_SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 
 
+def word_numbers(pieces: Iterable[str]) -> list[int]:
+    """For each of SentencePiece's pieces, the index of its word, from 0; `▁` stands for a space.
+
+    >>> word_numbers(["▁he", "llo", "▁", "▁world"])
+    [0, 0, 0, 1]
+    """
+    word, after_space, words = -1, True, []
+    for piece in pieces:
+        after_space = after_space or piece.startswith("▁")
+        if after_space and piece.strip("▁"):  # a space before another space begins no word
+            word, after_space = word + 1, False
+        words.append(max(0, word))
+    return words
+
+
 class Vocabulary:
     """Words and their ids: the special pieces first, then words by descending frequency."""
 

@@ -63,15 +63,18 @@ class Sampler(Protocol):
         """`sampling.count` hypotheses of each source, in the order in which they were drawn; two may be the same."""
 
 
-def shared_tokenizers(runs: Sequence[RunFolder]) -> Tokenizers:
-    """The tokenizers of a run, or of an ensemble; `RunError` if its runs have different ones."""
+def shared_tokenizers(runs: Sequence[RunFolder], tgt_tag: str | None = None) -> Tokenizers:
+    """The tokenizers of a run, or of an ensemble; `RunError` if its runs have different ones.
+
+    `tgt_tag` replaces their target tag, as in `load_tokenizers`.
+    """
     for run in runs[1:]:
         if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
             raise RunError(
                 f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
-    return load_tokenizers(runs[0].tokenizer)
+    return load_tokenizers(runs[0].tokenizer, tgt_tag)
 
 
 def load_engine(

@@ -5,7 +5,6 @@ import logging
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizer
 
 log = logging.getLogger("nmt")
@@ -35,7 +34,7 @@ class ForbiddenWords:
     def _spellings(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         found: dict[tuple[int, ...], None] = {}
         for word in words:
-            found.update(dict.fromkeys(self._spellings_of(normalize(word))))
+            found.update(dict.fromkeys(self._spellings_of(self._tokenizer.normalize(word))))
         return tuple(found)
 
     def _spellings_of(self, word: str) -> Iterator[tuple[int, ...]]:

@@ -53,6 +53,8 @@ class Request:
     """None: the best translations are searched for."""
     by_sentence: bool = False
     """Each sentence of a line is translated by itself, and white space is kept; a line may hold line ends then."""
+    tgt_tag: str | None = None
+    """The target language of an imported model of several, as `deu` or `>>deu<<`; None: the run's."""
 
 
 BEST = Request()

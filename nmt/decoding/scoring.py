@@ -9,7 +9,6 @@ from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
@@ -108,7 +107,7 @@ class Scorer:
             yield from self._score(sources, targets)
 
     def _target(self, line: str, number: int) -> list[int] | None:
-        ids = self._tokenizer.encode(normalize(beginning(line, self._max_tgt_length)))
+        ids = self._tokenizer.encode(self._tokenizer.normalize(beginning(line, self._max_tgt_length)))
         if len(ids) <= self._max_tgt_length:
             return ids
         message = "line %d: the target has more than the %d pieces that the model can read, and is not scored"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from nmt.config.inference import Copied, InferenceConfig
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
-from nmt.data.cleaning import normalize
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.copied import is_copied
@@ -149,7 +148,7 @@ class SourceText:
     def encode(self, item: Item, place: str, done_to_it: str = "translated") -> list[int]:
         """As `SourceEncoder.encode`; `ConfigError` for vectors."""
         line = self._line(item, place)
-        ids = self._tokenizer.encode(normalize(beginning(line, self._max_length)))
+        ids = self._tokenizer.encode(self._tokenizer.normalize(beginning(line, self._max_length)))
         if len(ids) > self._max_length:
             log.warning(
                 "%s: %s; only the first %d (data.max_length) are %s",
@@ -166,7 +165,7 @@ class SourceText:
         line = self._line(item, place)
         source = PartedSource([], [])
         for part in self._emoji_apart(
-            split_sentences(line, self._src_lang) if by_sentence else [Part(normalize(line))]
+            split_sentences(line, self._src_lang) if by_sentence else [Part(self._tokenizer.normalize(line))]
         ):
             if (ids := self._ids_that_fit(part.text)) is not None:
                 source.parts.append(part)
@@ -191,7 +190,10 @@ class SourceText:
 
     def _ids(self, text: str) -> list[int]:
         """The ids of a part of a line; none if it is copied."""
-        return [] if is_copied(text, self._copied) else self._tokenizer.encode(normalize(text))
+        return [] if is_copied(text, self._copied) else self._encoded(text)
+
+    def _encoded(self, text: str) -> list[int]:
+        return self._tokenizer.encode(self._tokenizer.normalize(text))
 
     def _ids_that_fit(self, text: str) -> list[int] | None:
         """The same, or None if they are too many."""
@@ -199,7 +201,7 @@ class SourceText:
             return []
         if len(text) > characters_of(self._max_length):
             return None
-        ids = self._tokenizer.encode(normalize(text))
+        ids = self._encoded(text)
         return ids if len(ids) <= self._max_length else None
 
     def _smaller_parts(self, part: Part) -> list[Part]:

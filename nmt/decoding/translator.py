@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import NO_ALIGNMENT, EncodedSource, Hypothesis, ScoredTokens, WordAlignment, best_of
@@ -190,7 +189,7 @@ class Translator:
 
     def _prefix_ids(self, prefix: str, number: int, src_length: int) -> list[int]:
         tokenizer = self._tokenizers.tgt
-        ids = tokenizer.encode(normalize(prefix))
+        ids = tokenizer.encode(tokenizer.normalize(prefix))
         if tokenizer.special.unk in ids:
             raise DataError(
                 f"line {number}: the prefix {prefix!r} holds a word or character outside the model's vocabulary"
@@ -334,7 +333,7 @@ def load(
             )
         if alignments and not config.model.has_attention:
             raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
-    tokenizers = shared_tokenizers(runs)
+    tokenizers = shared_tokenizers(runs, request.tgt_tag)
     loaded = load_engine(
         runs, tokenizers, device, engine, alignments, precision, decoding.precision, request.sampling is not None
     )

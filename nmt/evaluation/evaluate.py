@@ -18,6 +18,7 @@ from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
+from nmt.decoding.request import Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
@@ -119,8 +120,9 @@ def evaluate_runs(
     engine: str = "auto",
     precision: str | None = None,
     folder: Path | None = None,
+    sampling: Sampling | None = None,
 ) -> Iterator[tuple[str, Evaluation]]:
-    """Translate and score `name: (sources, references)`, after reading all of them.
+    """Translate and score `name: (sources, references)`, after reading all of them; with `sampling`, draw instead.
 
     Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run, or to another `folder`; those of
     an ensemble to NAME.ensemble-OTHERS.hyp and .json, in its first run.
@@ -128,7 +130,10 @@ def evaluate_runs(
     source = runs[0].inference_config().source
     read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = [str(run.path) for run in runs]
-    translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
+    translator = load(
+        models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True,
+        request=Request(sampling=sampling),
+    )  # fmt: skip
     suffix = _ensemble_suffix(runs)
     weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
     for name, test_set in read.items():
@@ -136,7 +141,12 @@ def evaluate_runs(
         path = (folder or runs[0].evaluation) / f"{name}{suffix}.hyp"
         write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
         scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
-        description = {"models": models, "engine": translator.engine_name, "decoding": decoding.model_dump()}
+        description = {
+            "models": models,
+            "engine": translator.engine_name,
+            "decoding": decoding.model_dump(),
+            "sampling": dataclasses.asdict(sampling) if sampling else None,
+        }
         made_from = {"weights": weights, "src_sha256": side_key(test_sets[name][0], source).hex()}
         write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})
         yield name, dataclasses.replace(result, file=path)
@@ -157,7 +167,8 @@ def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
         made_from = read_json(path.with_suffix(".json"))
         (weights,) = made_from["weights"]
         is_fresh = (
-            ModelFile(**weights).is_still(_weights_file(run))
+            made_from.get("sampling") is None
+            and ModelFile(**weights).is_still(_weights_file(run))
             and made_from["src_sha256"] == side_key(src, config.source).hex()
             and before_a_key_existed | made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
-from nmt.data.cleaning import normalize
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.data.vectors import patches, read_image
 from nmt.data.vocabulary import SpecialIds
@@ -243,7 +242,7 @@ class _Case:
 
 def _given(tgt: str, tokenizers: Tokenizers, max_positions: int) -> list[int]:
     """The ids of a given translation."""
-    ids = tokenizers.tgt.encode(normalize(tgt))
+    ids = tokenizers.tgt.encode(tokenizers.tgt.normalize(tgt))
     if not ids:
         raise ConfigError("the given translation is empty; without one, the model's own is explained")
     if len(ids) >= max_positions:

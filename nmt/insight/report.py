@@ -17,6 +17,7 @@ from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import corpus_hashes
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.request import Sampling
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
 from nmt.errors import DataError, RunError
@@ -46,7 +47,7 @@ class TestScores:
     engine: str
     decoding: DecodingConfig
     doubt: str
-    """Why these may not be scores of the run's present model; empty if they are."""
+    """Why these may not be scores of the run's present model as it is configured; empty if they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +141,7 @@ class _Evaluated(BaseModel):
 
     engine: str
     decoding: DecodingConfig
+    sampling: Sampling | None = None
     scores: dict[Metric, Score]
     weights: list[ModelFile] = []
 
@@ -164,6 +166,8 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
 
 
 def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
+    if evaluated.sampling:
+        return "these translations were drawn at random (--sample or --mbr)"
     if not evaluated.weights:
         return "an earlier nmt wrote these scores, without saying for which model"
     return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"

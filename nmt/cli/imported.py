@@ -1,0 +1,55 @@
+"""`nmt import`."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.options import JsonOption
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.marian.importing import ImportedRun
+
+
+def import_model(
+    model: Annotated[str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, or Marian's own zip.")],
+    name: Annotated[str | None, typer.Option(help="The run's name; default: the folder's name.")] = None,
+    src_lang: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The target language; default: what the files say.")
+    ] = None,
+    tgt_tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Of several target languages, the usual one: deu, or >>deu<<.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a run of a MarianMT model, such as OPUS-MT's: from a folder of Hugging Face's, or from Marian's own files.
+
+    The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
+    """
+    from nmt.marian.importing import import_model as do_import
+    from nmt.runs import run_named
+
+    imported = do_import(Path(model), name, src_lang, tgt_lang, tgt_tag)
+    run_named(Path(imported.run).name).remember_as_latest()
+    _print(imported, as_json)
+
+
+def _print(imported: "ImportedRun", as_json: bool) -> None:
+    for note in imported.notes:
+        print(f"nmt: {note}", file=sys.stderr)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(imported)))
+        return
+    src, tgt = imported.pieces
+    print(f"{imported.run}: {imported.name}, {imported.src_lang} -> {imported.tgt_lang}")
+    print(f"  {imported.parameters:,} parameters, vocabularies of {src:,} and {tgt:,} pieces")
+    print(f"  license: {imported.license or 'not stated'}")
+    if imported.tgt_tags:
+        chosen = imported.tgt_tag or "none chosen: nmt translate --tgt-tag TAG"
+        print(f"  target languages: {', '.join(imported.tgt_tags)} ({chosen})")

@@ -1,0 +1,89 @@
+"""What an importer finds in somebody else's files: a model in our terms, whatever the format."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from nmt.config.inference import TransformerConfig
+from nmt.data.marian import MarianFiles
+from nmt.errors import RunError
+
+MAX_JSON_BYTES = 1 << 27
+MAX_POSITIONS = 512
+"""At least: sine waves have no end, and OPUS-MT's models were trained on sentences of up to 500 pieces."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundModel:
+    """A model as it was found."""
+
+    format: str
+    """`huggingface` or `marian`."""
+    model: TransformerConfig
+    tokenizer: MarianFiles
+    weights: Mapping[str, Tensor]
+    """By our names, in fp32."""
+    decoding: Mapping[str, Any]
+    """Keys of the `decoding` section that the files give."""
+    languages: tuple[str | None, str | None] = (None, None)
+    license: str | None = None
+    notes: tuple[str, ...] = ()
+    """What the user should know, a line each."""
+
+
+def transformer_config(values: Mapping[str, Any], where: Path) -> TransformerConfig:
+    """The model section for values of an imported configuration; `RunError` if it allows no such model."""
+    try:
+        return TransformerConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "its sizes"
+        raise RunError(f"{where}: {key}: {first['msg']}, and it says {str(first['input'])[:80]!r}") from None
+
+
+def is_zero_row(matrix: Tensor, row: int) -> bool:
+    """Whether a row of a matrix is zero."""
+    return not bool(torch.count_nonzero(matrix[row]))
+
+
+def read_file(path: Path) -> bytes:
+    """A file's content; `RunError` if it is missing or cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror}; a model to import has this file") from None
+
+
+def read_object(path: Path, parse: Callable[[bytes], Any] = json.loads) -> dict[str, Any]:
+    """The keys and values in a file of JSON, or another format; `RunError` if it holds no such thing."""
+    data = read_file(path)
+    if len(data) > MAX_JSON_BYTES:
+        raise RunError(f"{path}: {len(data):,} bytes are too many for a configuration")
+    try:
+        value = parse(data)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path}: should hold keys and values")
+    return value
+
+
+def refuse_paths(value: Any, where: Path) -> None:
+    """`RunError` if a text in a configuration leads out of its folder: a model's author must not choose what is read.
+
+    Only names that lead upwards are refused; where a path is kept as a mere record (`_name_or_path`), nothing reads it.
+    """
+    if isinstance(value, dict):
+        for one in value.values():
+            refuse_paths(one, where)
+    elif isinstance(value, list):
+        for one in value:
+            refuse_paths(one, where)
+    elif isinstance(value, str) and ".." in Path(value.replace("\\", "/")).parts:
+        raise RunError(f"{where}: names {value[:100]!r}, which leads out of its folder; such a model is not read")

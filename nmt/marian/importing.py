@@ -1,0 +1,149 @@
+"""Importing a model: from somebody else's files to a run folder that translates, exports, and can be trained on."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nmt.atomic import replacing, write_json, write_text
+from nmt.checkpoint import write_weights
+from nmt.config.file import to_yaml
+from nmt.config.inference import DecodingConfig, InferenceConfig, TextConfig, TokenizerConfig
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import load_model
+from nmt.errors import ConfigError, RunError
+from nmt.languages import check_language
+from nmt.marian.folder import is_hugging_face, read_folder
+from nmt.marian.found import FoundModel
+from nmt.marian.npz import is_marian_archive, read_archive
+from nmt.runs import RunFolder, run_named
+
+ORIGIN = "imported.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedRun:
+    """An imported model; all but `run` and `notes` is in imported.json, too."""
+
+    run: str
+    name: str
+    """The model's name: that of its folder."""
+    format: str
+    license: str | None
+    files: dict[str, str]
+    """SHA-256 of each file that was read, by name."""
+    parameters: int
+    pieces: tuple[int, int]
+    """Sizes of the vocabularies of source and target."""
+    src_lang: str
+    tgt_lang: str
+    tgt_tags: tuple[str, ...]
+    """The target languages to choose from; empty for a model of one."""
+    tgt_tag: str | None
+    notes: tuple[str, ...]
+
+
+def import_model(
+    folder: Path, name: str | None, src_lang: str | None, tgt_lang: str | None, tgt_tag: str | None
+) -> ImportedRun:
+    """Write a run folder for the model in `folder`; nothing in `folder` is changed.
+
+    Languages and the target tag are taken from the files where they are None. Raises `RunError` for files that are no
+    such model, and `ConfigError` for languages that are not known, an unknown tag, and a name that a run has already.
+    """
+    if not folder.exists():
+        raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
+    if not is_hugging_face(folder) and not is_marian_archive(folder):
+        raise RunError(
+            f"{folder}: no model that nmt can import: it has no config.json (Hugging Face), and no decoder.yml and "
+            f".npz (Marian)"
+        )
+    run = run_named(name or _name_of(folder))
+    if run.path.exists():
+        raise ConfigError(f"{run.path}: exists already; give the imported model another name: --name NAME")
+    found = read_folder(folder) if is_hugging_face(folder) else read_archive(folder)
+    if tgt_tag is not None:
+        found = dataclasses.replace(found, tokenizer=found.tokenizer.with_tag(tgt_tag))
+    languages = _languages(found, src_lang, tgt_lang, folder)
+    with replacing(run.path) as temporary:
+        temporary.mkdir()
+        return _write(found, RunFolder(temporary), run, folder, languages)
+
+
+def _write(found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, languages: tuple[str, str]) -> ImportedRun:
+    new.tokenizer.mkdir()
+    found.tokenizer.save(new.tokenizer)
+    tokenizers = load_tokenizers(new.tokenizer)
+    sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+    write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
+    write_weights(found.weights, new.model_file)
+    model = load_model(new, tokenizers)
+    src, _ = found.tokenizer.sides()
+    imported = ImportedRun(
+        run=str(run.path),
+        name=_name_of(folder),
+        format=found.format,
+        license=found.license,
+        files={path.name: _sha256(path) for path in _files(folder)},
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        pieces=sizes,
+        src_lang=languages[0],
+        tgt_lang=languages[1],
+        tgt_tags=src.tags,
+        tgt_tag=found.tokenizer.tgt_tag,
+        notes=found.notes,
+    )
+    origin = {key: value for key, value in dataclasses.asdict(imported).items() if key not in ("run", "notes")}
+    write_json(new.path / ORIGIN, origin)
+    return imported
+
+
+def _config(found: FoundModel, languages: tuple[str, str], vocab_size: int, joint: bool) -> InferenceConfig:
+    positions = found.model.max_positions - 1
+    decoding = dict(found.decoding)
+    decoding["max_length"] = min(decoding.get("max_length", positions), positions)
+    return InferenceConfig(
+        data=TextConfig(src_lang=languages[0], tgt_lang=languages[1], max_length=min(positions, 511)),
+        tokenizer=TokenizerConfig(type="marian", vocab_size=vocab_size, joint=joint, byte_fallback=False),
+        model=found.model,
+        decoding=_decoding(decoding),
+    )
+
+
+def _decoding(values: dict[str, object]) -> DecodingConfig:
+    try:
+        return DecodingConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunError(f"generation_config.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, folder: Path) -> tuple[str, str]:
+    """The languages given, or those that the files say, if they say one language each."""
+    codes = []
+    for given, stated, option in (
+        (src_lang, found.languages[0], "--src-lang"),
+        (tgt_lang, found.languages[1], "--tgt-lang"),
+    ):
+        try:
+            codes.append(check_language(given if given is not None else (stated or "")))
+        except ValueError as error:
+            if given is not None:
+                raise ConfigError(f"{option} {given}: {error}") from None
+            said = f"say {stated!r}, which is no single language" if stated else "do not say the language"
+            raise ConfigError(f"{folder}: its files {said}; give it: {option} CODE") from None
+    return codes[0], codes[1]
+
+
+def _name_of(path: Path) -> str:
+    return path.resolve().name.removesuffix(".zip")
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

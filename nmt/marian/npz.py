@@ -1,0 +1,311 @@
+"""Reading a model in Marian's own format: a folder or a zip with decoder.yml, *.npz, vocab.yml, source.spm, target.spm.
+
+Marian multiplies vectors from the left, so every matrix but the embeddings is transposed here. It has no `<pad>`: a row
+of zeros is appended for it to embeddings and output. Its sine waves have other lengths than Hugging Face's:
+`positions: marian`.
+"""
+
+import contextlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt.config.inference import TransformerConfig
+from nmt.data.marian import EOS, PAD, UNK, MarianFiles
+from nmt.errors import RunError
+from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, transformer_config
+from nmt.models.factory import parameter_shapes
+
+MAX_BYTES = 1 << 33  # of a model, unpacked
+SETTINGS = "special:model.yml"
+# Options of Marian that change what a model computes, and the values that its post-norm Transformers have.
+_REQUIRED: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-ffn-activation": ("swish", "relu"),
+    "transformer-preprocess": ("",),
+    "transformer-postprocess": ("dan",),
+    "transformer-postprocess-top": ("", None),
+    "transformer-postprocess-emb": ("", "d", None),
+    "transformer-decoder-autoreg": ("self-attention", None),
+    "transformer-no-projection": (False, None),
+    "transformer-train-position-embeddings": (False, None),
+    "transformer-ffn-depth": (2, None),
+    "transformer-decoder-ffn-depth": (0, 2, None),
+    "transformer-decoder-dim-ffn": (0, None),
+    "transformer-tied-layers": ([], None),
+    "transformer-pool": (False, None),
+    "lemma-dim-emb": (0, None),
+}
+_PARTS = {
+    "self_attention.query": "self_{}q",
+    "self_attention.key": "self_{}k",
+    "self_attention.value": "self_{}v",
+    "self_attention.output": "self_{}o",
+    "cross_attention.query": "context_{}q",
+    "cross_attention.key": "context_{}k",
+    "cross_attention.value": "context_{}v",
+    "cross_attention.output": "context_{}o",
+    "feed_forward.inner": "ffn_{}1",
+    "feed_forward.outer": "ffn_{}2",
+}
+_NORMS = {"self_residual": "self_Wo", "cross_residual": "context_Wo", "feed_forward_residual": "ffn_ffn"}
+_HEAD = "decoder_ff_logit_out"
+
+
+class MarianArchive:
+    """The files of a model, in a folder or a zip; a name that leads out of it is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._zip: zipfile.ZipFile | None = None
+        if path.is_dir():
+            self._names = {file.name: file.name for file in path.iterdir() if file.is_file()}
+            return
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise RunError(f"{path}: cannot be read as a zip: {error}") from None
+        entries = [one for one in self._zip.infolist() if not one.is_dir()]
+        if any(".." in PurePosixPath(one.filename).parts or one.filename.startswith("/") for one in entries):
+            raise RunError(f"{path}: holds names that lead out of its folder; such an archive is not read")
+        if sum(one.file_size for one in entries) > MAX_BYTES:
+            raise RunError(f"{path}: more than {MAX_BYTES:,} bytes, unpacked")
+        self._names = {PurePosixPath(one.filename).name: one.filename for one in entries}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all files, sorted, without folders."""
+        return sorted(self._names)
+
+    def read(self, name: str) -> bytes:
+        """A file's content; `RunError` if there is none."""
+        try:
+            if self._zip is None:
+                return (self.path / name).read_bytes()
+            return self._zip.read(self._names[name])
+        except (KeyError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+            reason = "no such file" if isinstance(error, (KeyError, FileNotFoundError)) else error
+            raise RunError(f"{self.path}: {name}: {reason}; a Marian model has this file") from None
+
+
+def is_marian_archive(path: Path) -> bool:
+    """Whether a folder or a file looks like a model of Marian's."""
+    if path.is_dir():
+        return (path / "decoder.yml").is_file() or any(path.glob("*.npz"))
+    return path.is_file() and path.suffix == ".zip"
+
+
+def read_archive(path: Path) -> FoundModel:
+    """The model in a folder or a zip; `RunError` if it is none, or one of another architecture."""
+    archive = MarianArchive(path)
+    decoder = _yaml(archive, "decoder.yml") if "decoder.yml" in archive else {}
+    model_name = _one_name(archive, decoder.get("models"), ".npz", "decoder.yml: models")
+    vocabs = decoder.get("vocabs")
+    vocab_names = [_one_name(archive, [name], ".yml", "decoder.yml: vocabs") for name in vocabs or [None]]
+    arrays = _arrays(archive, model_name)
+    where = path / model_name
+    settings = _settings(arrays, where)
+    sides = [_vocabulary(archive, name) for name in (vocab_names[0], vocab_names[-1])]
+    joint = vocab_names[0] == vocab_names[-1]
+    config = _config(settings, arrays, where)
+    sizes = tuple(len(ids) for ids in sides)
+    weights = _weights(config, arrays, (sizes[0], sizes[1]), where)
+    for ids in sides[: 1 if joint else 2]:
+        ids[PAD] = len(ids)
+    files = MarianFiles(
+        archive.read("source.spm"), archive.read("target.spm"), _as_json(sides[0]),
+        None if joint else _as_json(sides[1]), start=sizes[1],
+    )  # fmt: skip
+    return FoundModel("marian", config, files, weights, _decoding(decoder), license=_license(archive))
+
+
+def _one_name(archive: MarianArchive, named: Any, suffix: str, where: str) -> str:
+    """The only file that decoder.yml names, or else the only one with a suffix."""
+    if named in (None, [None]):
+        found = [name for name in archive.names if name.endswith(suffix) and name != "decoder.yml"]
+    else:
+        found = [str(name) for name in named] if isinstance(named, list) else [str(named)]
+        if any(PurePosixPath(name.replace("\\", "/")).name != name for name in found):
+            raise RunError(f"{archive.path}: {where} names {found[0][:100]!r}, which is not a file beside it; not read")
+    if len(found) != 1:
+        raise RunError(f"{archive.path}: {where}: there should be one file *{suffix}, not {len(found)}")
+    if not found[0].endswith(suffix):
+        raise RunError(f"{archive.path}: {where} names {found[0]!r}; nmt reads *{suffix} alone")
+    return found[0]
+
+
+def _yaml(archive: MarianArchive, name: str) -> dict[str, Any]:
+    return _parsed(archive.read(name), f"{archive.path / name}")
+
+
+def _parsed(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(data) if len(data) <= MAX_JSON_BYTES else None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RunError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{where}: should hold keys and values")
+    return value
+
+
+def _arrays(archive: MarianArchive, name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of the .npz; nothing in it is unpickled."""
+    try:
+        data = archive.path / name if archive.path.is_dir() else io.BytesIO(archive.read(name))
+        with np.load(data, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{archive.path / name}: cannot be read as a Marian model: {error}") from None
+
+
+def _settings(arrays: Mapping[str, NDArray[Any]], where: Path) -> dict[str, Any]:
+    """The options that Marian wrote into the file, padded with NULs since version 1.12; checked."""
+    if SETTINGS not in arrays:
+        raise RunError(f"{where}: lacks {SETTINGS}, in which Marian says what a model is")
+    settings = _parsed(arrays[SETTINGS].tobytes().split(b"\0")[0], f"{where}: {SETTINGS}")
+    for key, allowed in _REQUIRED.items():
+        value = settings.get(key)
+        if value not in allowed:
+            shown = " or ".join(repr(one) for one in allowed if one is not None)
+            raise RunError(f"{where}: {key}: {value!r} is not supported; nmt reads Marian's models with {shown}")
+    return settings
+
+
+def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], where: Path) -> TransformerConfig:
+    head = f"{_HEAD}_W" in arrays or f"{_HEAD}_Wt" in arrays
+    tie = "none" if head else "all" if "Wemb" in arrays else "decoder"
+    keys = {
+        "num_encoder_layers": "enc-depth",
+        "num_decoder_layers": "dec-depth",
+        "d_model": "dim-emb",
+        "num_heads": "transformer-heads",
+        "d_ff": "transformer-dim-ffn",
+    }
+    lacking = [key for key in keys.values() if key not in settings]
+    if lacking:
+        raise RunError(f"{where}: {SETTINGS} lacks {lacking[0]}")
+    values = {
+        **{ours: settings[theirs] for ours, theirs in keys.items()},
+        "norm": "post",
+        "norm_epsilon": 1e-6,  # marian-dev, src/models/transformer.h
+        "activation": settings["transformer-ffn-activation"],
+        "positions": "marian",
+        "max_positions": MAX_POSITIONS,
+        "dropout": settings.get("transformer-dropout", 0.1),
+        "attention_dropout": settings.get("transformer-dropout-attention", 0.0),
+        "activation_dropout": settings.get("transformer-dropout-ffn", 0.0),
+        "tie_embeddings": tie,
+        "scale_embeddings": True,
+        "zero_start": True,
+        "output_bias": True,
+    }
+    return transformer_config(values, where)
+
+
+def _vocabulary(archive: MarianArchive, name: str) -> dict[str, int]:
+    """The ids of vocab.yml; without YAML's types, so that `yes` and `1` are pieces."""
+    try:
+        value = yaml.load(archive.read(name), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        ids = {str(piece): int(index) for piece, index in value.items()}
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RunError(f"{archive.path / name}: cannot be read as a vocabulary: {reason}") from None
+    if sorted(ids.values()) != list(range(len(ids))) or EOS not in ids or UNK not in ids or PAD in ids:
+        raise RunError(
+            f"{archive.path / name}: should have {EOS}, {UNK}, no {PAD}, and for its {len(ids):,} pieces the ids from "
+            f"0 to {len(ids) - 1:,}"
+        )
+    return ids
+
+
+def _as_json(ids: Mapping[str, int]) -> bytes:
+    return (json.dumps(dict(sorted(ids.items(), key=lambda one: one[1])), ensure_ascii=False, indent=0) + "\n").encode()
+
+
+def _weights(
+    config: TransformerConfig, arrays: Mapping[str, NDArray[Any]], sizes: tuple[int, int], where: Path
+) -> dict[str, Tensor]:
+    """The weights by our names, transposed, with rows of zeros for `<pad>`; `RunError` if they are not those."""
+    used: set[str] = set()
+
+    def array(*names: str) -> NDArray[Any]:
+        for name in names:
+            if name in arrays:
+                used.add(name)
+                return arrays[name]
+        raise RunError(f"{where}: lacks {names[0]}, which a model of these options has")
+
+    def padded(rows: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
+
+    found: dict[str, NDArray[Any]] = {}
+    shapes = parameter_shapes(config, sizes[0] + 1, sizes[1] + 1)
+    for name in shapes:
+        if name == "src_embedding.weight":
+            found[name] = padded(array("Wemb", "encoder_Wemb"))
+        elif name == "tgt_embedding.weight":
+            found[name] = padded(array("Wemb", "decoder_Wemb"))
+        elif name == "output.weight":
+            held = f"{_HEAD}_Wt" in arrays
+            found[name] = padded(array(f"{_HEAD}_Wt") if held else array(f"{_HEAD}_W").T)
+        elif name == "output.bias":
+            has_bias = f"{_HEAD}_b" in arrays
+            bias = array(f"{_HEAD}_b").reshape(-1) if has_bias else np.zeros(sizes[1], np.float32)
+            found[name] = padded(bias)
+        else:
+            found[name] = _of_layer(name, array)
+    unused = sorted(key for key in arrays.keys() - used if not key.startswith("special:") and key != "decoder_c_tt")
+    if unused:
+        raise RunError(f"{where}: holds {unused[0]}, which nmt's Transformer does not have")
+    weights = {}
+    for name, values in found.items():
+        if values.shape != shapes[name] or not np.issubdtype(values.dtype, np.floating):
+            raise RunError(f"{where}: the shape of {name} is {values.shape}; by its options it is {shapes[name]}")
+        weights[name] = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32).copy())
+    return weights
+
+
+def _of_layer(name: str, array: Any) -> NDArray[Any]:
+    """A parameter of a layer: encoder.0.feed_forward.inner.weight is encoder_l1_ffn_W1, transposed."""
+    side, number, rest = name.split(".", 2)
+    layer = f"{side}_l{int(number) + 1}"
+    part, kind = rest.rsplit(".", 1)
+    if part.endswith(".norm"):
+        norm = _NORMS[part.removesuffix(".norm")]
+        values: NDArray[Any] = array(f"{layer}_{norm}_ln_{'scale' if kind == 'weight' else 'bias'}")
+        return values.reshape(-1)
+    values = array(f"{layer}_{_PARTS[part].format('W' if kind == 'weight' else 'b')}")
+    return values.T if kind == "weight" else values.reshape(-1)
+
+
+def _decoding(decoder: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        found["beam_size"] = max(1, int(decoder["beam-size"]))
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        found["length_penalty"] = max(0.0, float(decoder["normalize"]))
+    return found
+
+
+def _license(archive: MarianArchive) -> str | None:
+    """The name in the first line of LICENSE, or of README.md's license line, as OPUS-MT's packages have it."""
+    if "README.md" in archive:
+        text = archive.read("README.md").decode("utf-8", "replace")
+        if match := re.search(r"licen[cs]e\**:?\s*\[?([\w .-]{3,60})", text, re.IGNORECASE):
+            return match[1].strip()
+    if "LICENSE" in archive:
+        return archive.read("LICENSE").decode("utf-8", "replace").strip().splitlines()[0][:100].strip() or None
+    return None

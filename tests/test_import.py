@@ -1,0 +1,483 @@
+"""`nmt import`: what a folder must hold, what is refused, and what the run it makes can do."""
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import yaml
+from conftest import Cli
+from marian_models import TAGS, sentences, spm, vocabulary, write_folder
+from safetensors.torch import load_file
+
+import nmt
+from nmt.config.inference import DecodingConfig
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.errors import ConfigError, DataError, RunError
+from nmt.marian.importing import import_model
+from nmt.marian.names import hugging_face_names
+from nmt.runs import RunFolder, open_run
+
+
+@pytest.fixture(scope="module")
+def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of one target language."""
+    folder = tmp_path_factory.mktemp("downloaded") / "opus-mt-en-zh"
+    write_folder(folder)
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\ntags:\n- translation\n---\n# A model\n")
+    return folder
+
+
+@pytest.fixture
+def folder(downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it beside the current folder's runs."""
+    monkeypatch.chdir(tmp_path)
+    copied: Path = shutil.copytree(downloaded, tmp_path / downloaded.name)
+    return copied
+
+
+def changed(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def imported(folder: Path, tgt_tag: str | None = None) -> RunFolder:
+    return RunFolder(Path(import_model(folder, None, None, None, tgt_tag).run))
+
+
+def test_an_imported_model_is_a_run(folder: Path, cli: Cli) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, out, _ = cli("import", str(folder))
+    assert code == 0
+    assert "en -> zh" in out
+    assert "license: cc-by-4.0" in out
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    run = open_run(None)
+    assert run.path == Path("runs/opus-mt-en-zh")
+    assert not run.has_training_config()
+    assert run.inference_config().decoding.beam_size == 4
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        assert (run.tokenizer / name).read_bytes() == before[name]
+    origin = json.loads((run.path / "imported.json").read_text())
+    assert origin["files"].keys() == before.keys()
+    assert origin["license"] == "cc-by-4.0"
+    assert nmt.load(run.path).translate(["the farmer likes the market .", ""])[1] == ""
+    code, out, _ = cli("translate", "--beam-size", "1", "the farmer likes the market .")
+    assert code == 0
+    assert out.strip()
+    code, out, message = cli("import", str(folder))
+    assert code == 2
+    assert "runs/opus-mt-en-zh: exists already; give the imported model another name: --name NAME" in message
+
+
+def test_the_tensors_are_those_of_the_file_to_the_bit(folder: Path) -> None:
+    theirs = load_file(folder / "model.safetensors")
+    found = load_file(imported(folder).model_file)
+    names = hugging_face_names(found, "all")
+    assert sorted(names.values()) == sorted(theirs)
+    for name, value in found.items():
+        assert torch.equal(value, theirs[names[name]].reshape(value.shape)), name
+    config = json.loads((folder / "config.json").read_text())
+    assert found["output.bias"].shape == (config["vocab_size"],)
+
+
+def test_a_model_whose_start_is_not_zero_keeps_its_row(folder: Path) -> None:
+    """As transformers leaves it, where it fine-tunes: the row of `<pad>` is trained there."""
+    assert imported(folder).inference_config().model.zero_start
+    weights = load_file(folder / "model.safetensors")
+    weights["model.shared.weight"][-1] += 0.1
+    save(weights, folder)
+    result = import_model(folder, "tuned", None, None, None)
+    assert "not zero" in result.notes[0]
+    assert not RunFolder(Path(result.run)).inference_config().model.zero_start
+
+
+def save(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+class Harm:
+    """Unpickled, it makes a file."""
+
+    def __reduce__(self) -> tuple[Callable[[Path], object], tuple[Path]]:
+        return Path.touch, (Path("harm"),)
+
+
+def as_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"model.shared.weight": torch.zeros(2), "other": Harm()}, folder / "pytorch_model.bin")
+
+
+def with_weight(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    def broken(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights[name] = change(weights.get(name, torch.zeros(3))).contiguous()
+        save(weights, folder)
+
+    return broken
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def set_to(**values: Any) -> Callable[[Path], None]:
+    return lambda folder: changed(folder, **values)
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a pickle that runs code": (as_pickle, r"pytorch_model\.bin: not read: .*might run code"),
+    "a path upwards": (
+        set_to(vocab_file="../../secret.json"), r"config\.json: names '\.\./\.\./secret\.json', which leads out"
+    ),
+    "a path in the tokenizer": (
+        written("tokenizer_config.json", '{"source_spm": "../x.spm"}'), r"tokenizer_config\.json: names '\.\./x\.spm'"
+    ),
+    "m2m100": (
+        set_to(model_type="m2m_100", architectures=["M2M100ForConditionalGeneration"]),
+        r"model_type 'm2m_100' \(M2M100ForConditionalGeneration\) is no MarianMT model",
+    ),
+    "no type": (set_to(model_type=None), r"model_type None .* is no MarianMT model"),
+    "pre-norm": (set_to(normalize_before=True), r"normalize_before: True is not supported"),
+    "an activation": (set_to(activation_function="gelu_new"), r"activation_function: gelu_new is not supported"),
+    "two numbers of heads": (set_to(decoder_attention_heads=4), r"decoder_attention_heads 4: nmt has one number"),
+    "heads that do not fit": (
+        set_to(encoder_attention_heads=3, decoder_attention_heads=3), r"config\.json: .*must be divisible"
+    ),
+    "a text for a number": (set_to(d_model="16"), r"d_model: should be a number of 0 or more, not '16'"),
+    "huge": (set_to(d_model=1 << 40), r"config\.json: d_model"),
+    "another width": (set_to(d_model=32), r"\(\d+, 16\); by config\.json it is \(\d+, 32\)"),
+    "another vocabulary": (set_to(vocab_size=17), r"vocab_size is 17, and the vocabulary has"),
+    "another eos": (set_to(eos_token_id=5), r"eos_token_id 5 .* fit the vocabulary, where <pad> is \d+ and </s> is 0"),
+    "not JSON": (written("config.json", "{"), r"config\.json: cannot be read"),
+    "a list": (written("config.json", "[]"), r"config\.json: should hold keys and values"),
+    "no config": (without("config.json"), r"no model that nmt can import"),
+    "no vocabulary": (without("vocab.json"), r"vocab\.json: cannot be read"),
+    "no target pieces": (without("target.spm"), r"target\.spm: cannot be read"),
+    "no weights": (without("model.safetensors"), r"has no weights; it needs model\.safetensors or pytorch_model\.bin"),
+    "holes in the ids": (written("vocab.json", '{"</s>": 0, "<unk>": 1, "<pad>": 3}'), r"do not have the ids 0 to 2"),
+    "no pad": (written("vocab.json", '{"</s>": 0, "<unk>": 1}'), r"vocab\.json: lacks <pad>"),
+    "damaged pieces": (written("source.spm", "nonsense"), r"source\.spm: cannot be read as a SentencePiece model"),
+    "a missing matrix": (
+        set_to(encoder_layers=3), r"lacks model\.encoder\.layers\.2\.\S+, which a model of this config\.json has"
+    ),
+    "a matrix too many": (set_to(decoder_layers=0), r"num_decoder_layers"),
+    "an unknown matrix": (
+        with_weight("model.decoder.layernorm_embedding.weight", lambda old: old),
+        r"holds model\.decoder\.layernorm_embedding\.weight, which no MarianMT model",
+    ),
+    "a tied copy that differs": (
+        with_weight("lm_head.weight", lambda old: torch.ones(431, 16)),
+        r"model\.shared\.weight and lm_head\.weight differ, and config\.json says that they are one matrix",
+    ),
+    "integers": (
+        with_weight("model.decoder.layers.0.fc1.bias", lambda old: old.to(torch.int32)), r"fc1\.bias: holds numbers of"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "message"), BROKEN.values(), ids=BROKEN)
+def test_what_is_no_marian_model_is_refused_in_one_message(
+    harm: Callable[[Path], None], message: str, folder: Path
+) -> None:
+    harm(folder)
+    with pytest.raises(RunError, match=message) as caught:
+        import_model(folder, None, None, None, None)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert not Path("harm").exists()
+    assert not Path("runs/opus-mt-en-zh").exists()
+    assert not list(Path("runs").glob(".*")) if Path("runs").exists() else True
+
+
+def test_languages_that_the_files_do_not_say_are_asked_for(folder: Path) -> None:
+    folder = folder.rename("some-model")
+    (folder / "tokenizer_config.json").write_text('{"source_lang": "eng", "target_lang": "mul+x"}')
+    with pytest.raises(ConfigError, match=r"its files say 'mul\+x', which is no single language; give it: --tgt-lang"):
+        import_model(folder, None, None, None, None)
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"its files do not say the language; give it: --src-lang CODE"):
+        import_model(folder, None, None, "zh", None)
+    with pytest.raises(ConfigError, match=r"--tgt-lang chinese"):
+        import_model(folder, None, "en", "chinese", None)
+    config = RunFolder(Path(import_model(folder, None, "en", "zh", None).run)).inference_config()
+    assert (config.data.src_lang, config.data.tgt_lang) == ("en", "zh")
+
+
+def test_target_tags_are_named_checked_and_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("many"), tags=TAGS)
+    code, out, _ = cli("import", "many", "--name", "many")
+    assert code == 0
+    assert "target languages: >>deu<<, >>nld<<, >>gos_Latn<< (none chosen: nmt translate --tgt-tag TAG)" in out
+    line = sentences("source", 1)[0]
+    code, _, message = cli("translate", line)
+    assert code == 2
+    assert "needs to know which: nmt translate --tgt-tag TAG" in message
+    code, _, message = cli("translate", "--tgt-tag", "fra", line)
+    assert code == 2
+    assert "--tgt-tag >>fra<<: not in this model's vocabulary; its target tags are >>deu<<, >>nld<<," in message
+    code, _, message = cli("translate", f">>fra<< {line}")
+    assert code == 2
+    assert "a line begins with >>fra<<, which is no target tag of this model" in message
+    results = {cli("translate", *arguments) for arguments in (
+        ("--tgt-tag", "nld", line), ("--tgt-tag", ">>nld<<", line), (f">>nld<<{line}",))}  # fmt: skip
+    assert len(results) == 1
+    code, out, _ = cli("import", "many", "--name", "one", "--tgt-tag", "nld")
+    assert (code, cli("translate", line)) == (0, results.pop())
+    tokenizer = load_tokenizers(Path("runs/one/tokenizer")).src
+    ids = tokenizer.encode(line)
+    assert tokenizer.pieces(ids)[0] == ">>nld<<"
+    assert tokenizer.words(ids)[:2] == [0, 0]
+    assert tokenizer.pieces(tokenizer.encode(f">>deu<< {line}"))[0] == ">>deu<<"
+    assert tokenizer.decode(ids) == tokenizer.decode(ids[1:]) != ""
+    assert tokenizer.encode(tokenizer.decode(ids))[0] == ids[0]
+    assert tokenizer.encode("") == []
+    with pytest.raises(DataError, match=r"no target tag of this model"):
+        tokenizer.encode(">>xx<< text")
+    assert tokenizer.encode(">> quoted << text")[0] == ids[0]
+
+
+def test_a_run_without_tags_has_none_to_choose(folder: Path, cli: Cli, copy_task: Path) -> None:
+    imported(folder)
+    code, _, message = cli("translate", "--model", "opus-mt-en-zh", "--tgt-tag", "deu", "text")
+    assert code == 2
+    assert "it has no target tags" in message
+
+
+def test_a_vocabulary_of_its_own_a_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("en-zh"), separate=True)
+    run = imported(Path("en-zh"))
+    config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
+    assert config.model.tie_embeddings == "decoder"
+    assert not tokenizers.joint
+    assert not config.tokenizer.joint
+    line = sentences("target", 1)[0]
+    ids = tokenizers.tgt.encode(line)
+    vocabulary = json.loads(Path("en-zh/target_vocab.json").read_text(encoding="utf-8"))
+    assert ids == [vocabulary.get(piece, 0 + vocabulary["<unk>"]) for piece in np.array(tokenizers.tgt.pieces(ids))]
+
+
+MARIANS = {
+    "self_attn.q_proj": "self_{}q", "self_attn.k_proj": "self_{}k", "self_attn.v_proj": "self_{}v",
+    "self_attn.out_proj": "self_{}o", "encoder_attn.q_proj": "context_{}q", "encoder_attn.k_proj": "context_{}k",
+    "encoder_attn.v_proj": "context_{}v", "encoder_attn.out_proj": "context_{}o", "fc1": "ffn_{}1", "fc2": "ffn_{}2",
+    "self_attn_layer_norm": "self_Wo_ln_{}", "encoder_attn_layer_norm": "context_Wo_ln_{}",
+    "final_layer_norm": "ffn_ffn_ln_{}",
+}  # fmt: skip
+
+
+def write_marian(folder: Path, theirs: Path, **changes: Any) -> None:
+    """The model of a folder of Hugging Face's as Marian has it: matrices transposed, no row for `<pad>`."""
+    config = json.loads((theirs / "config.json").read_text()) | changes
+    weights = {name: value.numpy() for name, value in load_file(theirs / "model.safetensors").items()}
+    arrays: dict[str, Any] = {
+        "Wemb": weights.pop("model.shared.weight")[:-1],
+        "decoder_ff_logit_out_b": weights.pop("final_logits_bias")[:, :-1],
+    }
+    for name, value in weights.items():
+        _, side, _, number, rest = name.split(".", 4)
+        part, kind = rest.rsplit(".", 1)
+        words = ("scale", "bias") if "norm" in part else ("W", "b")
+        marians = f"{side}_l{int(number) + 1}_{MARIANS[part].format(words[kind == 'bias'])}"
+        arrays[marians] = value.T if value.ndim == 2 else value[None]
+    settings = {
+        "type": "transformer", "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
+        "dim-emb": config["d_model"], "transformer-heads": config["encoder_attention_heads"],
+        "transformer-dim-ffn": config["encoder_ffn_dim"], "transformer-ffn-activation": config["activation_function"],
+        "transformer-preprocess": "", "transformer-postprocess": config.get("postprocess", "dan"),
+        "transformer-postprocess-emb": "d", "transformer-decoder-autoreg": "self-attention",
+    }  # fmt: skip
+    padded = yaml.safe_dump(settings).encode() + b"\0" * 37 + b": not YAML ["  # what follows a NUL is not read
+    np.savez(folder / "model.npz", **arrays, **{"special:model.yml": np.frombuffer(padded, dtype=np.int8)})
+    ids = json.loads((theirs / "vocab.json").read_text(encoding="utf-8"))
+    del ids["<pad>"]
+    (folder / "vocab.yml").write_text(yaml.safe_dump(ids, allow_unicode=True), encoding="utf-8")
+    for side in ("source", "target"):
+        shutil.copy(theirs / f"{side}.spm", folder)
+    (folder / "decoder.yml").write_text(
+        "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n  - vocab.yml\n  - vocab.yml\n"
+        "beam-size: 6\nnormalize: 1\n"
+    )
+
+
+def import_en_zh(path: Path, name: str | None = None) -> RunFolder:
+    return RunFolder(Path(import_model(path, name, "en", "zh", None).run))
+
+
+def test_marians_own_files_are_the_same_model_with_other_positions(folder: Path) -> None:
+    """In a folder and in a zip."""
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    shutil.make_archive("packed", "zip", "opus")
+    expected, theirs = imported(folder), load_tokenizers(RunFolder(Path("runs/opus-mt-en-zh")).tokenizer)
+    for run in (import_en_zh(Path("opus")), import_en_zh(Path("packed.zip"))):
+        config = run.inference_config()
+        assert (config.model.positions, config.model.norm_epsilon) == ("marian", 1e-6)
+        assert (config.decoding.beam_size, config.decoding.length_penalty) == (6, 1.0)
+        one, other = load_file(run.model_file), load_file(expected.model_file)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+        tokenizers = load_tokenizers(run.tokenizer)
+        assert tokenizers.tgt.special == theirs.tgt.special
+        for line in sentences("source", 5):
+            assert tokenizers.src.encode(line) == theirs.src.encode(line)
+        assert nmt.load(run.path).translate(["the farmer likes the market ."])[0]
+    assert [path.name for path in sorted(Path("runs").glob("*"))] == ["opus", "opus-mt-en-zh", "packed"]
+
+
+def broken_marian(change: Callable[[Path, dict[str, Any]], None]) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        arrays = dict(np.load(folder / "model.npz"))
+        change(folder, arrays)
+        np.savez(folder / "model.npz", **arrays)
+
+    return harm
+
+
+BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a path upwards": (
+        written("decoder.yml", "models: [../../model.npz]"), r"decoder\.yml: models names '\.\./\.\./model\.npz'"
+    ),
+    "a vocabulary elsewhere": (
+        written("decoder.yml", "models: [model.npz]\nvocabs: [/etc/vocab.yml]"), r"vocabs names '/etc/vocab\.yml'"
+    ),
+    "an ensemble": (written("decoder.yml", "models: [a.npz, b.npz]"), r"there should be one file \*\.npz, not 2"),
+    "objects": (
+        broken_marian(lambda folder, arrays: arrays.update(Wemb=np.array([Harm()], dtype=object))),
+        r"model\.npz: cannot be read as a Marian model: Object arrays cannot be loaded",
+    ),
+    "no options": (
+        broken_marian(lambda folder, arrays: arrays.pop("special:model.yml")), r"model\.npz: lacks special:model\.yml"
+    ),
+    "a missing matrix": (
+        broken_marian(lambda folder, arrays: arrays.pop("encoder_l2_ffn_W1")), r"lacks encoder_l2_ffn_W1, which a model"
+    ),
+    "trained positions": (
+        broken_marian(lambda folder, arrays: arrays.update(Wpos=np.zeros((4, 16), np.float32))), r"holds Wpos, which"
+    ),
+    "another shape": (
+        broken_marian(lambda folder, arrays: arrays.update(Wemb=np.zeros((4, 16), np.float32))),
+        r"the shape of src_embedding\.weight is \(5, 16\); by its options it is \(431, 16\)",
+    ),
+    "no pieces": (without("source.spm"), r"source\.spm: no such file; a Marian model has this file"),
+    "not an npz": (written("model.npz", "text"), r"model\.npz: cannot be read as a Marian model"),
+    "not YAML": (written("vocab.yml", "["), r"vocab\.yml: cannot be read as a vocabulary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "message"), BROKEN_MARIAN.values(), ids=BROKEN_MARIAN)
+def test_what_is_no_model_of_marian_is_refused_in_one_message(
+    harm: Callable[[Path], None], message: str, folder: Path
+) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    harm(Path("opus"))
+    with pytest.raises(RunError, match=message) as caught:
+        import_en_zh(Path("opus"))
+    assert "\n" not in str(caught.value)
+    assert not Path("harm").exists()
+    assert not Path("runs/opus").exists()
+
+
+def test_other_architectures_of_marian_are_refused_with_the_option(folder: Path) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder, postprocess="da")
+    with pytest.raises(RunError, match=r"transformer-postprocess: 'da' is not supported; .* with 'dan'"):
+        import_en_zh(Path("opus"))
+    write_marian(Path("opus"), folder, activation_function="gelu")
+    with pytest.raises(RunError, match=r"transformer-ffn-activation: 'gelu' is not supported; .* 'swish' or 'relu'"):
+        import_en_zh(Path("opus"))
+
+
+def test_a_zip_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile("model.zip", "w") as archive:
+        archive.writestr("../decoder.yml", "models: [model.npz]")
+    with pytest.raises(RunError, match=r"model\.zip: holds names that lead out of its folder"):
+        import_en_zh(Path("model.zip"))
+
+
+def pymarian_python() -> str | None:
+    """A Python that has pymarian, which needs 3.11 and 604 MB: the one that NMT_PYMARIAN names."""
+    return os.environ.get("NMT_PYMARIAN")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    pymarian_python() is None, reason="NMT_PYMARIAN names no Python with pymarian (pip install pymarian)"
+)
+def test_greedy_outputs_are_marians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that Marian trains here, and its translations of 200 lines, in pieces."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("opus")
+    folder.mkdir()
+    pieces = vocabulary(("source", "target"))[:-1]
+    (folder / "vocab.yml").write_text(yaml.safe_dump({piece: number for number, piece in enumerate(pieces)}))
+    for side, suffix in (("source", "src"), ("target", "tgt")):
+        (folder / f"{side}.spm").write_bytes(spm(side))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=spm(side))
+        lines = [" ".join(processor.encode(line, out_type=str)) for line in sentences(side, 3700)]
+        (folder / f"train.{suffix}").write_text("".join(f"{line}\n" for line in lines[:3500]), encoding="utf-8")
+        (folder / f"test.{suffix}").write_text("".join(f"{line}\n" for line in lines[3500:]), encoding="utf-8")
+    script = Path(__file__).parent / "marian_reference.py"
+    subprocess.run([str(pymarian_python()), str(script), str(folder), "400"], check=True)
+    for unused in folder.glob("model.npz.*"):
+        unused.unlink()
+    run = import_en_zh(folder)
+    tokenizers = load_tokenizers(run.tokenizer)
+    engine = TorchEngine(load_model(run, tokenizers).eval(), tokenizers)
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    sources = [[ids.get(piece, 1) for piece in line.split()] for line in (folder / "test.src").read_text().splitlines()]
+    found = engine.search(sources, DecodingConfig(beam_size=1, length_penalty=0, max_length=511, max_length_ratio=3))
+    ours = [" ".join(tokenizers.tgt.pieces(hypotheses[0].tokens)) for hypotheses in found]
+    theirs = (folder / "test.out").read_text(encoding="utf-8").splitlines()
+    assert len(set(theirs)) > 100
+    assert sum(one == other for one, other in zip(ours, theirs, strict=True)) >= 198
+
+
+@pytest.mark.slow
+def test_an_imported_run_is_evaluated_exported_and_trained(folder: Path, cli: Cli) -> None:
+    """Everything that a command offers for runs; the text is data/tiny's."""
+    imported(folder)
+    for side, suffix in (("source", "en"), ("target", "zh")):
+        Path(f"text.{suffix}").write_text("".join(f"{line}\n" for line in sentences(side, 40)), encoding="utf-8")
+    model = ("--model", "opus-mt-en-zh")
+    assert cli("eval", *model, "--src", "text.en", "--ref", "text.zh")[0] == 0
+    assert cli("score", *model, "--src", "text.en", "--tgt", "text.zh")[0] == 0
+    assert cli("attention", *model, "the farmer likes the market .", "--output", "page.html")[0] == 0
+    code, out, _ = cli("export", "ctranslate2", *model, "--quantization", "float32", "--src", "text.en",
+                       "--ref", "text.zh", "--json")  # fmt: skip
+    assert code == 0
+    assert all(one["same_lines"] == 40 for one in json.loads(out)["comparisons"])
+    Path("new.yaml").write_text("""\
+data: {train: {src: text.en, tgt: text.zh}, validation: {src: text.en, tgt: text.zh}}
+training: {max_steps: 4, validate_every: 2, batch_tokens: 2000, device: cpu, threads: 1}
+evaluation: {report: false}
+""")
+    code, _, message = cli("train", "new.yaml", "--init-from", "opus-mt-en-zh")
+    assert code == 0, message
+    run = open_run("new")
+    weights = load_file(run.model_file)
+    assert not weights["src_embedding.weight"][-1].any()
+    assert (run.tokenizer / "marian.json").is_file()
+    assert cli("translate", "the farmer likes the market .")[0] == 0
+    code, _, message = cli("train", "new.yaml", "--set", "tokenizer.type=marian", "--name", "other")
+    assert code == 2
+    assert "tokenizer.type: marian is that of an imported model" in message
