@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from conftest import Cli
+from marian_models import sentences, write_folder
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
@@ -394,3 +395,30 @@ def test_a_kill_and_a_resume_give_the_same_bits(here: Path, cli: Cli) -> None:
         assert found is not None
         assert wanted is not None
         assert found.points == wanted.points
+
+
+@pytest.mark.slow
+def test_an_imported_model_is_adapted_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """A Marian model with random weights; between two zero rows of padding is a zero row, as exporters assume."""
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "opus-mt-en-zh")
+    assert cli("import", "opus-mt-en-zh")[0] == 0
+    before = content(tmp_path / "runs" / "opus-mt-en-zh")
+    texts = [sentences(side, 300) for side in ("source", "target")]
+    for name, begin, end in (("new", 0, 100), ("general", 100, 300)):
+        pairs = zip(*(text[begin:end] for text in texts), strict=True)
+        Path(f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    code, out, messages = cli("adapt", "--model", "opus-mt-en-zh", "--data", "new.tsv", "--keep", "general.tsv",
+                              "--drop-metric", "loss", "--max-drop", "9", "--json", *FAST,
+                              "--set", "training.learning_rate=1e-2", "--set", "guard.alphas=[0.5]",
+                              "--set", "guard.max_alpha=0.5", "--set", "training.batch_tokens=1000")  # fmt: skip
+    assert code == 0, messages
+    assert content(tmp_path / "runs" / "opus-mt-en-zh") == before
+    assert json.loads(out)["chosen"] == 1
+    weights = load_file(tmp_path / "runs" / "opus-mt-en-zh-adapted" / "model.safetensors")
+    old = load_file(tmp_path / "runs" / "opus-mt-en-zh" / "model.safetensors")
+    assert not weights["src_embedding.weight"][-1].any()
+    assert not torch.equal(weights["src_embedding.weight"], old["src_embedding.weight"])
+    code, out, messages = cli("export", "ctranslate2", "--quantization", "float32", "--json")
+    assert code == 0, messages
+    assert all(one["same_lines"] == one["lines"] for one in json.loads(out)["comparisons"])
