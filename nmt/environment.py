@@ -48,6 +48,11 @@ EXTRAS = (
     Extra("plot", {"matplotlib": "matplotlib"}, "pictures of attention, and in reports"),
     Extra("tensorboard", {"tensorboard": "tensorboard"}, "training.monitor: tensorboard"),
     Extra("langid", {"py3langid": "py3langid"}, "data.cleaning.language"),
+    Extra(
+        "hf",
+        {"huggingface_hub": "huggingface_hub", "transformers": "transformers", "sacremoses": "sacremoses"},
+        "exports to Hugging Face, and imports from there",
+    ),
     # Later Pythons read .zst themselves.
     Extra("zst", {"backports.zstd": "backports.zstd"} if sys.version_info < (3, 14) else {}, "text in .zst files"),
 )

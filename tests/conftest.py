@@ -113,6 +113,7 @@ training:
   threads: 1
 decoding: {beam_size: 3, max_length: 30}
 evaluation: {report: false}
+export: {after_training: []}
 """
 # As in a run's own config.yaml, which names the languages.
 RUN_CONFIG = COPY_TASK.replace("tokenizer:", "  src_lang: en\n  tgt_lang: de\ntokenizer:")

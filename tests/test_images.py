@@ -249,6 +249,7 @@ tokenizer: {type: word, vocab_size: 14}
 model: {d_model: 16, num_heads: 2, d_ff: 16, num_encoder_layers: 0, num_decoder_layers: 1}
 training: {max_steps: 1, batch_tokens: 400, device: cpu, threads: 1, processes: 1}
 evaluation: {report: false}
+export: {after_training: []}
 """
 
 

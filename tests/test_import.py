@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import sentencepiece
@@ -340,6 +342,33 @@ def test_marians_own_files_are_the_same_model_with_other_positions(folder: Path)
             assert tokenizers.src.encode(line) == theirs.src.encode(line)
         assert nmt.load(run.path).translate(["the farmer likes the market ."])[0]
     assert [path.name for path in sorted(Path("runs").glob("*"))] == ["opus", "opus-mt-en-zh", "packed"]
+
+
+def test_a_model_is_downloaded_with_huggingface_hub_where_there_is_one(
+    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        if name == "no/such":
+            raise OSError("404 Client Error: no such repository\nmore lines")
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert cli("import", "hf:Helsinki-NLP/opus-mt-en-zh")[0] == 0
+    assert asked == [("Helsinki-NLP/opus-mt-en-zh", ["*.json", "*.spm", "README.md", "model.safetensors"])]
+    origin = json.loads(Path("runs/opus-mt-en-zh/imported.json").read_text())
+    assert origin["name"] == "Helsinki-NLP/opus-mt-en-zh"
+    code, _, message = cli("import", "hf:no/such")
+    assert (code, message) == (2, "nmt: hf:no/such: cannot be downloaded: 404 Client Error: no such repository\n")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    code, _, message = cli("import", "hf:Helsinki-NLP/opus-mt-en-zh", "--name", "again")
+    assert code == 2
+    assert (
+        "is downloaded with huggingface_hub, which is not installed: in your clone of nmt, scripts/install hf"
+        in message
+    )
 
 
 def broken_marian(change: Callable[[Path, dict[str, Any]], None]) -> Callable[[Path], None]:

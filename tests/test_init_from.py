@@ -38,6 +38,7 @@ data:
   validation: {src: val.en, tgt: val.de}
 training: {init_from: old, max_steps: 4, validate_every: 2, log_every: 1, batch_tokens: 800, device: cpu, threads: 1}
 evaluation: {report: false}
+export: {after_training: []}
 """
 
 

@@ -148,7 +148,11 @@ def test_a_section_is_explained(cli: Cli) -> None:
         ("batch_tokens", "did you mean decoding.batch_tokens or training.batch_tokens?"),
         ("training.batch_token", "did you mean training.batch_tokens, training.update_tokens"),
         ("traning", "did you mean training"),
-        ("qqqq", "did you mean data, source, tokenizer, model, decoding, augmentation, training, guard or evaluation?"),
+        (
+            "qqqq",
+            "did you mean data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation or "
+            "export?",
+        ),
     ],
 )
 def test_an_unknown_key_gets_the_nearest_names(cli: Cli, key: str, meant: str) -> None:

@@ -370,6 +370,7 @@ training:
   threads: 1
 decoding: {beam_size: 2, max_length: 30}
 evaluation: {report: false}
+export: {after_training: []}
 """
 REFUSED = {
     "source.features=0": "source.features",

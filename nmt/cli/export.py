@@ -11,18 +11,23 @@ from nmt.cli.options import DeviceOption, JsonOption, RunOption
 from nmt.runs import open_run
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.ctranslate2.export import ExportedRun
+    from nmt.exporting.description import ExportedRun
+
+
+QuantizationOption = Annotated[
+    str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
+]
+SrcOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
+]
+RefOption = Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")]
 
 
 def export_ctranslate2(
     model: RunOption = None,
-    quantization: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
-    ] = "int8",
-    src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
-    ] = None,
-    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")] = None,
+    quantization: QuantizationOption = "int8",
+    src: SrcOption = None,
+    ref: RefOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,13 +40,54 @@ def export_ctranslate2(
     _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
 
 
+def export_argos(
+    model: RunOption = None,
+    quantization: QuantizationOption = "int8",
+    src: SrcOption = None,
+    ref: RefOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a run's model as a package of Argos Translate and LibreTranslate, and check that it translates the same.
+
+    The package is searched as Argos Translate does, and compared with PyTorch.
+    """
+    from nmt.exporting.argos import export_argos as export
+
+    _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
+
+
+def export_huggingface(
+    model: RunOption = None,
+    src: SrcOption = None,
+    ref: RefOption = None,
+    device: DeviceOption = None,
+    license: Annotated[
+        str | None, typer.Option(metavar="ID", help="For the card, such as cc-by-4.0. Default: the base's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a run's model as a MarianMT model of Hugging Face's, and check that transformers translates the same.
+
+    For models with model.preset: marian, and imported ones.
+    """
+    from nmt.exporting.huggingface import export_huggingface as export
+
+    _print(export(open_run(model), src, ref, device or "auto", license), as_json)
+
+
 def _print(result: "ExportedRun", as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return
-    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with CTranslate2")
+    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
     for one in result.comparisons:
         search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
         share = one.same_lines / one.lines
         print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
     print(f"  {result.comparisons[0].torch_score.signature}")
+    for note in result.notes:
+        print(note)
+    print("to use it:")
+    for line in result.usage:
+        print(f"  {line}")

@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def import_model(
-    model: Annotated[str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, or Marian's own zip.")],
+    model: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, Marian's own zip, or hf:NAME.")
+    ],
     name: Annotated[str | None, typer.Option(help="The run's name; default: the folder's name.")] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
@@ -32,10 +34,15 @@ def import_model(
 
     The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
     """
+    from nmt.marian.download import PREFIX, download
     from nmt.marian.importing import import_model as do_import
     from nmt.runs import run_named
 
-    imported = do_import(Path(model), name, src_lang, tgt_lang, tgt_tag)
+    folder, full_name = Path(model), None
+    if model.startswith(PREFIX):
+        full_name = model.removeprefix(PREFIX)
+        folder, name = download(full_name), name or full_name.rsplit("/", 1)[-1]
+    imported = do_import(folder, name, src_lang, tgt_lang, tgt_tag, full_name)
     run_named(Path(imported.run).name).remember_as_latest()
     _print(imported, as_json)
 

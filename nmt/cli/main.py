@@ -23,7 +23,7 @@ from nmt.cli.compare import compare
 from nmt.cli.config import config
 from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
-from nmt.cli.export import export_ctranslate2
+from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface
 from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
@@ -78,7 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train a translator from two text files, translate with it, and score it.",
 )
-exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another engine.")
+exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format.")
 
 
 def _show_version(wanted: bool) -> None:
@@ -183,6 +183,14 @@ exports.command(
     name="ctranslate2",
     epilog=_examples("nmt export ctranslate2", "nmt export ctranslate2 --model captions --quantization float32"),
 )(export_ctranslate2)
+exports.command(
+    name="argos",
+    epilog=_examples("nmt export argos", "nmt export argos --model captions --src new.en --ref new.de"),
+)(export_argos)
+exports.command(
+    name="huggingface",
+    epilog=_examples("nmt export huggingface", "nmt export huggingface --model captions --license cc-by-4.0"),
+)(export_huggingface)
 app.add_typer(exports, name="export", rich_help_panel=_SHIP)
 
 

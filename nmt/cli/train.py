@@ -75,6 +75,8 @@ def finish(settings: Config, run: RunFolder, trained: bool) -> "Frontier | None"
         _score_what_was_forgotten(run, is_shown=frontier is None)
     if frontier is not None:
         _compare_tests(run)
+    if trained:
+        _export(run, settings)
     if trained and settings.evaluation.report:
         _write_report(run, settings.training.device)
     return frontier
@@ -117,6 +119,14 @@ def _score_what_was_forgotten(run: RunFolder, is_shown: bool) -> None:
     else:
         for line in table(found if is_shown else ()):
             _say(line)
+
+
+def _export(run: RunFolder, settings: Config) -> None:
+    """Make the exports of `export.after_training`."""
+    if settings.export.after_training:
+        from nmt.exporting.after_training import export_after_training
+
+        export_after_training(run, settings, _say)
 
 
 def _write_report(run: RunFolder, device: str) -> None:

@@ -78,11 +78,31 @@ class TokenizerConfig(Section):
     Larger corpora are sampled uniformly; the same corpus always gives the same vocabulary."""
 
 
+_PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "marian": {
+        "norm": ("post",), "norm_epsilon": (1e-5,), "activation": ("swish", "relu", "gelu"), "positions": ("halves",),
+        "zero_start": (True,),
+    },
+    "argos": {},
+}  # fmt: skip
+"""The values of the model's keys that a preset allows, first the one that it fills in."""
+
+
+def _as_yaml(value: str | float) -> str:
+    return str(value).lower()
+
+
 class TransformerConfig(Section):
     """The encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     architecture: Literal["transformer"] = "transformer"
     """The kind of model."""
+    preset: Literal["marian", "argos"] | None = None
+    """The program that the trained model is for: keys that are not given get the values that it needs, and others are
+    errors, before training. `marian`: Hugging Face's MarianMT (`nmt export huggingface`), which needs `norm: post`,
+    `norm_epsilon: 1.0e-5`, `activation: swish`, `relu` or `gelu`, `positions: halves`, `zero_start: true`, and a
+    SentencePiece tokenizer. `argos`: Argos Translate and LibreTranslate (`nmt export argos`), which need one
+    SentencePiece tokenizer for both sides. `null`: any."""
     num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 3
     """Number of encoder layers. With a source of vectors it may be 0: the decoder then attends to the vectors
     themselves, after the model's first layer (as in Xu et al. 2015)."""
@@ -133,6 +153,22 @@ class TransformerConfig(Section):
     def source_width(self) -> int:
         """Dimension of the first layer's output for a source of vectors."""
         return self.d_model
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, raw: Any) -> Any:
+        """Give the keys that a preset needs their values, where they are not given."""
+        needed = _PRESETS.get(str(raw.get("preset"))) if isinstance(raw, dict) else None
+        return raw if needed is None else {key: allowed[0] for key, allowed in needed.items()} | raw
+
+    @model_validator(mode="after")
+    def _as_the_preset_needs(self) -> Self:
+        values = self.model_dump()
+        for key, allowed in _PRESETS.get(self.preset or "", {}).items():
+            if (value := values[key]) not in allowed:
+                known = " or ".join(map(_as_yaml, allowed))
+                raise ValueError(f"model.preset: {self.preset} needs model.{key}: {known}, not {_as_yaml(value)}")
+        return self
 
     @model_validator(mode="after")
     def _heads(self) -> Self:
@@ -324,6 +360,22 @@ class InferenceConfig(Section):
             raise ValueError(f"{self._source_width()} must be even for source.positions: sinusoidal")
         return self
 
+    def _preset_agrees(self) -> None:
+        """Raise `ValueError` if the tokenizer or the source is not for the program of `model.preset`."""
+        preset = self.model.preset if self.model.architecture == "transformer" else None
+        if preset is None:
+            return
+        if self.source.type != "text":
+            raise ValueError(f"model.preset: {preset} is for text, and source.type is {self.source.type}")
+        if self.tokenizer.type == "word":
+            raise ValueError(
+                f"model.preset: {preset} needs a SentencePiece tokenizer: tokenizer.type bpe, unigram or char, not word"
+            )
+        if preset == "argos" and not self.tokenizer.joint:
+            raise ValueError(
+                "model.preset: argos needs tokenizer.joint: true: a package has one SentencePiece model for both sides"
+            )
+
     def _source_width(self) -> str:
         """The key that `source_width` is, with its value."""
         width = self.model.source_width
@@ -331,6 +383,7 @@ class InferenceConfig(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
+        self._preset_agrees()
         if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
             raise ValueError("model.tie_embeddings: all needs tokenizer.joint: true; else use `decoder` or `none`")
         limit = self.model.max_positions

@@ -5,166 +5,130 @@
 CTranslate2's specification of a Transformer is filled part by part; `spec` and its fields are CTranslate2's names.
 """
 
-import dataclasses
 import importlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 
 from nmt.atomic import replacing, write_json, write_text
 from nmt.config.file import to_yaml
-from nmt.config.inference import InferenceConfig, TransformerConfig
+from nmt.config.inference import DecodingConfig, InferenceConfig, TransformerConfig
 from nmt.ctranslate2.engine import import_ctranslate2
-from nmt.ctranslate2.exports import QUANTIZATIONS, ModelFile
-from nmt.data.corpus import Side, sides_of
+from nmt.ctranslate2.exports import QUANTIZATIONS
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
 from nmt.device import choose_device
-from nmt.errors import ConfigError, DataError, ExportError, RunError
-from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
-from nmt.evaluation.metrics import Score, make_metrics
+from nmt.errors import ConfigError, RunError
+from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
+from nmt.exporting.proof import ProofText, check, compare, greedy_and_beam, proof_text
 from nmt.models.attention import MultiHeadAttention
+from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
-SAME_LINES = 0.995
-"""With float32, the minimum share of lines that must be the same."""
-BLEU_DIFFERENCE = 0.3
-"""With any quantization, the maximum change of BLEU."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Comparison of an export's translations of a test set with PyTorch's."""
-
-    beam_size: int
-    lines: int
-    same_lines: int
-    torch_score: Score
-    export_score: Score
-
-    def is_good(self, quantization: str) -> bool:
-        """Whether the export, with this quantization, is kept."""
-        if quantization == "float32" and self.same_lines < SAME_LINES * self.lines:
-            return False
-        return abs(self.export_score.value - self.torch_score.value) <= BLEU_DIFFERENCE
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportedRun:
-    """A written export and its comparisons; its export.json also holds the model's hash."""
-
-    run: str
-    folder: str
-    quantization: str
-    comparisons: list[Comparison]
+_LOWEST_LOGIT = -1e4
+"""Low enough for any model, and a number in every type, float16 included."""
 
 
 def export_ctranslate2(
-    run: RunFolder, quantization: str, src: Path | None = None, ref: Path | None = None, device: str = "auto"
+    run: RunFolder,
+    quantization: str,
+    src: Path | None = None,
+    ref: Path | None = None,
+    device: str = "auto",
+    max_lines: int | None = None,
 ) -> ExportedRun:
     """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if CTranslate2 translates as PyTorch does.
 
-    They are compared on the run's validation set, or on `src` and `ref`. Raises `ExportError` if the translations
-    differ by more than is allowed; an earlier export is kept then.
+    They are compared on the run's validation set, or on `src` and `ref`, and on at most `max_lines` lines of it. Raises
+    `ExportError` if the translations differ by more than is allowed; an earlier export is kept then.
     """
+    prepared = prepare(run, quantization, src, ref, device, max_lines)
+    config = prepared.config
+    folder = run.exports / f"ctranslate2-{quantization}"
+
+    def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
+        engine = load(temporary, device=device, decoding=decoding, engine="ctranslate2", own_process=True)
+        return engine.translate(lines)
+
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        write_text(temporary / "config.yaml", to_yaml(config))
+        shutil.copytree(run.tokenizer, temporary / "tokenizer")
+        write_model(prepared.model, prepared.architecture, prepared.tokenizers, quantization, temporary)
+        usage = [
+            f"nmt translate --model {folder.name} --input FILE",
+            f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
+        ]
+        description = describe(run, "ctranslate2") | {"quantization": quantization, "has_alignments": True}
+        write_json(temporary / "export.json", description)
+        comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
+        is_exact = quantization == "float32"
+        check(comparisons, folder, run, is_exact, "" if is_exact else "; float32 changes no weight")
+        result = ExportedRun(str(run.path), str(folder), "ctranslate2", comparisons, usage, quantization)
+        write_description(temporary / "export.json", description, result)
+    return result
+
+
+class Prepared(NamedTuple):
+    """What an export to CTranslate2's format is made from."""
+
+    model: Transformer
+    architecture: TransformerConfig
+    tokenizers: Tokenizers
+    config: InferenceConfig
+    text: ProofText
+
+
+def prepare(
+    run: RunFolder, quantization: str, src: Path | None, ref: Path | None, device: str, max_lines: int | None = None
+) -> Prepared:
+    """All that is needed, before anything is written; an `NmtError` says what CTranslate2 has no model for."""
     if quantization not in QUANTIZATIONS:
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
-    if run.is_export():
-        raise RunError(f"{run.path}: is an export; name the run that it was made from")
-    config = run.inference_config()
+    config = exportable(run).inference_config()
     if config.source.type != "text":
-        raise ConfigError(
-            f"{run.path}: CTranslate2 has no models that read {config.source.type}; PyTorch translates it"
-        )
+        raise text_config_error(run, config.source.type, "CTranslate2")
     if config.model.architecture != "transformer":
         raise RunError(
             f"{run.path}: CTranslate2 has no models with model.architecture: {config.model.architecture}; "
             f"translate with PyTorch (nmt translate --engine torch)"
         )
-    test_set = _test_set(run, src, ref)
+    text = proof_text(run, src, ref, device, max_lines)
     import_ctranslate2()
-    choose_device(device)  # before anything is written
+    choose_device(device)
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     assert isinstance(model, Transformer)
-    model_file = ModelFile.of(run.model_file)
-    folder = run.exports / f"ctranslate2-{quantization}"
-    with replacing(folder) as temporary:
-        temporary.mkdir()
-        write_text(temporary / "config.yaml", to_yaml(config))
-        shutil.copytree(run.tokenizer, temporary / "tokenizer")
-        write_model(model, config.model, tokenizers, quantization, temporary)
-        description = {"quantization": quantization, "model": dataclasses.asdict(model_file), "has_alignments": True}
-        write_json(temporary / "export.json", description)
-        comparisons = _compare(run, RunFolder(temporary), config, test_set, device)
-        bad = [comparison for comparison in comparisons if not comparison.is_good(quantization)]
-        if bad:
-            end = "" if quantization == "float32" else "; float32 changes no weight"
-            raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {_listed(bad)}{end}")
-        result = ExportedRun(str(run.path), str(folder), quantization, comparisons)
-        write_json(temporary / "export.json", {**description, **dataclasses.asdict(result)})
-    return result
-
-
-def _test_set(run: RunFolder, src: Path | None, ref: Path | None) -> TestSet:
-    """The text of `src` and `ref`, or the run's validation set."""
-    if bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
-    if src is None or ref is None:
-        sides = sides_of(run.config("give --src and --ref").data.validation)
-    else:
-        sides = Side(src), Side(ref)
-    try:
-        return read_test_set(sides[0], [sides[1]])
-    except DataError as error:
-        raise DataError(
-            f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"
-        ) from None
-
-
-def _compare(
-    run: RunFolder, export: RunFolder, config: InferenceConfig, test_set: TestSet, device: str
-) -> list[Comparison]:
-    """Compare with PyTorch in fp32: greedy search, and beam search with the run's beam size, or 5 if that is 1."""
-    metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
-    comparisons = []
-    for beam_size in (1, config.decoding.beam_size if config.decoding.beam_size > 1 else 5):
-        decoding = config.decoding.model_copy(update={"beam_size": beam_size, "precision": "fp32"})
-        ours, theirs = (
-            evaluate(
-                load(folder.path, device=device, decoding=decoding, engine=engine, own_process=True), test_set, metrics
-            )
-            for folder, engine in ((run, "torch"), (export, "ctranslate2"))
-        )
-        same = sum(one == other for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True))
-        comparisons.append(
-            Comparison(beam_size, len(ours.hypotheses), same, ours.scores["bleu"], theirs.scores["bleu"])
-        )
-    return comparisons
-
-
-def _listed(comparisons: Sequence[Comparison]) -> str:
-    return "; ".join(
-        f"beam {one.beam_size}: {one.same_lines:,} of {one.lines:,} lines are the same, BLEU "
-        f"{one.export_score.value:.2f} instead of {one.torch_score.value:.2f}"
-        for one in comparisons
-    )
+    return Prepared(model, config.model, tokenizers, config, text)
 
 
 def write_model(
-    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, quantization: str, folder: Path
+    model: Transformer,
+    config: TransformerConfig,
+    tokenizers: Tokenizers,
+    quantization: str,
+    folder: Path,
+    never: Sequence[int] = (),
+    min_positions: int = 0,
 ) -> None:
     """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
 
-    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models.
+    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models. `never` are
+    target ids that no search may choose, for programs that forbid none: their logits are lowered. `min_positions` is
+    for programs that do not know the model's limit: sine waves are continued to so many.
     """
-    spec = _transformer(model, config)
+    spec = _transformer(model, config, min_positions)
+    if never:
+        bias = _array(model.output.bias) if config.output_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
+        bias[[*never]] = _LOWEST_LOGIT
+        spec.decoder.projection.bias = bias
     for tokenizer, register in (
         (tokenizers.src, spec.register_source_vocabulary),
         (tokenizers.tgt, spec.register_target_vocabulary),
@@ -184,7 +148,7 @@ def write_model(
     spec.save(str(folder))
 
 
-def _transformer(model: Transformer, config: TransformerConfig) -> Any:
+def _transformer(model: Transformer, config: TransformerConfig, min_positions: int) -> Any:
     """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
     specs = importlib.import_module("ctranslate2.specs")
     swish = specs.Activation.SWISH
@@ -205,7 +169,10 @@ def _transformer(model: Transformer, config: TransformerConfig) -> Any:
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
         part.scale_embeddings = config.scale_embeddings  # by the root of d_model, before the positions are added
-        part.position_encodings.encodings = _array(positions.table)  # CTranslate2's own sinusoids differ
+        table = positions.table  # CTranslate2's own sinusoids differ
+        if config.positions != "learned" and len(table) < min_positions:
+            table = sinusoidal_positions(min_positions, config.d_model, config.positions)
+        part.position_encodings.encodings = _array(table)
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
     spec.decoder.start_from_zero_embedding = config.zero_start

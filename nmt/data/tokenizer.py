@@ -88,12 +88,12 @@ class SentencePieceTokenizer:
     def __init__(self, model: bytes) -> None:
         import sentencepiece  # where it is used, so that a broken one does not end commands that do without
 
-        self._model = model
+        self.model = model
         self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.special = SpecialIds(processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
 
     def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
-        return SentencePieceTokenizer, (self._model,)  # the processor would be a second copy of it
+        return SentencePieceTokenizer, (self.model,)  # the processor would be a second copy of it
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "SentencePieceTokenizer":
@@ -180,7 +180,7 @@ class SentencePieceTokenizer:
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".model")
-        path.write_bytes(self._model)
+        path.write_bytes(self.model)
         return path
 
 

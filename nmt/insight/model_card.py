@@ -58,6 +58,10 @@ class CardFacts:
     """Hugging Face's identifier, such as `cc-by-4.0`."""
     datasets: Sequence[str] = ()
     """Hugging Face's identifiers of the training data, such as `bentrevett/multi30k`."""
+    library: str = "nmt"
+    """The library that loads the model."""
+    base_model: str | None = None
+    """Hugging Face's name of the model that it was made from."""
 
 
 def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
@@ -118,7 +122,9 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
     metadata: dict[str, Any] = {"language": bases}
     if bases != list(dict.fromkeys(codes)):  # with scripts and regions, which `language` does not allow
         metadata["language_bcp47"] = codes
-    metadata |= {"license": facts.license, "library_name": "nmt"}
+    metadata |= {"license": facts.license, "library_name": facts.library}
+    if facts.base_model is not None:
+        metadata["base_model"] = facts.base_model
     if task := _TASKS[facts.source]:
         metadata["pipeline_tag"] = task
     metadata["tags"] = [*([task] if task else []), "nmt", "-".join(codes)]

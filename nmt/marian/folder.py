@@ -42,7 +42,6 @@ _FIXED = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
-_NAME = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
 
 
 class _Settings:
@@ -100,7 +99,7 @@ def read_folder(folder: Path) -> FoundModel:
         tokenizer=sides.files,
         weights=weights,
         decoding=_decoding(settings),
-        languages=_languages(folder, settings),
+        languages=_languages(folder),
         license=_license(folder),
         notes=notes,
     )
@@ -295,13 +294,11 @@ def _decoding(settings: _Settings) -> dict[str, Any]:
     return found
 
 
-def _languages(folder: Path, settings: _Settings) -> tuple[str | None, str | None]:
-    """The languages that the tokenizer's configuration or the model's name says, where it does."""
+def _languages(folder: Path) -> tuple[str | None, str | None]:
+    """The languages that the tokenizer's configuration says, where it does."""
     path = folder / "tokenizer_config.json"
     stated = read_object(path) if path.is_file() else {}
-    names = [folder.resolve().name, str(settings.get("_name_or_path", ""))]
-    named = next((match.groups() for name in names if (match := _NAME.search(name))), (None, None))
-    src, tgt = (stated.get(f"{side}_lang") or name for side, name in zip(("source", "target"), named, strict=True))
+    src, tgt = (stated.get(f"{side}_lang") for side in ("source", "target"))
     return src if isinstance(src, str) else None, tgt if isinstance(tgt, str) else None
 
 

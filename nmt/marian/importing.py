@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from nmt.marian.npz import is_marian_archive, read_archive
 from nmt.runs import RunFolder, run_named
 
 ORIGIN = "imported.json"
+_PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +30,7 @@ class ImportedRun:
 
     run: str
     name: str
-    """The model's name: that of its folder."""
+    """The model's full name where it was downloaded from the hub, or else its folder's."""
     format: str
     license: str | None
     files: dict[str, str]
@@ -45,11 +47,17 @@ class ImportedRun:
 
 
 def import_model(
-    folder: Path, name: str | None, src_lang: str | None, tgt_lang: str | None, tgt_tag: str | None
+    folder: Path,
+    name: str | None,
+    src_lang: str | None,
+    tgt_lang: str | None,
+    tgt_tag: str | None,
+    full_name: str | None = None,
 ) -> ImportedRun:
     """Write a run folder for the model in `folder`; nothing in `folder` is changed.
 
-    Languages and the target tag are taken from the files where they are None. Raises `RunError` for files that are no
+    Languages and the target tag are taken from the files where they are None; the `full_name` of a model that was
+    downloaded says its languages, too, and is recorded instead of the folder's. Raises `RunError` for files that are no
     such model, and `ConfigError` for languages that are not known, an unknown tag, and a name that a run has already.
     """
     if not folder.exists():
@@ -65,13 +73,15 @@ def import_model(
     found = read_folder(folder) if is_hugging_face(folder) else read_archive(folder)
     if tgt_tag is not None:
         found = dataclasses.replace(found, tokenizer=found.tokenizer.with_tag(tgt_tag))
-    languages = _languages(found, src_lang, tgt_lang, folder)
+    languages = _languages(found, src_lang, tgt_lang, full_name or _name_of(folder))
     with replacing(run.path) as temporary:
         temporary.mkdir()
-        return _write(found, RunFolder(temporary), run, folder, languages)
+        return _write(found, RunFolder(temporary), run, folder, full_name or _name_of(folder), languages)
 
 
-def _write(found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, languages: tuple[str, str]) -> ImportedRun:
+def _write(
+    found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, full_name: str, languages: tuple[str, str]
+) -> ImportedRun:
     new.tokenizer.mkdir()
     found.tokenizer.save(new.tokenizer)
     tokenizers = load_tokenizers(new.tokenizer)
@@ -82,7 +92,7 @@ def _write(found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, lang
     src, _ = found.tokenizer.sides()
     imported = ImportedRun(
         run=str(run.path),
-        name=_name_of(folder),
+        name=full_name,
         format=found.format,
         license=found.license,
         files={path.name: _sha256(path) for path in _files(folder)},
@@ -119,12 +129,14 @@ def _decoding(values: dict[str, object]) -> DecodingConfig:
         raise RunError(f"generation_config.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, folder: Path) -> tuple[str, str]:
-    """The languages given, or those that the files say, if they say one language each."""
+def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, name: str) -> tuple[str, str]:
+    """The languages given, or those that the files or the model's name say, if they say one language each."""
+    match = _PAIR.search(name)
+    named = match.groups() if match else (None, None)
     codes = []
     for given, stated, option in (
-        (src_lang, found.languages[0], "--src-lang"),
-        (tgt_lang, found.languages[1], "--tgt-lang"),
+        (src_lang, found.languages[0] or named[0], "--src-lang"),
+        (tgt_lang, found.languages[1] or named[1], "--tgt-lang"),
     ):
         try:
             codes.append(check_language(given if given is not None else (stated or "")))
@@ -132,7 +144,7 @@ def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, fo
             if given is not None:
                 raise ConfigError(f"{option} {given}: {error}") from None
             said = f"say {stated!r}, which is no single language" if stated else "do not say the language"
-            raise ConfigError(f"{folder}: its files {said}; give it: {option} CODE") from None
+            raise ConfigError(f"{name}: its files {said}; give it: {option} CODE") from None
     return codes[0], codes[1]
 
 

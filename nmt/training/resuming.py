@@ -28,6 +28,7 @@ FREE_TO_CHANGE = {
     },
     "decoding": {"*"},
     "evaluation": {"metrics", "validation_beam_size", "report"},  # not the tokenizer, which changes BLEU
+    "export": {"*"},
 }  # fmt: skip
 
 # Keys that change the order of sums, and so the last bits of the weights.

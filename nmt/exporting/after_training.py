@@ -1,0 +1,41 @@
+"""The exports that follow a training: `export.after_training`."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nmt.config.training import Config, ExportFormat
+from nmt.ctranslate2.export import export_ctranslate2
+from nmt.errors import NmtError
+from nmt.exporting.argos import export_argos
+from nmt.exporting.huggingface import export_huggingface
+from nmt.runs import RunFolder
+
+MAX_LINES = 300
+"""Of the validation set, on which each export is compared: a training's end should not take minutes."""
+
+
+def export_after_training(run: RunFolder, config: Config, say: Callable[[str], None]) -> None:
+    """Make the exports that a configuration wants; the training has succeeded, so a failure is a line."""
+    device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 knows no mps
+    for format in config.export.after_training:
+        began = time.perf_counter()
+        try:
+            folder = _export(format, run, device)
+        except NmtError as error:
+            say(f"no export to {format} was made: {error}")
+        except Exception as error:  # also a bug: `nmt export` shows it with its traceback
+            say(f"no export to {format} was made: {error or type(error).__name__}; to try again: nmt export {format}")
+        else:
+            say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
+
+
+def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
+    """The folder of the export."""
+    match format:
+        case "argos":
+            return export_argos(run, device=device, max_lines=MAX_LINES).folder
+        case "huggingface":
+            return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
+        case "ctranslate2":  # float32: what `nmt translate` prints is then what the run's scores were
+            return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

@@ -1,0 +1,98 @@
+"""What the export.json of every export says: what it was made from, how it was checked, and how it is called."""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.atomic import read_json, write_json
+from nmt.ctranslate2.exports import ModelFile
+from nmt.errors import ConfigError, RunError
+from nmt.exporting.proof import Comparison
+from nmt.runs import RunFolder, find_run
+from nmt.training.record import read_record
+
+UNKNOWN = "unknown"
+"""Of a licence that nobody stated; nobody may use such a model without asking."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """The model that a run was imported from, or that its training started from."""
+
+    name: str
+    sha256: Mapping[str, str]
+    """Of its files, by name."""
+    license: str = UNKNOWN
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedRun:
+    """A written export and its comparisons; its export.json also holds the model's hash."""
+
+    run: str
+    folder: str
+    format: str
+    comparisons: Sequence[Comparison]
+    usage: Sequence[str]
+    """How the export is called, a line each."""
+    quantization: str | None = None
+    """The type of the weights, of exports to CTranslate2's format."""
+    notes: Sequence[str] = ()
+    """What the format cannot express, and what that costs."""
+
+
+def exportable(run: RunFolder) -> RunFolder:
+    """The run, if it has a model of its own; `RunError` for an export."""
+    if run.is_export():
+        raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    return run
+
+
+def text_config_error(run: RunFolder, source: str, format: str) -> ConfigError:
+    """The error for a model that reads something else than text, which no other program's format has."""
+    return ConfigError(f"{run.path}: {format} has no models that read {source}; PyTorch translates it")
+
+
+def describe(run: RunFolder, format: str, license: str | None = None) -> dict[str, Any]:
+    """The part of export.json that is known before the export is checked."""
+    base = base_of(run)
+    return {
+        "format": format,
+        "model": dataclasses.asdict(ModelFile.of(run.model_file)),
+        "base": None if base is None else dataclasses.asdict(base),
+        "license": license or (UNKNOWN if base is None else base.license),
+    }
+
+
+def write_description(file: Path, description: Mapping[str, Any], result: ExportedRun) -> None:
+    """Write an export.json."""
+    write_json(file, {**description, **dataclasses.asdict(result)})
+
+
+def base_of(run: RunFolder) -> Base | None:
+    """What an imported run was imported from, or the run that a training started from; None for random weights."""
+    if (imported := _imported(run)) is not None:
+        return imported
+    record = read_record(run)
+    if record is None or record.init_from is None:
+        return None
+    origin = record.init_from
+    license = UNKNOWN
+    with contextlib.suppress(RunError):  # it may be gone, and its licence with it
+        if (earlier := base_of(find_run(origin.run))) is not None:
+            license = earlier.license
+    return Base(origin.run, {Path(origin.model.path).name: origin.model.sha256}, license)
+
+
+def _imported(run: RunFolder) -> Base | None:
+    """What imported.json says; None for a run that was trained here."""
+    file = run.path / "imported.json"
+    if not file.is_file():
+        return None
+    said = read_json(file)
+    files = said.get("files") if isinstance(said, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(one, str) for one in files.values()):
+        raise RunError(f"{file}: does not say which files were imported; import the model again")
+    return Base(str(said.get("name") or run.name), files, str(said.get("license") or UNKNOWN))
