@@ -26,7 +26,8 @@ from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
 from nmt.adaptation.planning import Wish, write_plan
 from nmt.checkpoint import Progress, interpolated_weights, write_weights
-from nmt.config.training import Config, GuardConfig
+from nmt.config.guard import GuardConfig
+from nmt.config.training import Config
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.significance import corpus_score, line_statistics, paired_difference
 from nmt.history import read_history
@@ -38,8 +39,8 @@ from nmt.training.guarding import judge, remember
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
     "training.warmup_steps=1", "training.threads=1", "training.processes=1", "training.device=cpu",
-    "evaluation.report=false", "guard.alphas=[0.5]", "training.best_metric=loss", "decoding.beam_size=1",
-    "decoding.max_length=12",
+    "evaluation.report=false", "export.after_training=[]", "guard.alphas=[0.5]",
+    "training.best_metric=loss", "decoding.beam_size=1", "decoding.max_length=12",
 ) for part in ("--set", setting)]  # fmt: skip
 
 

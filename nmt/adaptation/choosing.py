@@ -15,7 +15,8 @@ from torch import Tensor
 from nmt.adaptation.frontier import METRICS, AdaptMetric, Drop, Frontier, Point, choose, fresh_frontier, frontier_file
 from nmt.atomic import replacing, write_json
 from nmt.checkpoint import check_checkpoint, checkpoint_steps, interpolated_weights, write_weights
-from nmt.config.training import Config, GuardConfig
+from nmt.config.guard import GuardConfig
+from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.scoring import Scorer
