@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
 from nmt.adaptation.planning import Wish, write_plan
 from nmt.checkpoint import Progress, interpolated_weights, write_weights
+from nmt.config.file import load_config
 from nmt.config.guard import GuardConfig
 from nmt.config.training import Config
 from nmt.errors import ConfigError, RunError
@@ -164,6 +166,35 @@ def test_validations_are_judged_on_both_sets() -> None:
         (False, True, 0),  # the best within the budget
     ]
     assert (progress.best_step, progress.kept_step, progress.general_before) == (5, 6, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "init_from", "message"),
+    [
+        (
+            "{max_drop: 1}",
+            "null",
+            "guard.max_drop compares with the run that training.init_from names, and it names none",
+        ),
+        ("{max_drop: -1}", "old", "guard.max_drop is -1; "),
+        ("{max_drop: 1, validation: {pairs: g.tsv}}", "old", "guard.validation: name src_column and tgt_column, too"),
+        ("{max_drop: 1, alphas: [1]}", "old", "guard.alphas.0 is 1; "),
+    ],
+)
+def test_a_guard_that_cannot_work_is_refused(tmp_path: Path, guard: str, init_from: str, message: str) -> None:
+    text = "data: {train: {src: a.en, tgt: a.de}, validation: {src: v.en, tgt: v.de}}\n"
+    (tmp_path / "a.yaml").write_text(f"{text}training: {{max_steps: 1, init_from: {init_from}}}\nguard: {guard}\n")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(tmp_path / "a.yaml")
+
+
+def test_a_damaged_frontier_is_reported_and_not_used(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert read_frontier(run) is None
+    run.adaptation.mkdir()
+    (run.adaptation / "frontier.json").write_text('{"max_drop": 1}')
+    with pytest.raises(RunError, match=r"frontier\.json: drop_metric: Field required; remove the file"):
+        read_frontier(run)
 
 
 # ------------------------------------------------------------------------------------------- the interval

@@ -101,7 +101,11 @@ def say_choice(run: RunFolder, frontier: "Frontier") -> None:
 def _choose(run: RunFolder) -> "Frontier":
     from nmt.adaptation.choosing import choose_model
 
-    return choose_model(run, _say)
+    try:
+        return choose_model(run, _say)
+    except SystemExit:  # a signal
+        _say(f"{run.path}: stopped while its model was chosen; the same command chooses again")
+        raise
 
 
 def _compare_tests(run: RunFolder) -> None:
