@@ -35,7 +35,6 @@ _IN_ORDER = """
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.averaged_run
-    exporting.proof exporting.description ctranslate2.export
     marian.names marian.found marian.folder marian.npz marian.download marian.importing
     training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
     training.divergence
@@ -44,7 +43,7 @@ _IN_ORDER = """
     training.trainer training.preflight training.launching
     training.trial training.start
     adaptation.frontier adaptation.choosing adaptation.outcome adaptation.planning
-    exporting.argos exporting.transformers_search
+    exporting.proof exporting.description ctranslate2.export exporting.argos exporting.transformers_search
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page
