@@ -187,7 +187,8 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    assert message.endswith("data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation, export")
+    sections = "data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation, export"
+    assert message.endswith(sections)
 
 
 # ------------------------------------------------------------------------------------ values and agreement
