@@ -439,7 +439,9 @@ def configuration(train: object, **data: object) -> Path:
     model = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
     training = {"max_steps": 2, "warmup_steps": 1, "batch_tokens": 500, "validate_every": 2, "processes": 1}
     sections = {"data": sets, "tokenizer": {"vocab_size": 600}, "model": model, "training": training}
-    Path("t.yaml").write_text(yaml.safe_dump(sections | {"decoding": {"beam_size": 1, "max_length": 5}}))
+    Path("t.yaml").write_text(
+        yaml.safe_dump(sections | {"decoding": {"beam_size": 1, "max_length": 5}, "export": {"after_training": []}})
+    )
     return Path("t.yaml")
 
 
