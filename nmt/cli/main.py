@@ -116,7 +116,7 @@ app.command(
 app.command(
     name="import",
     rich_help_panel=_SET_UP,
-    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu --tgt-lang de"),
+    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu"),
 )(import_model)
 app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
 app.command(
