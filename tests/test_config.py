@@ -558,6 +558,7 @@ def test_every_configuration_of_the_repository_trains(
     settings = ["tokenizer.vocab_size=500", "training.max_steps=2", "training.warmup_steps=1", "training.threads=1",
                 "training.validate_every=2", "training.batch_tokens=200", "training.batches_per_update=1",
                 "training.processes=1", "training.precision=fp32", "training.device=cpu", "evaluation.report=false",
+                "export.after_training=[]",
                 "training.max_epochs=null", "decoding.max_length=10"]  # fmt: skip
     code, _, err = cli("train", "run.yaml", *(part for one in settings for part in ("--set", one)))
     assert code == 0, err

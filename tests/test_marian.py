@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt.training.trainer
-from nmt.config.inference import DecodingConfig
+from nmt.config.inference import DecodingConfig, TransformerConfig
+from nmt.ctranslate2.engine import load_ctranslate2_engine
+from nmt.ctranslate2.export import write_model
 from nmt.data.batches import pad, source_of
 from nmt.data.marian import MarianTokenizer
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
@@ -189,6 +191,7 @@ training:
   device: cpu
   threads: 1
 evaluation: {report: false}
+export: {after_training: []}
 """
 
 
@@ -258,6 +261,15 @@ def test_searches_find_what_transformers_finds(name: str, tmp_path: Path, monkey
             ids = ids[: ids.index(special.eos)] if special.eos in ids else ids
             same += list(hypotheses[0].tokens) == [index for index in ids if index != special.pad]
         assert same >= len(src) - 1, (beam_size, same)
+        export = tmp_path / f"export-{beam_size}"
+        export.mkdir()
+        config = both.run.inference_config().model
+        assert isinstance(config, TransformerConfig)
+        write_model(both.model, config, both.tokenizers, "float32", export)
+        engine = load_ctranslate2_engine(RunFolder(export), both.tokenizers, "cpu")
+        others = engine.search(src, decoding)
+        agreeing = sum(one[0].tokens == other[0].tokens for one, other in zip(found, others, strict=True))
+        assert agreeing >= len(src) - 1, (beam_size, agreeing)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

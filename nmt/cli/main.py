@@ -78,7 +78,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train a translator from two text files, translate with it, and score it.",
 )
-exports = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format.")
+exports = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format."
+)
 
 
 def _show_version(wanted: bool) -> None:
@@ -114,7 +116,7 @@ app.command(
 app.command(
     name="import",
     rich_help_panel=_SET_UP,
-    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu --tgt-lang de"),
+    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu"),
 )(import_model)
 app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
 app.command(
@@ -184,8 +186,7 @@ exports.command(
     epilog=_examples("nmt export ctranslate2", "nmt export ctranslate2 --model captions --quantization float32"),
 )(export_ctranslate2)
 exports.command(
-    name="argos",
-    epilog=_examples("nmt export argos", "nmt export argos --model captions --src new.en --ref new.de"),
+    name="argos", epilog=_examples("nmt export argos", "nmt export argos --model captions --src new.en --ref new.de")
 )(export_argos)
 exports.command(
     name="huggingface",

@@ -146,7 +146,7 @@ def _write_report(run: RunFolder, device: str) -> None:
 
         page = write_report(run, device, say=_say)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
-        _say(f"no report was made: {error or type(error).__name__}; to try again: nmt report --model {run.path}")
+        _say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
     else:
         _say(f"report: {page} ({time.perf_counter() - began:.1f} s)")
 

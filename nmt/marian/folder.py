@@ -24,6 +24,7 @@ from nmt.errors import RunError
 from nmt.marian.found import (
     MAX_POSITIONS,
     FoundModel,
+    check_one_vocabulary,
     is_zero_row,
     read_file,
     read_object,
@@ -86,13 +87,16 @@ def read_folder(folder: Path) -> FoundModel:
     sides = _sides(folder, settings)
     with _tensors(folder) as tensors:
         config = _model_config(settings)
+        check_one_vocabulary(config, sides.src == sides.tgt, settings.path)
         weights = _weights(config, tensors, len(sides.src), len(sides.tgt))
     embedding = weights["src_embedding.weight" if config.tie_embeddings == "all" else "tgt_embedding.weight"]
     zero = is_zero_row(embedding, sides.start)
-    notes = () if zero else (
-        "the row of the decoder's first input is not zero: the model was fine-tuned with transformers, and starts from "
-        "that row here, too",
-    )  # fmt: skip
+    notes = _unused(settings, tgt_pad=sides.tgt[PAD])
+    if not zero:
+        notes.append(
+            "the row of the decoder's first input is not zero: the model was fine-tuned with transformers, and starts "
+            "from that row here, too"
+        )
     return FoundModel(
         format="huggingface",
         model=config.model_copy(update={"zero_start": zero}),
@@ -101,7 +105,7 @@ def read_folder(folder: Path) -> FoundModel:
         decoding=_decoding(settings),
         languages=_languages(folder),
         license=_license(folder),
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -288,10 +292,38 @@ def _decoding(settings: _Settings) -> dict[str, Any]:
     beams = settings.for_search("num_beams", None)
     if beams is not None:
         found["beam_size"] = settings.number("num_beams", 1, for_search=True)
+    for theirs, ours in (("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_length", "min_length")):
+        if settings.number(theirs, 0, for_search=True):
+            found[ours] = settings.number(theirs, 0, for_search=True)
     penalty = settings.for_search("length_penalty", None)
     if isinstance(penalty, (int, float)) and not isinstance(penalty, bool) and penalty >= 0:
         found["length_penalty"] = float(penalty)
     return found
+
+
+def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
+    """A line for each setting of transformers' search that is none of its defaults, and that nmt's search lacks."""
+    eos = settings.for_search("eos_token_id", None)
+    plain: dict[str, tuple[Any, ...]] = {
+        "bad_words_ids": ([[tgt_pad]],),
+        "forced_eos_token_id": (eos,),
+        "forced_bos_token_id": (),
+        "do_sample": (False,),
+        "num_beam_groups": (1,),
+        "diversity_penalty": (0,),
+        "repetition_penalty": (1,),
+        "encoder_repetition_penalty": (1,),
+        "encoder_no_repeat_ngram_size": (0,),
+        "suppress_tokens": ([],),
+        "begin_suppress_tokens": ([],),
+        "max_new_tokens": (),
+    }
+    found = {key: settings.for_search(key, None) for key in plain}
+    return [
+        f"{key}: {str(value)[:80]} is for transformers' search, and nmt's does without"
+        for key, value in found.items()
+        if value is not None and value not in plain[key]
+    ]
 
 
 def _languages(folder: Path) -> tuple[str | None, str | None]:

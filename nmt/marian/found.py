@@ -47,6 +47,12 @@ def transformer_config(values: Mapping[str, Any], where: Path) -> TransformerCon
         raise RunError(f"{where}: {key}: {first['msg']}, and it says {str(first['input'])[:80]!r}") from None
 
 
+def check_one_vocabulary(config: TransformerConfig, joint: bool, where: Path) -> None:
+    """`RunError` for a model with one matrix for both sides and a vocabulary for each."""
+    if config.tie_embeddings == "all" and not joint:
+        raise RunError(f"{where}: source and target share their embeddings, but have a vocabulary each; not read")
+
+
 def is_zero_row(matrix: Tensor, row: int) -> bool:
     """Whether a row of a matrix is zero."""
     return not bool(torch.count_nonzero(matrix[row]))

@@ -1,5 +1,6 @@
 """Importing a model: from somebody else's files to a run folder that translates, exports, and can be trained on."""
 
+import contextlib
 import dataclasses
 import hashlib
 import re
@@ -15,12 +16,13 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, RunError
 from nmt.languages import check_language
-from nmt.marian.folder import is_hugging_face, read_folder
+from nmt.marian.folder import BIN, SAFETENSORS, is_hugging_face, read_folder
 from nmt.marian.found import FoundModel
 from nmt.marian.npz import is_marian_archive, read_archive
 from nmt.runs import RunFolder, run_named
 
 ORIGIN = "imported.json"
+_READ = (".json", ".spm", ".md", ".yml", ".npz", ".safetensors", ".bin")
 _PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
 
 
@@ -130,8 +132,11 @@ def _decoding(values: dict[str, object]) -> DecodingConfig:
 
 
 def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, name: str) -> tuple[str, str]:
-    """The languages given, or those that the files or the model's name say, if they say one language each."""
+    """The languages given, or those that the target tag, the files or the model's name say, if they are codes."""
     match = _PAIR.search(name)
+    if tgt_lang is None and found.tokenizer.tgt_tag is not None:
+        with contextlib.suppress(ValueError):  # a tag may also be something else
+            tgt_lang = check_language(found.tokenizer.tgt_tag.strip("<>"))
     named = match.groups() if match else (None, None)
     codes = []
     for given, stated, option in (
@@ -153,7 +158,11 @@ def _name_of(path: Path) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    """The files that are read of a model; Hugging Face's folders often hold its weights in other formats, too."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(one for one in path.iterdir() if one.suffix in _READ or one.name == "LICENSE")
+    return [one for one in files if one.name != BIN or not (path / SAFETENSORS).is_file()]
 
 
 def _sha256(path: Path) -> str:

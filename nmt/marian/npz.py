@@ -23,7 +23,7 @@ from torch import Tensor
 from nmt.config.inference import TransformerConfig
 from nmt.data.marian import EOS, PAD, UNK, MarianFiles
 from nmt.errors import RunError
-from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, transformer_config
+from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, check_one_vocabulary, transformer_config
 from nmt.models.factory import parameter_shapes
 
 MAX_BYTES = 1 << 33  # of a model, unpacked
@@ -119,10 +119,11 @@ def read_archive(path: Path) -> FoundModel:
     where = path / model_name
     settings = _settings(arrays, where)
     sides = [_vocabulary(archive, name) for name in (vocab_names[0], vocab_names[-1])]
-    joint = vocab_names[0] == vocab_names[-1]
+    joint = sides[0] == sides[1]
     config = _config(settings, arrays, where)
-    sizes = tuple(len(ids) for ids in sides)
-    weights = _weights(config, arrays, (sizes[0], sizes[1]), where)
+    check_one_vocabulary(config, joint, where)
+    sizes = len(sides[0]), len(sides[1])
+    weights = _weights(config, arrays, sizes, where)
     for ids in sides[: 1 if joint else 2]:
         ids[PAD] = len(ids)
     files = MarianFiles(
@@ -216,10 +217,9 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
 
 
 def _vocabulary(archive: MarianArchive, name: str) -> dict[str, int]:
-    """The ids of vocab.yml; without YAML's types, so that `yes` and `1` are pieces."""
+    """The ids of vocab.yml, checked."""
     try:
-        value = yaml.load(archive.read(name), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-        ids = {str(piece): int(index) for piece, index in value.items()}
+        ids = read_pieces(archive.read(name).decode("utf-8"))
     except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RunError(f"{archive.path / name}: cannot be read as a vocabulary: {reason}") from None
@@ -229,6 +229,43 @@ def _vocabulary(archive: MarianArchive, name: str) -> dict[str, int]:
             f"0 to {len(ids) - 1:,}"
         )
     return ids
+
+
+def read_pieces(text: str) -> dict[str, int]:
+    """The ids in a vocabulary of Marian's: YAML with a piece a line, or JSON. Raises `ValueError` or `YAMLError`.
+
+    YAML proper takes some of the pieces (U+0085, U+2028) for ends of lines, and some for numbers or truth values.
+
+    >>> read_pieces('"</s>": 0\\nyes: 1\\n? "\\\\x85"\\n: 2')
+    {'</s>': 0, 'yes': 1, '\\x85': 2}
+    """
+    if text.lstrip().startswith("{"):
+        return {str(piece): int(index) for piece, index in json.loads(text).items()}
+    ids: dict[str, int] = {}
+    long_key = None
+    for line in text.split("\n"):
+        line = line.rstrip("\r")
+        if long_key is not None:
+            piece, index = long_key, line.removeprefix(":")
+            long_key = None
+        elif line.startswith("? "):
+            long_key = line.removeprefix("? ")
+            continue
+        elif not line or line == "---":
+            continue
+        else:
+            piece, _, index = line.rpartition(":")
+        ids[_scalar(piece.rstrip(" "))] = int(index)
+    return ids
+
+
+def _scalar(written: str) -> str:
+    """A key as it is written in YAML: plain, or in quotes."""
+    if len(written) > 1 and written[0] == written[-1] == "'":
+        return written[1:-1].replace("''", "'")
+    if len(written) > 1 and written[0] == written[-1] == '"':
+        return str(yaml.load(written, Loader=yaml.BaseLoader))
+    return written
 
 
 def _as_json(ids: Mapping[str, int]) -> bytes:
