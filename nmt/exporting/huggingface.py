@@ -148,9 +148,8 @@ def _notes(lacking: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[s
         return ()
     best = comparisons[-1]
     now, before = best.export_score.value, best.torch_score.value
-    return (
-        f"MarianMT cannot express {' and '.join(lacking)}: {now:.2f} BLEU here instead of {before:.2f}; CTranslate2 can",
-    )
+    what = " and ".join(lacking)
+    return (f"MarianMT cannot express {what}: {now:.2f} BLEU here instead of {before:.2f}; CTranslate2 can",)
 
 
 def _sides(run: RunFolder, tokenizers: Tokenizers) -> _Sides:
