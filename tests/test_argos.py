@@ -99,6 +99,7 @@ def test_two_sentencepiece_models_go_as_the_one_of_the_source(tmp_path: Path) ->
     assert all(comparison.same_lines >= LINES - 1 for comparison in result.comparisons)
 
 
+@pytest.mark.slow
 def test_imported_models_go_and_those_with_target_tags_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

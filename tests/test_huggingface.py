@@ -57,9 +57,11 @@ FROM_ITS_ROW = {"preset": None, "norm": "post", "positions": "halves", "activati
     ("model", "joint"),
     [
         ({**FROM_ITS_ROW, "tie_embeddings": "all"}, True),
-        ({"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True),
-        ({"tie_embeddings": "decoder", "activation": "gelu"}, False),
-        ({"output_bias": False}, False),
+        pytest.param(
+            {"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True, marks=pytest.mark.slow
+        ),
+        pytest.param({"tie_embeddings": "decoder", "activation": "gelu"}, False, marks=pytest.mark.slow),
+        pytest.param({"output_bias": False}, False, marks=pytest.mark.slow),
     ],
 )
 def test_the_logits_are_ours(
@@ -156,6 +158,7 @@ def test_what_marianmt_cannot_express_is_refused_with_the_remedy(tmp_path: Path)
     assert not run.exports.exists()
 
 
+@pytest.mark.slow
 def test_marians_own_positions_are_said_to_cost_something(tmp_path: Path) -> None:
     run = made_run(tmp_path, {"norm": "post", "activation": "swish", "positions": "marian", "zero_start": True})
     (note,) = export_huggingface(run, device="cpu").notes
@@ -182,6 +185,7 @@ def test_a_missing_package_is_one_line(run: RunFolder, monkeypatch: pytest.Monke
         export_huggingface(run)
 
 
+@pytest.mark.slow
 def test_the_command(run: RunFolder, folder: Path, cli: Cli) -> None:
     arguments = ["export", "huggingface", "--model", str(run.path), "--device", "cpu"]
     code, out, err = cli(*arguments, "--license", "cc-by-4.0")
