@@ -1,8 +1,8 @@
 """File locks between processes.
 
-A lock is released when its process ends, even if killed. The empty lock file is next to the locked one, and is never
-removed: if one process removed it while another had it open, a third could create and lock a new one. The locked file
-may be renamed or removed meanwhile.
+A lock is released when its process ends, even if killed. The empty lock file is next to the locked one. It stays, or is
+removed by the process that holds the lock: one that had it open meanwhile finds that it has no name any more, and tries
+again with a new one (`filelock` looks at the number of its links). The locked file may be renamed or removed meanwhile.
 """
 
 import contextlib
@@ -19,10 +19,11 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: bool) -> Iterator[bool]:
+def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[bool]:
     """Hold the lock of a file or folder, which need not exist, during the block.
 
-    Yields whether this process has the lock: with `wait` always True, else False if another process has it.
+    With `leaves_no_file`, the lock file is removed afterwards; not on Windows, where an open file cannot be. Yields
+    whether this process has the lock: with `wait` always True, else False if another process has it.
     """
     from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
 
@@ -43,4 +44,7 @@ def locked(path: Path, wait: bool) -> Iterator[bool]:
     try:
         yield True
     finally:
+        if leaves_no_file:  # while the lock is held: nobody else has locked a new file of that name yet
+            with contextlib.suppress(OSError):
+                Path(lock.lock_file).unlink()
         lock.release()

@@ -121,6 +121,7 @@ def write_config(name: str, sizes: Sizes, updates: int, folder: Path) -> Path:
             "r_drop": sizes.r_drop,
         },
         "evaluation": {"report": False},
+        "export": {"after_training": []},
     }  # fmt: skip
     path = folder / f"{name}-{sizes}.yaml"
     path.write_text(settings_to_yaml(sections), encoding="utf-8")

@@ -80,6 +80,7 @@ def train(base: Path, folder: Path, pairs: list[int], seeds: list[int], name: st
             }
             training = {"seed": seed, "threads": 1, "processes": 1}
             sections = {"data": data, "training": training, "evaluation": {"report": False}}
+            sections |= {"export": {"after_training": []}}
             config = folder / f"{run}.yaml"
             write_text(config, settings_to_yaml(sections))
             overrides = [part for setting in settings for part in ("--set", setting)]

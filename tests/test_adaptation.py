@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import torch
 import yaml
 from conftest import Cli
+from marian_models import sentences, write_folder
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
@@ -25,7 +27,9 @@ from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
 from nmt.adaptation.planning import Wish, write_plan
 from nmt.checkpoint import Progress, interpolated_weights, write_weights
-from nmt.config.training import Config, GuardConfig
+from nmt.config.file import load_config
+from nmt.config.guard import GuardConfig
+from nmt.config.training import Config
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.significance import corpus_score, line_statistics, paired_difference
 from nmt.history import read_history
@@ -37,7 +41,8 @@ from nmt.training.guarding import judge, remember
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
     "training.warmup_steps=1", "training.threads=1", "training.processes=1", "training.device=cpu",
-    "evaluation.report=false", "guard.alphas=[0.5]", "training.best_metric=loss", "decoding.beam_size=1", "decoding.max_length=12",
+    "evaluation.report=false", "export.after_training=[]", "guard.alphas=[0.5]",
+    "training.best_metric=loss", "decoding.beam_size=1", "decoding.max_length=12",
 ) for part in ("--set", setting)]  # fmt: skip
 
 
@@ -161,6 +166,35 @@ def test_validations_are_judged_on_both_sets() -> None:
         (False, True, 0),  # the best within the budget
     ]
     assert (progress.best_step, progress.kept_step, progress.general_before) == (5, 6, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "init_from", "message"),
+    [
+        (
+            "{max_drop: 1}",
+            "null",
+            "guard.max_drop compares with the run that training.init_from names, and it names none",
+        ),
+        ("{max_drop: -1}", "old", "guard.max_drop is -1; "),
+        ("{max_drop: 1, validation: {pairs: g.tsv}}", "old", "guard.validation: name src_column and tgt_column, too"),
+        ("{max_drop: 1, alphas: [1]}", "old", "guard.alphas.0 is 1; "),
+    ],
+)
+def test_a_guard_that_cannot_work_is_refused(tmp_path: Path, guard: str, init_from: str, message: str) -> None:
+    text = "data: {train: {src: a.en, tgt: a.de}, validation: {src: v.en, tgt: v.de}}\n"
+    (tmp_path / "a.yaml").write_text(f"{text}training: {{max_steps: 1, init_from: {init_from}}}\nguard: {guard}\n")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(tmp_path / "a.yaml")
+
+
+def test_a_damaged_frontier_is_reported_and_not_used(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert read_frontier(run) is None
+    run.adaptation.mkdir()
+    (run.adaptation / "frontier.json").write_text('{"max_drop": 1}')
+    with pytest.raises(RunError, match=r"frontier\.json: drop_metric: Field required; remove the file"):
+        read_frontier(run)
 
 
 # ------------------------------------------------------------------------------------------- the interval
@@ -310,7 +344,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     Path("general.txt").write_text("\n".join(["", *lines, ""]) + "\n")
     said: list[str] = []
     wish = Wish(old, [Path("new.tsv")], [], Path("general.txt"), 0.5, "bleu", ["training.max_steps=5"])
-    assert write_plan(wish, Path("own.yaml"), said.append)
+    assert write_plan(wish, Path("own.yaml"), False, said.append)
     assert Path("own.general.src.en").read_text().splitlines() == lines
     assert Path("own.general.tgt.de").read_text().splitlines() == nmt.load(old.path).translate(lines)
     config = load_run_config(Path("own.yaml"), (), RunFolder(here / "runs" / "own"), is_fresh=True)
@@ -321,11 +355,15 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     assert set(held_out) < set(lines)
     assert config.guard.validation in config.data.exclude
     assert any("references are the translations of" in line for line in said)
-    assert not write_plan(wish, Path("own.yaml"), said.append)
+    assert not write_plan(wish, Path("own.yaml"), False, said.append)
     assert sum(line.startswith("translating the 200 lines") for line in said) == 1
+    Path("own.yaml").write_text(Path("own.yaml").read_text() + "# mine\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml exists, and says something else"):
+        write_plan(wish, Path("own.yaml"), False, said.append)
+    assert write_plan(wish, Path("own.yaml"), True, said.append)
     Path("general.txt").write_text("1 2 3\n")
     with pytest.raises(ConfigError, match=r"own\.general\.src\.en: was made from other text than general\.txt"):
-        write_plan(wish, Path("own.yaml"), said.append)
+        write_plan(wish, Path("own.yaml"), False, said.append)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +378,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
         (["--data", "new.tsv", "--model", "nothing"], "nothing: no such run"),
         (["--data", "new.tsv", "--keep", "few.tsv"], "general text: "),
         (["--data", "new.tsv", "--set", "guard.max_dropp=1"], "unknown key guard.max_dropp"),
+        (["--data", "new.tsv", "--set", "data.exclude=[{src: no.en, tgt: no.de}]"], "no.en: no such file"),
     ],
 )
 def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str], message: str) -> None:
@@ -388,3 +427,30 @@ def test_a_kill_and_a_resume_give_the_same_bits(here: Path, cli: Cli) -> None:
         assert found is not None
         assert wanted is not None
         assert found.points == wanted.points
+
+
+@pytest.mark.slow
+def test_an_imported_model_is_adapted_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """A Marian model with random weights; between two zero rows of padding is a zero row, as exporters assume."""
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "opus-mt-en-zh")
+    assert cli("import", "opus-mt-en-zh")[0] == 0
+    before = content(tmp_path / "runs" / "opus-mt-en-zh")
+    texts = [sentences(side, 300) for side in ("source", "target")]
+    for name, begin, end in (("new", 0, 100), ("general", 100, 300)):
+        pairs = zip(*(text[begin:end] for text in texts), strict=True)
+        Path(f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    code, out, messages = cli("adapt", "--model", "opus-mt-en-zh", "--data", "new.tsv", "--keep", "general.tsv",
+                              "--drop-metric", "loss", "--max-drop", "9", "--json", *FAST,
+                              "--set", "training.learning_rate=1e-2", "--set", "guard.alphas=[0.5]",
+                              "--set", "guard.max_alpha=0.5", "--set", "training.batch_tokens=1000")  # fmt: skip
+    assert code == 0, messages
+    assert content(tmp_path / "runs" / "opus-mt-en-zh") == before
+    assert json.loads(out)["chosen"] == 1
+    weights = load_file(tmp_path / "runs" / "opus-mt-en-zh-adapted" / "model.safetensors")
+    old = load_file(tmp_path / "runs" / "opus-mt-en-zh" / "model.safetensors")
+    assert not weights["src_embedding.weight"][-1].any()
+    assert not torch.equal(weights["src_embedding.weight"], old["src_embedding.weight"])
+    code, out, messages = cli("export", "ctranslate2", "--quantization", "float32", "--json")
+    assert code == 0, messages
+    assert all(one["same_lines"] == one["lines"] for one in json.loads(out)["comparisons"])

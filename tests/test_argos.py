@@ -13,12 +13,15 @@ import pytest
 import sentencepiece
 from conftest import Cli
 from made_runs import LINES, made_run, text
+from marian_models import TAGS, sentences, write_folder
 
+import nmt.exporting.proof
 from nmt.config.inference import InferenceConfig
 from nmt.data.hashes import file_hashes
 from nmt.decoding.translator import load
 from nmt.errors import RunError
 from nmt.exporting.argos import argos_code, export_argos, metadata
+from nmt.marian.importing import import_model
 from nmt.runs import RunFolder
 
 
@@ -94,6 +97,28 @@ def test_two_sentencepiece_models_go_as_the_one_of_the_source(tmp_path: Path) ->
     result = export_argos(run, "float32", device="cpu")
     assert "joins translations with the source's SentencePiece model" in result.notes[0]
     assert all(comparison.same_lines >= LINES - 1 for comparison in result.comparisons)
+
+
+def test_imported_models_go_and_those_with_target_tags_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{line}\n" for line in sentences("source", 2)), encoding="utf-8")
+    for name, tags, tag in (("plain", (), None), ("tagged", TAGS, "deu")):
+        write_folder(tmp_path / name, tags=tags)
+        import_model(tmp_path / name, None, "en", "zh", tag)
+    monkeypatch.setattr(nmt.exporting.proof, "BLEU_DIFFERENCE", 100)  # outputs of random models are endless
+    result = export_argos(RunFolder(Path("runs/plain")), "float32", lines, lines, "cpu")
+    with zipfile.ZipFile(Path(result.folder) / "plain.argosmodel") as archive:
+        spm = archive.read("translate-en_zh-plain/sentencepiece.model")
+        vocabulary = json.loads(archive.read("translate-en_zh-plain/model/shared_vocabulary.json"))
+        assert json.loads(archive.read("translate-en_zh-plain/export.json"))["base"]["name"] == "plain"
+    assert spm == (tmp_path / "plain" / "source.spm").read_bytes()
+    pieces = json.loads((tmp_path / "plain" / "vocab.json").read_text(encoding="utf-8"))
+    assert vocabulary == sorted(pieces, key=pieces.__getitem__)
+    with pytest.raises(RunError, match="reads target tags such as >>deu<< before each source, which no Argos package"):
+        export_argos(RunFolder(Path("runs/tagged")), "float32", lines, lines, "cpu")
 
 
 def test_a_model_of_words_is_refused(tmp_path: Path) -> None:

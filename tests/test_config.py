@@ -15,7 +15,7 @@ from conftest import Cli
 from PIL import Image
 from pydantic import Field, ValidationError
 
-from nmt.config import corpus, inference, source, training
+from nmt.config import corpus, guard, inference, source, training
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
 from nmt.config.inference import InferenceConfig
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").rglob("*.yaml"))
 SECTIONS = [
     member
-    for module in (corpus, inference, source, training)
+    for module in (corpus, guard, inference, source, training)
     for _, member in inspect.getmembers(module, inspect.isclass)
     if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]
@@ -187,7 +187,8 @@ def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None
 def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    assert message.endswith("data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation")
+    sections = "data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation, export"
+    assert message.endswith(sections)
 
 
 # ------------------------------------------------------------------------------------ values and agreement
@@ -557,6 +558,7 @@ def test_every_configuration_of_the_repository_trains(
     settings = ["tokenizer.vocab_size=500", "training.max_steps=2", "training.warmup_steps=1", "training.threads=1",
                 "training.validate_every=2", "training.batch_tokens=200", "training.batches_per_update=1",
                 "training.processes=1", "training.precision=fp32", "training.device=cpu", "evaluation.report=false",
+                "export.after_training=[]",
                 "training.max_epochs=null", "decoding.max_length=10"]  # fmt: skip
     code, _, err = cli("train", "run.yaml", *(part for one in settings for part in ("--set", one)))
     assert code == 0, err

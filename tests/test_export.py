@@ -42,7 +42,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError, how_to_install
 from nmt.evaluation.metrics import Score
-from nmt.exporting.proof import Comparison
+from nmt.exporting.proof import Comparison, proof_text
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
 
@@ -312,6 +312,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         model.output.weight[[PAD_ID, BOS_ID, UNK_ID], 0] = -3.0
     save_weights(model, folder.model_file)
     return folder
+
+
+def test_a_file_with_both_sides_is_the_text_to_compare_on(run: RunFolder) -> None:
+    src, ref = (Path(name).read_text().splitlines() for name in ("val.en", "val.de"))
+    ref = ref[::-1]
+    Path("other.de").write_text("".join(f"{line}\n" for line in ref))
+    Path("both.csv").write_text("de,en\n" + "".join(f"{tgt},{one}\n" for one, tgt in zip(src, ref, strict=True)))
+    both = proof_text(run, Path("both.csv"), None).test_set
+    assert both == proof_text(run, Path("val.en"), Path("other.de")).test_set
+    assert (both.src, both.references) == (src, [ref])
 
 
 def other_weights(run: RunFolder) -> None:

@@ -439,7 +439,9 @@ def configuration(train: object, **data: object) -> Path:
     model = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
     training = {"max_steps": 2, "warmup_steps": 1, "batch_tokens": 500, "validate_every": 2, "processes": 1}
     sections = {"data": sets, "tokenizer": {"vocab_size": 600}, "model": model, "training": training}
-    Path("t.yaml").write_text(yaml.safe_dump(sections | {"decoding": {"beam_size": 1, "max_length": 5}}))
+    Path("t.yaml").write_text(
+        yaml.safe_dump(sections | {"decoding": {"beam_size": 1, "max_length": 5}, "export": {"after_training": []}})
+    )
     return Path("t.yaml")
 
 
@@ -533,7 +535,9 @@ def test_commands_end_with_one_message_for_a_bad_file(command: Callable[..., tup
     Path("a.tmx").write_text("<tmx>")
     path = configuration({"pairs": "a.tmx"})
     code, _, error = command("vocab", "--config", str(path))
-    assert code == 2 and error == f"nmt: {Path.cwd()}/a.tmx:1: broken TMX, at column 6: no element found\n"
+    assert (code, error.splitlines()) == (
+        2, [f"parsing {Path.cwd()}/a.tmx", f"nmt: {Path.cwd()}/a.tmx:1: broken TMX, at column 6: no element found"]
+    )  # fmt: skip
     code, _, error = command("train", str(path))
     assert code == 2 and error.count("broken TMX") == 1
 

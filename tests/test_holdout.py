@@ -382,6 +382,7 @@ def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
     drawn = pairs_in("run.validation")
     assert len(drawn) == 300
     assert set(drawn) <= set(made_up(3000))  # both sides are of one draw
+    assert not Path(".run.validation.en.lock").exists()
 
 
 def kept_for_training(config: Config) -> list[Pair]:

@@ -55,9 +55,13 @@ FROM_ITS_ROW = {"preset": None, "norm": "post", "positions": "halves", "activati
 
 @pytest.mark.parametrize(
     ("model", "joint"),
-    [({**FROM_ITS_ROW, "tie_embeddings": "all"}, True), ({"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True),
-     ({"tie_embeddings": "decoder", "activation": "gelu"}, False), ({"output_bias": False}, False)],
-)  # fmt: skip
+    [
+        ({**FROM_ITS_ROW, "tie_embeddings": "all"}, True),
+        ({"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True),
+        ({"tie_embeddings": "decoder", "activation": "gelu"}, False),
+        ({"output_bias": False}, False),
+    ],
+)
 def test_the_logits_are_ours(
     model: dict[str, object], joint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,9 +98,7 @@ def test_the_logits_are_ours(
 def test_generate_finds_what_our_search_finds(run: RunFolder, folder: Path, beam_size: int) -> None:
     model, tokenizer = loaded(folder)
     lines = text(20, seed=7)[:-1]
-    ids = model.generate(
-        **tokenizer(lines, return_tensors="pt", padding=True), num_beams=beam_size, length_penalty=0.0
-    )
+    ids = model.generate(**tokenizer(lines, return_tensors="pt", padding=True), num_beams=beam_size, length_penalty=0.0)
     changes = {"beam_size": beam_size, "length_penalty": 0.0, "max_length_ratio": 1000.0}
     decoding = run.inference_config().decoding.model_copy(update=changes)
     expected = load(run.path, engine="torch", device="cpu", decoding=decoding).translate(lines)
@@ -175,7 +177,7 @@ def test_the_preset_sets_what_marianmt_needs() -> None:
 
 def test_a_missing_package_is_one_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="transformers is not installed: .*scripts/install hf"):
+    with pytest.raises(MissingExtraError, match=r"transformers is not installed: .*scripts/install hf"):
         export_huggingface(run)
 
 

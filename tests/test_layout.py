@@ -15,10 +15,10 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
     version errors suffixes languages config.section config.source config.inference config.corpus config.cleaning
-    config.training config.recommended config.keys config.file config.schema config.manual
+    config.guard config.training config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
-    data.vectors data.hashes data.cleaning data.letters data.duplicates data.rules data.selection
+    data.vectors data.hashes data.decoded data.cleaning data.letters data.duplicates data.rules data.selection
     data.counts data.profile data.profiling
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords

@@ -20,6 +20,7 @@ import os, sys, time
 from pathlib import Path
 from nmt.errors import RunError
 from nmt.atomic import building
+from nmt.locks import locked
 from nmt.runs import run_named
 
 def own():
@@ -43,7 +44,12 @@ def build():
     except InterruptedError:
         return True
 
-take = {"train": train, "build": build}[sys.argv[1]]
+def draw():
+    with locked(Path("set.en"), wait=True, leaves_no_file=True):
+        own()
+        return True
+
+take = {"train": train, "build": build, "draw": draw}[sys.argv[1]]
 children = []
 for _ in range(6):
     child = os.fork()
@@ -81,10 +87,11 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["train", "build"])
+@pytest.mark.parametrize("kind", ["train", "build", "draw"])
 def test_of_many_processes_one_at_a_time_owns_the_lock(kind: str) -> None:
     done = subprocess.run([sys.executable, "-c", MANY, kind], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("0 0 0 0 0 0\n", "")
+    assert not Path(".set.en.lock").exists()
 
 
 def test_a_lock_is_released_when_its_process_ends_though_a_child_is_running(tmp_path: Path) -> None:

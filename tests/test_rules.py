@@ -11,9 +11,11 @@ import pytest
 
 import nmt.data.rules
 from nmt.config.cleaning import CleaningConfig
+from nmt.data.cleaning import normalize
 from nmt.data.rules import (
     PAIR_RULES,
     PairRules,
+    _may_be_outside,
     have_different_numbers,
     is_out_of_script,
     is_wrongly_decoded,
@@ -138,7 +140,23 @@ def test_bytes_that_are_not_utf8_and_lost_characters() -> None:
 )
 def test_pairs_from_english_to_german(src: str, tgt: str, rules: str) -> None:
     judge = PairRules(CleaningConfig(length_ratio=4, identical=True, script=0.5, encoding=True, html=True), "en", "de")
-    assert judge.violated(src, tgt) == rules.split()
+    assert judge.violated(normalize(src), normalize(tgt)) == rules.split()
+
+
+@pytest.mark.parametrize("language", ["en", "ja", "sr"])
+def test_the_first_search_of_the_script_rule_leaves_out_no_character(language: str) -> None:
+    scripts = scripts_of(language)
+    letters = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    found = [letter for letter in letters if _may_be_outside(scripts).search(letter)]
+    assert found == [letter for letter in letters if is_out_of_script(letter, scripts)]
+    assert _may_be_outside(scripts).search("\U0001f600")  # what is beyond is left to the slower search
+
+
+def test_length_without_white_space_is_that_of_split() -> None:
+    for space in map(chr, range(0x110000)):
+        if space.isspace():
+            assert length_of(f"a {space}b{space}") == 2
+    assert length_of("a\u200bb\u180ec") == 5
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class StartsWithPad(SentencePieceTokenizer):
         self.special = dataclasses.replace(self.special, start=self.special.pad)
 
     def __reduce__(self) -> Any:
-        return StartsWithPad, (self._model,)
+        return StartsWithPad, (self.model,)
 
 
 OURS = SentencePieceTokenizer.train(LINES, TokenizerConfig(vocab_size=V, byte_fallback=False))

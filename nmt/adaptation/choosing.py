@@ -15,8 +15,8 @@ from torch import Tensor
 from nmt.adaptation.frontier import METRICS, AdaptMetric, Drop, Frontier, Point, choose, fresh_frontier, frontier_file
 from nmt.atomic import replacing, write_json
 from nmt.checkpoint import check_checkpoint, checkpoint_steps, interpolated_weights, write_weights
-from nmt.config.inference import DecodingConfig
-from nmt.config.training import Config, GuardConfig
+from nmt.config.guard import GuardConfig
+from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.scoring import Scorer
@@ -48,10 +48,12 @@ class Measuring:
         self._metrics = make_metrics(["bleu", "chrf"], config.data.tgt_lang, config.evaluation.bleu_tokenizer)
 
     def measure(self, weights: Mapping[str, Tensor], test_set: TestSet) -> dict[AdaptMetric, Statistics]:
-        """Of each metric, the figures of each line; translated as in the validations of the training."""
-        decoding = self._config.decoding.model_copy(update={"beam_size": self._config.evaluation.validation_beam_size})
+        """Of each metric, the figures of each line; translated with the run's own search settings, as it will be used.
+
+        Greedy search, as in the validations of a training, may see another difference between two models.
+        """
         with exchanged(self._model, weights):
-            hypotheses = evaluate(self._translator(decoding), test_set, {}).hypotheses
+            hypotheses = evaluate(self._translator(), test_set, {}).hypotheses
             return {**self.of_hypotheses(hypotheses, test_set), "loss": self._losses(test_set)}
 
     def losses(self, weights: Mapping[str, Tensor], test_set: TestSet) -> Statistics:
@@ -80,8 +82,8 @@ class Measuring:
         yield "bleu", self._metrics["bleu"]
         yield "chrf", self._metrics["chrf"]
 
-    def _translator(self, decoding: DecodingConfig) -> Translator:
-        data = self._config.data
+    def _translator(self) -> Translator:
+        data, decoding = self._config.data, self._config.decoding
         languages = (data.src_lang, data.tgt_lang)
         return Translator(self._tokenizers, self._engine, decoding, data.max_length, languages=languages)
 

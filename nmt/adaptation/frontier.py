@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmt.atomic import read_json
-from nmt.config.training import GuardConfig
+from nmt.config.guard import GuardConfig
 from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import RunError
 from nmt.runs import RunFolder

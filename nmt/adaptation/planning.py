@@ -29,8 +29,9 @@ REPLAY = 0.5
 """Share of the general pairs in an epoch."""
 MIN_PAIRS = 50
 """Of the new text: fewer cannot be divided into text to train on, to choose with, and to report on."""
-PAIRS_FOR_ONE, MIN_HELD_OUT, MAX_HELD_OUT = 10, 10, 500
-"""One pair in ten is held out for each purpose, within these limits."""
+PAIRS_FOR_ONE, MIN_HELD_OUT, MAX_HELD_OUT, MAX_GENERAL = 10, 10, 500, 1000
+"""One pair in ten is held out for each purpose, within these limits; more of general text, whose drop must be known
+to half a point."""
 WITHOUT_GENERAL_TEXT = 0.5
 """The largest alpha where nothing says what is lost: Wortsman et al. 2022 (WiSE-FT) recommend the middle there."""
 
@@ -60,11 +61,11 @@ class _General:
     test: dict[str, CorpusFiles] = dataclasses.field(default_factory=dict)
 
 
-def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> bool:
+def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None]) -> bool:
     """Write the configuration of an adaptation to `file`, in the current folder, with the hold-outs of general text.
 
     Returns whether it was written: a file with the same content stays. Raises `ConfigError` for one with another
-    content, and for too little text.
+    content, unless nmt adapt wrote it and is to start over (`is_fresh`), and for too little text.
     """
     inference = wish.base.inference_config()
     if inference.source.type != "text":
@@ -76,14 +77,16 @@ def write_plan(wish: Wish, file: Path, say: Callable[[str], None]) -> bool:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
     general = _general_text(wish, file.stem, languages, say)
     sections = _sections(wish, general, new_text, pairs, languages)
-    text = _HEAD.format(name=file.stem) + settings_to_yaml(with_overrides(sections, wish.overrides))
-    if file.exists() and file.read_text(encoding="utf-8") != text:
+    head = _HEAD.format(name=file.stem)
+    text = head + settings_to_yaml(with_overrides(sections, wish.overrides))
+    there = file.read_text(encoding="utf-8") if file.exists() else ""
+    if there == text:
+        return False
+    if there and not (is_fresh and there.startswith(head)):
         raise ConfigError(
             f"{file} exists, and says something else than these options; to train as it says: nmt train {file}; or "
-            f"give another --name, or remove it"
+            f"give another --name, or replace it with --fresh"
         )
-    if file.exists():
-        return False
     write_text(file, text)
     say(f"wrote {file}, the configuration of this adaptation")
     return True
@@ -120,8 +123,8 @@ def _sections(
     return {"data": data, "training": training, "guard": guard}
 
 
-def _held_out(pairs: int) -> int:
-    return max(MIN_HELD_OUT, min(MAX_HELD_OUT, pairs // PAIRS_FOR_ONE))
+def _held_out(pairs: int, largest: int = MAX_HELD_OUT) -> int:
+    return max(MIN_HELD_OUT, min(largest, pairs // PAIRS_FOR_ONE))
 
 
 def _unused_name(name: str, general: dict[str, CorpusFiles], base: DataConfig | None) -> str:
@@ -147,7 +150,7 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
     """The text of --keep, or else what the base was trained on and scored with, where it still is."""
     if wish.keep:
         files = discover(wish.keep, None, None, *languages).files
-        held_out = _held_out(count_pairs(files))
+        held_out = _held_out(count_pairs(files), MAX_GENERAL)
         return _drawn(files, held_out, stem, languages, say, train=files)
     if wish.keep_src is not None:
         own = CorpusFiles(**translated(wish.base, wish.keep_src, stem, languages, say))
@@ -155,7 +158,7 @@ def _general_text(wish: Wish, stem: str, languages: tuple[str, str], say: Callab
             f"warning: the general text's references are the translations of {wish.base.path} itself: a change of one "
             f"counts as worse, also where it is better, so the budget allows less than with pairs (--keep FILE)"
         )
-        return _drawn([own], _held_out(count_pairs([own])), stem, languages, say, train=(own,))
+        return _drawn([own], _held_out(count_pairs([own]), MAX_GENERAL), stem, languages, say, train=(own,))
     found = _of_base(wish, stem, languages, say) if wish.base.has_training_config() else _General()
     if found.validation is None:
         say(

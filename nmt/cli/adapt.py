@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from nmt.distributed import ALONE, is_launched
 from nmt.errors import ConfigError, NmtError
 from nmt.inheritance import load_run_config, starting_run
 from nmt.runs import RunFolder, find_run, run_named
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.adaptation.frontier import Frontier
 
 # The same as nmt.adaptation.frontier.AdaptMetric, which is imported when the command runs.
 DropMetric = Literal["bleu", "chrf", "loss"]
@@ -69,25 +72,29 @@ def adapt(
 
     file = Path(f"{run.name}.yaml")
     wish = Wish(base, data, keep or [], keep_src, max_drop, drop_metric, overrides or [])
-    is_new = write_plan(wish, file, lambda line: print(line, file=sys.stderr))
+    is_new = write_plan(wish, file, fresh, lambda line: print(line, file=sys.stderr))
     try:
-        settings = load_run_config(file, (), run, fresh)
-    except NmtError:
-        if is_new:  # or the corrected command would be refused
+        frontier = _trained(file, run, fresh)
+    except (NmtError, typer.Exit) as ended:
+        if is_new and not run.exists():  # nothing has begun, and a corrected command would be refused
             file.unlink()
+        if isinstance(ended, typer.Exit):
+            _print_outcome(run, as_json)
         raise
-    again = ["--fresh"] if fresh else []
-    try:
-        trained = train_run(
-            settings, run, "fresh" if fresh else "auto", ALONE, False, ["train", str(file), "--name", run.name, *again]
-        )
-    except typer.Exit as ended:  # one of several processes has chosen the model, and said which
-        _print_outcome(run, as_json)
-        raise typer.Exit(ended.exit_code) from None
-    frontier = finish(settings, run, trained)
     _print_outcome(run, as_json)
     if frontier is not None:
         say_choice(run, frontier)
+
+
+def _trained(file: Path, run: RunFolder, fresh: bool) -> "Frontier | None":
+    """Train as `nmt train FILE` does, and choose the model.
+
+    With several processes, `typer.Exit` says how they ended: one of them has chosen the model, and said which.
+    """
+    settings = load_run_config(file, (), run, fresh)
+    arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
+    trained = train_run(settings, run, "fresh" if fresh else "auto", ALONE, False, arguments)
+    return finish(settings, run, trained)
 
 
 def _print_outcome(run: RunFolder, as_json: bool) -> None:

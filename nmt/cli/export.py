@@ -18,7 +18,8 @@ QuantizationOption = Annotated[
     str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
 ]
 SrcOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Text to compare on; default: the validation set.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Text to compare on, or a file with both sides; default: the validation set."),
 ]
 RefOption = Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")]
 

@@ -69,8 +69,13 @@ def train_run(
 
 
 def finish(settings: Config, run: RunFolder, trained: bool) -> "Frontier | None":
-    """What follows a training: the guard's choice, which is returned; what was forgotten; the report."""
-    frontier = _choose(run) if settings.guard.is_on else None
+    """What follows a training: the guard's choice, which is returned; what was forgotten; the exports; the report."""
+    frontier = None
+    if settings.guard.is_on:
+        from nmt.adaptation.frontier import fresh_frontier
+
+        trained = trained or fresh_frontier(run) is None  # a kill while the model was chosen
+        frontier = _choose(run)
     if settings.training.init_from is not None:
         _score_what_was_forgotten(run, is_shown=frontier is None)
     if frontier is not None:
@@ -96,7 +101,11 @@ def say_choice(run: RunFolder, frontier: "Frontier") -> None:
 def _choose(run: RunFolder) -> "Frontier":
     from nmt.adaptation.choosing import choose_model
 
-    return choose_model(run, _say)
+    try:
+        return choose_model(run, _say)
+    except SystemExit:  # a signal
+        _say(f"{run.path}: stopped while its model was chosen; the same command chooses again")
+        raise
 
 
 def _compare_tests(run: RunFolder) -> None:
@@ -137,7 +146,7 @@ def _write_report(run: RunFolder, device: str) -> None:
 
         page = write_report(run, device, say=_say)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
-        _say(f"no report was made: {error or type(error).__name__}; to try again: nmt report --model {run.path}")
+        _say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
     else:
         _say(f"report: {page} ({time.perf_counter() - began:.1f} s)")
 

@@ -23,10 +23,11 @@ def vocab(
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run("vocab", file, config, overrides, name)
+    from nmt.data.decoded import with_decoded_corpora
     from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report
 
-    settings = with_hold_outs(settings, _say)
+    settings = with_hold_outs(with_decoded_corpora(settings, _say), _say)
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
 

@@ -8,6 +8,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
@@ -69,6 +70,19 @@ class CorpusFiles(Section):
     inline_tags: Literal["drop", "keep"] | None = None
     """What happens to code inside the segments of a TMX, as in `<bpt>&lt;b&gt;</bpt>`: `drop` leaves it out, `keep`
     leaves what it holds, `<b>`, in the sentence. Default: `drop`."""
+
+    _decoded: Path | None = PrivateAttr(default=None)
+
+    @property
+    def decoded(self) -> Path | None:
+        """The folder of the cache with the pairs of `pairs`, if it was parsed before (nmt.data.decoded)."""
+        return self._decoded
+
+    def decoded_in(self, folder: Path) -> Self:
+        """The same corpus, to be read from this folder."""
+        copy = self.model_copy()
+        copy._decoded = folder
+        return copy
 
     @field_validator("pairs")
     @classmethod

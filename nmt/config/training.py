@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
+from nmt.config.guard import GuardConfig
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
 from nmt.languages import check_language, language_suffix
@@ -412,42 +413,6 @@ class TrainingConfig(Section):
         return self
 
 
-class GuardConfig(Section):
-    """How much worse a fine-tuned model may become on other text than its own; `nmt adapt` writes this section."""
-
-    max_drop: Annotated[float, Field(ge=0)] | None = None
-    """With `training.init_from`: how far `drop_metric` may fall on `validation`, compared with the run that the
-    training starts from. After the training, weights between the old and the new ones are scored, and the best for the
-    new text whose drop is surely within this limit become the model: the upper end of a paired bootstrap's 95% interval
-    counts. `null`: no guard."""
-    drop_metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """What is compared: points of `bleu` or `chrf`, or the `loss` in nats a token."""
-    validation: CorpusFiles | None = None
-    """General text with its translations, which decides. It is scored at every validation, too, and `training.patience`
-    counts those with four times the allowed drop as not better. `null`: there is none, and `max_alpha` decides."""
-    test: dict[str, CorpusFiles] = Field(default_factory=dict)
-    """General text that decides nothing, by name: scored before and after, as are the old run's test sets."""
-    alphas: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.2, 0.4, 0.6, 0.8)
-    """The weights between: each is (1 - alpha) times the old run's and alpha times the new ones. 0 and 1 are always
-    tried."""
-    max_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The largest alpha that is tried. `nmt adapt` writes 0.5 if there is no general text."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the model is chosen by this section."""
-        return self.max_drop is not None
-
-    @property
-    def tried(self) -> tuple[float, ...]:
-        """The alphas to try, in order, without 0."""
-        return tuple(alpha for alpha in sorted({*self.alphas, 1.0, self.max_alpha}) if alpha <= self.max_alpha)
-
-    def within(self, drop: float, times: float = 1.0) -> bool:
-        """Whether a drop is at most this many times the allowed one."""
-        return self.max_drop is not None and drop <= times * self.max_drop
-
-
 class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
@@ -542,7 +507,7 @@ class Config(InferenceConfig):
                 "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
                 "data.replay out, or add the corpus to data.train with a weight"
             )
-        self._check_guard()
+        self.guard.check(settings.init_from is not None, self.source.type)
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens
@@ -554,23 +519,3 @@ class Config(InferenceConfig):
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
         return self
-
-    def _check_guard(self) -> None:
-        """ValueError for a guard that cannot work."""
-        guard = self.guard
-        if not guard.is_on:
-            return
-        if self.training.init_from is None:
-            raise ValueError(
-                "guard.max_drop compares with the run that training.init_from names, and it names none; leave it out"
-            )
-        if self.source.type != "text":
-            raise ValueError(
-                f"guard.max_drop: for a source of text, and source.type is {self.source.type}; leave it out"
-            )
-        for key, files in {
-            "validation": guard.validation,
-            **{f"test.{name}": one for name, one in guard.test.items()},
-        }.items():
-            if files is not None and files.pairs is not None and None in (files.src_column, files.tgt_column):
-                raise ValueError(f"guard.{key}: name src_column and tgt_column, too")

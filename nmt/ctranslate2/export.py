@@ -31,7 +31,6 @@ from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
 from nmt.runs import RunFolder
 
-
 _LOWEST_LOGIT = -1e4
 """Low enough for any model, and a number in every type, float16 included."""
 

@@ -29,6 +29,7 @@ from nmt.suffixes import pairs_format
 # Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
+NUMBER_BYTES = 8  # of a pair's number in the cache of decoded files
 
 
 Item = TypeVar("Item")
@@ -189,8 +190,33 @@ class _OneFile:
         return [pair.number for index, pair in first if index in wanted]
 
 
+class _Decoded:
+    """A file with both texts of each pair that was parsed before: two texts, and the numbers of the pairs."""
+
+    def __init__(self, files: CorpusFiles, folder: Path) -> None:
+        self.src_name = self.tgt_name = str(files.src_file)
+        self._folder = folder
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        with opened(self._folder / "src") as src_lines, opened(self._folder / "tgt") as tgt_lines:
+            yield from zip(src_lines, tgt_lines, strict=True)
+
+    def count(self) -> int:
+        return (self._folder / "numbers").stat().st_size // NUMBER_BYTES
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        with opened(self._folder / "numbers") as file:
+            numbers = []
+            for pair in pairs:
+                file.seek((pair - 1) * NUMBER_BYTES)
+                numbers.append(int.from_bytes(file.read(NUMBER_BYTES), "little"))
+        return numbers
+
+
 def reader_of(files: CorpusFiles) -> PairReader:
     """The reader for a corpus; `DataError` for an archive without the two texts."""
+    if files.decoded is not None and files.decoded.is_dir():  # the cache may be deleted at any time
+        return _Decoded(files, files.decoded)
     if files.src is not None and files.tgt is not None:
         return _TwoTexts(_TextFile(files.src), _TextFile(files.tgt))
     if pairs_format(files.src_file) == "zip":

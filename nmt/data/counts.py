@@ -140,7 +140,8 @@ class Profiler:
                 bins.append(bisect_right(RATIO_EDGES, length_of(tgt) / max(1, length_of(src))))
             if "" in pair:  # left out before the rules are asked
                 continue
-            given = (line if one is None else one for one, line in ((src, lines[0][index]), (tgt, lines[1][index])))
+            raw = lines[0][index], lines[1][index]
+            given = (normalize(line) if one is None else one for one, line in zip(pair, raw, strict=True))
             for rule in self._rules.violated(*given):
                 counts.violations[rule] += 1
                 if counts.violations[rule] <= EXAMPLES:

@@ -12,7 +12,7 @@ entities can stand for gigabytes, or for other files of this machine.
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
@@ -31,12 +31,24 @@ _SAMPLE_BYTES = 1 << 20
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 
 
-def read_tmx(path: Path, src_lang: str, tgt_lang: str, inline_tags: InlineTags = "drop") -> Iterator[NumberedPair]:
+@functools.cache
+def warn_once(message: str) -> None:
+    """A file is read several times: to count, for the vocabulary, to encode."""
+    log.warning(message)
+
+
+def read_tmx(
+    path: Path,
+    src_lang: str,
+    tgt_lang: str,
+    inline_tags: InlineTags = "drop",
+    warn: Callable[[str], object] = warn_once,
+) -> Iterator[NumberedPair]:
     """The units that have both languages; `de` is also `de-DE`, unless a unit has both.
 
-    Of several segments in a language, the first is taken. Units without one of the languages are skipped. One warning
-    counts both. Raises `DataError` with the line if the file is not a TMX or defines an entity, and if no unit has both
-    languages.
+    Of several segments in a language, the first is taken. Units without one of the languages are skipped. `warn` gets
+    a message that counts each. Raises `DataError` with the line if the file is not a TMX or defines an entity, and if
+    no unit has both languages.
     """
     units = _Units(path, (src_lang, tgt_lang), inline_tags)
     with opened(path) as file:
@@ -47,7 +59,7 @@ def read_tmx(path: Path, src_lang: str, tgt_lang: str, inline_tags: InlineTags =
             units.found.clear()
             if not chunk:
                 break
-    units.report()
+    units.report(warn)
 
 
 def languages_of_tmx(path: Path) -> tuple[str, list[str]]:
@@ -142,7 +154,7 @@ class _Units:
         src, tgt = chosen
         self.found.append(NumberedPair(self._number, self._segments[src][1], self._segments[tgt][1]))
 
-    def report(self) -> None:
+    def report(self, warn: Callable[[str], object]) -> None:
         """Warn of units that were skipped or have several segments; `DataError` if all were skipped."""
         if self._number and self._skipped == self._number:
             raise DataError(
@@ -151,11 +163,9 @@ class _Units:
             )
         if self._skipped:
             src, tgt = self._languages
-            _warn_once(
-                f"{self._path}: {self._skipped:,} of {self._number:,} units do not have both {src} and {tgt}: skipped"
-            )
+            warn(f"{self._path}: {self._skipped:,} of {self._number:,} units do not have both {src} and {tgt}: skipped")
         if self._ambiguous:
-            _warn_once(
+            warn(
                 f"{self._path}: {self._ambiguous:,} of {self._number:,} units have several segments in a language: the "
                 "first is taken"
             )
@@ -168,12 +178,6 @@ class _Units:
 
     def _place(self) -> str:
         return f"{self._path}:{self.parser.CurrentLineNumber}"
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    """A file is read several times: to count, for the vocabulary, to encode."""
-    log.warning(message)
 
 
 @functools.lru_cache(1000)  # most units of a file have the same languages

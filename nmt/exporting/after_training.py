@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from nmt.config.training import Config, ExportFormat
 from nmt.ctranslate2.export import export_ctranslate2
@@ -25,7 +24,8 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
         except NmtError as error:
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
-            say(f"no export to {format} was made: {error or type(error).__name__}; to try again: nmt export {format}")
+            what = str(error) or type(error).__name__
+            say(f"no export to {format} was made: {what}; to try again: nmt export {format}")
         else:
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
 

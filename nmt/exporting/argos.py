@@ -1,6 +1,7 @@
 """Export of a run's model as an Argos Translate package, which LibreTranslate reads, too.
 
-    RUN -> translate-en_de-RUN/{metadata.json, model/, sentencepiece.model, README.md} -> RUN/export/argos/RUN.argosmodel
+    RUN -> translate-en_de-RUN/{metadata.json, model/, sentencepiece.model, README.md}
+        -> RUN/export/argos/RUN.argosmodel
 
 A package is searched as Argos Translate does (argostranslate 1.11, `translate.apply_packaged_translation`): its one
 SentencePiece model splits the source and joins the translation, `</s>` is not appended to the source, `_` becomes a

@@ -324,4 +324,3 @@ def _card(
             base_model=base["name"] if base is not None and "/" in base["name"] else None,
         )
     )
-

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nmt.config.inference import DecodingConfig, InferenceConfig
-from nmt.data.corpus import Side, sides_of
 from nmt.decoding.translator import load
-from nmt.errors import ConfigError, DataError, ExportError
-from nmt.evaluation.evaluate import TestSet, evaluate, read_test_set
+from nmt.errors import DataError, ExportError
+from nmt.evaluation.evaluate import TestSet, corpus_test_set, evaluate, named_for, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.runs import RunFolder
 
@@ -64,15 +63,16 @@ class ProofText:
 def proof_text(
     run: RunFolder, src: Path | None, ref: Path | None, device: str = "auto", max_lines: int | None = None
 ) -> ProofText:
-    """The text of `src` and `ref`, or the run's validation set; with `max_lines`, at most so many, evenly spread."""
-    if bool(src) != bool(ref):
-        raise ConfigError("--src and --ref go together; with neither, the run's validation set is translated")
-    if src is None or ref is None:
-        sides = sides_of(run.config("give --src and --ref").data.validation)
-    else:
-        sides = Side(src), Side(ref)
+    """The text of `src` and `ref` (or of `src` alone, a file with both sides), or the run's validation set.
+
+    With `max_lines`, at most so many, evenly spread.
+    """
+    named = named_for(run, src, () if ref is None else (ref,))
     try:
-        test_set = read_test_set(sides[0], [sides[1]])
+        if named is None or named.src is None:
+            test_set = corpus_test_set(run.config("give --src and --ref").data.validation)
+        else:
+            test_set = read_test_set(named.src, named.references)
     except DataError as error:
         raise DataError(
             f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"

@@ -9,9 +9,12 @@ import shutil
 from collections.abc import Mapping
 from typing import Literal
 
+from torch import nn
+
 from nmt.atomic import replacing
-from nmt.checkpoint import Progress
-from nmt.config.training import Config, GuardConfig
+from nmt.checkpoint import Progress, save_weights
+from nmt.config.guard import GuardConfig
+from nmt.config.training import Config
 from nmt.history import HIGHER_IS_BETTER, is_better
 from nmt.runs import RunFolder
 
@@ -67,6 +70,17 @@ def remember(config: Config, progress: Progress, values: Mapping[str, float], ve
         if guard.validation is not None and progress.general_before is None:
             progress.general_before = values[f"{GENERAL}{guard.drop_metric}"]
     progress.validations_since_best = 0 if verdict.is_progress else progress.validations_since_best + 1
+
+
+def save_models(model: nn.Module, run: RunFolder, guard: GuardConfig, verdict: Verdict) -> None:
+    """Write the weights that a validation has shown to be the best, within a guard's budget if there is one."""
+    if guard.is_on:
+        if verdict.is_tuned:
+            save_weights(model, run.adaptation / weights_file_name("tuned"))
+        if verdict.is_kept:
+            save_weights(model, run.adaptation / weights_file_name("kept"))
+    if verdict.is_kept:
+        save_weights(model, run.model_file)
 
 
 def weights_file_name(weights: Weights) -> str:

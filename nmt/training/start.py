@@ -7,6 +7,7 @@ import torch
 from nmt.atomic import write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
+from nmt.data.decoded import with_decoded_corpora
 from nmt.data.holdout import with_hold_outs
 from nmt.data.selection import write_examples
 from nmt.device import own_the_process
@@ -56,7 +57,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                 f"the machine went down"
             )
         with ranks.main_first():
-            config = with_hold_outs(config, monitor.say)
+            config = with_hold_outs(with_decoded_corpora(config, monitor.say), monitor.say)
         step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
         if step is None:
             return False

@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.atomic import write_json
-from nmt.checkpoint import (
-    Progress,
-    load_checkpoint,
-    load_weights,
-    replace_progress,
-    retain,
-    save_checkpoint,
-    save_weights,
-)
+from nmt.checkpoint import Progress, load_checkpoint, load_weights, replace_progress, retain, save_checkpoint
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -39,7 +31,7 @@ from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.freezing import clear_rows, freeze, keep_rows
-from nmt.training.guarding import GENERAL, Verdict, judge, remember, weights_file_name
+from nmt.training.guarding import GENERAL, judge, remember, save_models
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
@@ -343,7 +335,7 @@ class Trainer:
             values = self.ranks.from_main(lambda: values)  # so that all decide the same
             verdict = judge(self.config, self.progress, values)
             if self.ranks.is_main:
-                self._save_models(verdict)
+                save_models(self.model, self.folder, self.config.guard, verdict)
         remember(self.config, self.progress, values, verdict)
         self.progress.validated_step = self.progress.step
         self.progress.validations = self.averaging.remembered(self.progress.validations, self.progress.step)
@@ -353,16 +345,6 @@ class Trainer:
         self._save()
         for clock in (self.interval, self.pace):
             clock.exclude(time.perf_counter() - start)
-
-    def _save_models(self, verdict: Verdict) -> None:
-        """Write the weights that a validation has shown to be the best, within a guard's budget if there is one."""
-        if self.config.guard.is_on:
-            if verdict.is_tuned:
-                save_weights(self.model, self.folder.adaptation / weights_file_name("tuned"))
-            if verdict.is_kept:
-                save_weights(self.model, self.folder.adaptation / weights_file_name("kept"))
-        if verdict.is_kept:
-            save_weights(self.model, self.folder.model_file)
 
     def _scores(self) -> dict[str, float]:
         """The loss and the translation scores of the validation set, and of a guard's."""

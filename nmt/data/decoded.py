@@ -1,0 +1,59 @@
+"""Translation memories, parsed once for a training.
+
+A training start reads its text up to twelve times: to count, to draw hold-outs, to clean, for the vocabulary, to
+encode, to compare with held-out text. Parsing a TMX takes ten times as long as reading two texts. So its pairs are
+written as two texts into the cache, named by a hash of the file and of how it is read; every reader finds them there.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from nmt.atomic import building, read_json, write_json
+from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.training import Config
+from nmt.data.corpus import NUMBER_BYTES
+from nmt.data.hashes import CACHE, corpus_keys
+from nmt.data.lines import undecoded
+from nmt.data.tmx import read_tmx, warn_once
+from nmt.errors import DataError
+from nmt.suffixes import pairs_format
+
+
+def with_decoded_corpora(config: Config, say: Callable[[str], None]) -> Config:
+    """The configuration whose training corpora are read from the cache if they are TMX.
+
+    One that cannot be read stays as it is, for `prepare` to report. Of several processes, one parses.
+    """
+    train = tuple(files if files.pairs is None else _decoded(files, files.pairs, say) for files in config.data.train)
+    return config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
+
+
+def _decoded(files: TrainingFiles, path: Path, say: Callable[[str], None]) -> TrainingFiles:
+    if pairs_format(path) != "tmx":
+        return files
+    try:
+        folder = CACHE / f"{corpus_keys([files])[0].hex()[:20]}.decoded"
+        with building(folder) as temporary:
+            if temporary is not None:
+                say(f"parsing {path}")
+                _write(files, path, temporary)
+    except DataError:
+        return files
+    for message in read_json(folder / "warnings.json"):
+        warn_once(message)
+    return files.decoded_in(folder)
+
+
+def _write(files: CorpusFiles, path: Path, folder: Path) -> None:
+    src_lang, tgt_lang = map(str, files.columns)
+    messages: list[str] = []
+    with (
+        (folder / "src").open("wb") as src_file,
+        (folder / "tgt").open("wb") as tgt_file,
+        (folder / "numbers").open("wb") as numbers,
+    ):
+        for number, src, tgt in read_tmx(path, src_lang, tgt_lang, files.inline_tags or "drop", messages.append):
+            src_file.write(undecoded(f"{src}\n"))
+            tgt_file.write(undecoded(f"{tgt}\n"))
+            numbers.write(number.to_bytes(NUMBER_BYTES, "little"))
+    write_json(folder / "warnings.json", messages)

@@ -1,0 +1,63 @@
+"""The exports that follow a training: made by `nmt train`, and never a reason for it to fail."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+from made_runs import made_run
+
+import nmt.exporting.after_training
+from nmt.config.training import ExportConfig
+from nmt.decoding.translator import load
+from nmt.exporting.after_training import export_after_training
+from nmt.runs import RunFolder
+
+
+def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Path, cli: Cli) -> None:
+    """A model of words cannot be a MarianMT model; the export to CTranslate2 keeps its weights as they are."""
+    assert ExportConfig().after_training == ("ctranslate2",)
+    code, out, err = cli("train", str(copy_task), "--set", "export.after_training=[huggingface, ctranslate2]")
+    assert (code, out) == (0, "")
+    (refused,) = re.findall(r"^no export to huggingface was made: .*", err, re.M)
+    assert "tokenizer.type is word" in refused
+    assert re.search(r"^export: runs/copy/export/ctranslate2-float32 \(\d+\.\d s\)$", err, re.M)
+    assert [path.name for path in Path("runs/copy/export").iterdir()] == ["ctranslate2-float32"]
+    assert load("runs/copy", device="cpu").engine_name == "ctranslate2, float32"
+    code, _, err = cli("train", str(copy_task), "--set", "export.after_training=[ctranslate2]")  # it is finished
+    assert (code, "export: " in err) == (0, False)
+
+
+def test_a_missing_package_and_a_bug_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made_run(tmp_path, {"preset": "marian"})
+    config = run.config().model_copy(update={"export": ExportConfig(after_training=("ctranslate2", "argos"))})
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+
+    def broken(run: RunFolder, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(nmt.exporting.after_training, "export_argos", broken)
+    lines: list[str] = []
+    export_after_training(run, config, lines.append)
+    missing, bug = lines
+    assert missing.startswith("no export to ctranslate2 was made: CTranslate2 is not installed: ")
+    assert bug == "no export to argos was made: ZeroDivisionError; to try again: nmt export argos"
+    assert not run.exports.exists()
+
+
+def test_large_validation_sets_are_compared_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines from the whole of it, evenly spread."""
+    monkeypatch.setattr(nmt.exporting.after_training, "MAX_LINES", 5)
+    run = made_run(tmp_path, {})
+    lines: list[str] = []
+    export_after_training(run, run.config(), lines.append)
+    assert lines == []  # the configuration of this run wants none
+    config = run.config().model_copy(update={"export": ExportConfig()})
+    export_after_training(run, config, lines.append)
+    assert lines[0].startswith("export: ")
+    from nmt.exporting.proof import proof_text
+
+    whole, part = proof_text(run, None, None), proof_text(run, None, None, max_lines=5)
+    assert part.lines == [whole.lines[index] for index in (0, 3, 6, 9, 12)]
+    assert part.test_set.references == [[whole.test_set.references[0][index] for index in (0, 3, 6, 9, 12)]]
