@@ -373,6 +373,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
         (["--data", "new.tsv", "--max-drop", "-1"], "--max-drop -1: should be 0 or more"),
         (["--data", "new.tsv", "--max-drop", "nan"], "--max-drop nan: should be 0 or more"),
         ([], "name the new text: --data FILE"),
+        (["--model", "", "--data", "new.tsv"], "no run can have this name"),
         (["--data", "new.tsv", "--name", "copy"], "runs/copy is the folder of the new run, too"),
         (["--data", "few.tsv"], "--data: 20 pairs are too few"),
         (["--data", "new.tsv", "--model", "nothing"], "nothing: no such run"),

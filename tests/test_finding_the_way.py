@@ -83,6 +83,7 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt adapt --", ["--model", "--data", "--keep", "--keep-src", "--max-drop", "--drop-metric", "--name", "--set",
                           "--fresh", "--json", "--help"]),
+        ("nmt adapt --model o", ["other"]),
         ("nmt adapt --drop-metric ", ["bleu", "chrf", "loss"]),
         ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--json",
                          "--help"]),

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nmt.cli import options
+from nmt.cli.completion import complete_run
 from nmt.cli.train import finish, say_choice, train_run
 from nmt.distributed import ALONE, is_launched
 from nmt.errors import ConfigError, NmtError
 from nmt.inheritance import load_run_config, starting_run
-from nmt.runs import RunFolder, find_run, run_named
+from nmt.runs import RunFolder, run_named
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.adaptation.frontier import Frontier
@@ -23,7 +24,14 @@ DropMetric = Literal["bleu", "chrf", "loss"]
 
 
 def adapt(
-    model: options.RunOption = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="The run to start from, which is only read: its folder or name.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -53,6 +61,8 @@ def adapt(
     best for the new text that surely loses at most --max-drop on general text becomes the model. If none does, the new
     run holds the old weights, and the exit code is 3.
     """
+    if model is None:  # the newest run may be the one that this command has begun before
+        raise ConfigError("name the run to start from: --model RUN")
     if not data:
         raise ConfigError("name the new text: --data FILE, in any format that nmt train reads")
     if not (max_drop >= 0 and math.isfinite(max_drop)):
@@ -64,7 +74,7 @@ def adapt(
             "nmt adapt starts its processes itself; under torchrun, let it write its configuration first, and run nmt "
             "train with that"
         )
-    base = starting_run(str(find_run(None).path) if model is None else model)
+    base = starting_run(model)
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
