@@ -48,6 +48,7 @@ EXTRAS = (
     Extra("plot", {"matplotlib": "matplotlib"}, "pictures of attention, and in reports"),
     Extra("tensorboard", {"tensorboard": "tensorboard"}, "training.monitor: tensorboard"),
     Extra("langid", {"py3langid": "py3langid"}, "data.cleaning.language"),
+    Extra("onnx", {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}, "exports to ONNX"),
     Extra(
         "hf",
         {"huggingface_hub": "huggingface_hub", "transformers": "transformers", "sacremoses": "sacremoses"},

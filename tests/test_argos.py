@@ -83,12 +83,12 @@ def test_a_package_translates_as_its_run_does(run: RunFolder, package: Path) -> 
     assert sum(one == other for one, other in zip(as_argos_translates(package, lines), expected, strict=True)) >= 17
 
 
-def test_no_package_emits_padding_or_a_start(run: RunFolder, package: Path) -> None:
+def test_no_package_emits_padding_a_start_or_unknown_pieces(run: RunFolder, package: Path) -> None:
     """Argos forbids no piece, so the model's logits do."""
     translator = ctranslate2.Translator(str(package / "model"), device="cpu")
-    (scored,) = translator.score_batch([["▁"]], [["<pad>", "<s>", "▁"]])
-    assert max(scored.log_probs[:2]) < -9_000
-    assert scored.log_probs[2] > -9_000
+    (scored,) = translator.score_batch([["▁"]], [["<pad>", "<s>", "<unk>", "▁"]])
+    assert max(scored.log_probs[:3]) < -9_000
+    assert scored.log_probs[3] > -9_000
 
 
 def test_two_sentencepiece_models_go_as_the_one_of_the_source(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     ("line", "expected"),
     [
         ("nmt tra", ["train", "translate"]),
-        ("nmt export ", ["ctranslate2", "argos", "huggingface"]),
+        ("nmt export ", ["ctranslate2", "argos", "huggingface", "onnx"]),
         ("nmt translate --be", ["--beam-size"]),
         ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt adapt --", ["--model", "--data", "--keep", "--keep-src", "--max-drop", "--drop-metric", "--name", "--set",

@@ -35,6 +35,7 @@ def test_extras_named_in_messages_exist() -> None:
         "tensorboard",
         "langid",
         "hf",
+        "onnx",
         "zst",
     }  # BLEU's follow from the language, and are tested with it
     assert named < PROJECT["optional-dependencies"].keys()
@@ -48,7 +49,7 @@ def test_an_unknown_extra_is_refused() -> None:
     done = subprocess.run(install, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard langid hf zst dev\n",
+        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard langid onnx hf zst dev\n",
     )
 
 

@@ -77,6 +77,22 @@ def export_huggingface(
     _print(export(open_run(model), src, ref, device or "auto", license), as_json)
 
 
+def export_onnx(
+    model: RunOption = None,
+    src: SrcOption = None,
+    ref: RefOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a run's model as ONNX graphs, and check that onnxruntime gives the same translations.
+
+    The graphs are the encoder, and the decoder with its cache.
+    """
+    from nmt.exporting.onnx import export_onnx as export
+
+    _print(export(open_run(model), src, ref, device or "auto"), as_json)
+
+
 def _print(result: "ExportedRun", as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))

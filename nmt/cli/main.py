@@ -23,7 +23,7 @@ from nmt.cli.compare import compare
 from nmt.cli.config import config
 from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
-from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface
+from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface, export_onnx
 from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
@@ -192,6 +192,9 @@ exports.command(
     name="huggingface",
     epilog=_examples("nmt export huggingface", "nmt export huggingface --model captions --license cc-by-4.0"),
 )(export_huggingface)
+exports.command(
+    name="onnx", epilog=_examples("nmt export onnx", "nmt export onnx --model captions --src new.en --ref new.de")
+)(export_onnx)
 app.add_typer(exports, name="export", rich_help_panel=_SHIP)
 
 

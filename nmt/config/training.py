@@ -429,7 +429,7 @@ class EvaluationConfig(Section):
     """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
 
 
-ExportFormat = Literal["ctranslate2", "argos", "huggingface"]
+ExportFormat = Literal["ctranslate2", "argos", "huggingface", "onnx"]
 
 
 class ExportConfig(Section):

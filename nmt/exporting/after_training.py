@@ -8,6 +8,7 @@ from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
 from nmt.exporting.huggingface import export_huggingface
+from nmt.exporting.onnx import export_onnx
 from nmt.runs import RunFolder
 
 MAX_LINES = 300
@@ -37,5 +38,7 @@ def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
             return export_argos(run, device=device, max_lines=MAX_LINES).folder
         case "huggingface":
             return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
+        case "onnx":
+            return export_onnx(run, device=device, max_lines=MAX_LINES).folder
         case "ctranslate2":  # float32: what `nmt translate` prints is then what the run's scores were
             return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

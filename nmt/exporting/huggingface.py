@@ -147,8 +147,11 @@ def _notes(lacking: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[s
     if not lacking:
         return ()
     best = comparisons[-1]
-    cost = best.torch_score.value - best.export_score.value
-    return (f"MarianMT cannot express {' and '.join(lacking)}: that costs {cost:.2f} BLEU here; CTranslate2 can",)
+    now, before = best.export_score.value, best.torch_score.value
+    return (
+        f"MarianMT cannot express {' and '.join(lacking)}: {now:.2f} BLEU here instead of {before:.2f}; "
+        f"CTranslate2 can",
+    )
 
 
 def _sides(run: RunFolder, tokenizers: Tokenizers) -> _Sides:

@@ -26,6 +26,7 @@ def translate_with_transformers(folder: Path, lines: Sequence[str], decoding: De
     """The translation of each line by `MarianMTModel.generate`, on the CPU; an empty line gives an empty one."""
     transformers = import_transformers()
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # it warns of beam settings that greedy search leaves unused
     model = transformers.MarianMTModel.from_pretrained(str(folder), dtype=torch.float32).eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
     beams = {"length_penalty": decoding.length_penalty, "early_stopping": True} if decoding.beam_size > 1 else {}

@@ -1,0 +1,89 @@
+"""Exports to ONNX: onnxruntime gives our logits, step by step and with a cache, and our translations."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import Cli
+from made_runs import LINES, made_run, text
+from torch.testing import assert_close
+
+from nmt.data.batches import pad, source_of
+from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.torch_engine import load_model
+from nmt.errors import MissingExtraError
+from nmt.exporting.onnx import export_onnx
+from nmt.exporting.onnx_graphs import DecoderGraph, EncoderGraph
+from nmt.models.transformer import Transformer
+
+MODELS = [
+    {"preset": "marian"},
+    {"norm": "pre", "activation": "swiglu", "tie_embeddings": "all", "positions": "learned", "output_bias": False},
+]
+
+
+@pytest.mark.parametrize("settings", MODELS)
+def test_the_graphs_compute_what_the_model_does(settings: dict[str, object], tmp_path: Path) -> None:
+    """Before they are ONNX: three positions at once, then one by one with a cache; sources with padding."""
+    run = made_run(tmp_path, settings, biased=bool(settings.get("output_bias", True)))
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers).eval()
+    assert isinstance(model, Transformer)
+    special = tokenizers.src.special
+    source = source_of(tokenizers.src.encode_lines(text(5)[:-1]), special)
+    tgt = pad(tokenizers.tgt.encode_lines(text(5, seed=4)[:-1]), special.pad, first=[special.start])[:, :7]
+    config = run.inference_config().model
+    mask = source.mask.long()
+    with torch.no_grad():
+        expected = model(source, tgt)
+        states = EncoderGraph(model).eval()(source.values, mask)
+        assert_close(states[source.mask], model.encode(source).states[source.mask], atol=1e-5, rtol=0)
+        decoder = DecoderGraph(model, config.zero_start).eval()
+        cache = [torch.zeros(len(tgt), config.num_heads, 0, config.d_model // config.num_heads)] * 8
+        found = []
+        for start, end in ((0, 3), (3, 4), (4, 5), (5, 7)):
+            logits, *cache = decoder(mask, tgt[:, start:end], states, cache)
+            found.append(logits)
+    assert_close(torch.cat(found, dim=1), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+def test_onnxruntime_finds_the_same(tmp_path: Path, cli: Cli) -> None:
+    """Called here by hand, greedily: pieces until `</s>`."""
+    import onnxruntime
+
+    run = made_run(tmp_path, MODELS[0])
+    code, out, err = cli("export", "onnx", "--model", str(run.path), "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert f"{LINES} lines, translated with PyTorch and with the export" in out
+    folder, tokenizers = run.exports / "onnx", load_tokenizers(run.tokenizer)
+    encoder, decoder = (
+        onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder_model", "decoder_model_merged")
+    )
+    special = tokenizers.tgt.special
+    model = load_model(run, tokenizers).eval()
+    for line in text(6, seed=3)[:-1]:
+        ids = tokenizers.src.encode(line)
+        mask = np.ones((1, len(ids) + 1), np.int64)
+        states = encoder.run(None, {"input_ids": [[*ids, special.eos]], "attention_mask": mask})[0]
+        names = [one.name.removeprefix("present.") for one in decoder.get_outputs()[1:]]
+        cache = {name: np.zeros((1, 4, 0, 8), np.float32) for name in names}
+        found = [special.start]
+        for _ in range(6):
+            past = {f"past_key_values.{name}": value for name, value in cache.items()}
+            given = {"encoder_attention_mask": mask, "encoder_hidden_states": states, "input_ids": [found[-1:]]}
+            logits, *new = decoder.run(None, given | past)
+            with torch.no_grad():
+                expected = model(source_of([ids], special), torch.tensor([found]))[:, -1]
+            assert_close(torch.from_numpy(logits[:, -1]), expected, atol=1e-4, rtol=0)
+            cache = dict(zip(names, new, strict=True))
+            found.append(int(logits[0, -1].argmax()))
+
+
+def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made_run(tmp_path, {})
+    monkeypatch.setattr("nmt.exporting.onnx.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"onnx is not installed: .*scripts/install onnx"):
+        export_onnx(run, device="cpu")
+    assert not run.exports.exists()
