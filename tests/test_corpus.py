@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.hashes import file_hash
@@ -156,6 +157,9 @@ class _Letters:
 
     vocab_size = 300
     special = OWN_SPECIAL_IDS
+
+    def normalize(self, line: str) -> str:
+        return normalize(line)
 
     def encode(self, line: str) -> list[int]:
         return [ord(letter) for letter in line.replace(" ", "")]

@@ -271,7 +271,7 @@ def test_a_billion_laughs_are_refused(run: Path) -> None:
 @pytest.mark.parametrize("tag", ["object/apply:os.system", "object/new:os.system", "name:os.system"])
 def test_a_tag_runs_nothing(run: Path, tag: str) -> None:
     (run / "config.yaml").write_text(f'{COPY_TASK}augmentation: !!python/{tag} ["touch harm"]\n')
-    with pytest.raises(RunError, match=r"^run/config\.yaml:19: not valid YAML: "):
+    with pytest.raises(RunError, match=r"^run/config\.yaml:20: not valid YAML: "):
         open_run("run").config()
     assert not Path("harm").exists()
 

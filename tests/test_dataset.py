@@ -34,6 +34,9 @@ class Numbers:
     special: SpecialIds = OWN_SPECIAL_IDS
     stops_after: int | None = None
 
+    def normalize(self, line: str) -> str:
+        return normalize(line)
+
     def encode(self, line: str) -> list[int]:
         if self.stops_after is not None:
             if not self.stops_after:

@@ -43,14 +43,14 @@ _IN_ORDER = """
     training.trainer training.preflight training.launching
     training.trial training.start
     adaptation.frontier adaptation.choosing adaptation.outcome adaptation.planning
-    exporting.proof exporting.description ctranslate2.export exporting.argos exporting.transformers_search
-    exporting.onnx_graphs exporting.onnx_search exporting.onnx
+    exporting.proof exporting.description ctranslate2.export
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page
     insight.terminal_chart insight.progress insight.progress_text insight.data_text insight.data_page
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
-    exporting.huggingface exporting.after_training
+    exporting.argos exporting.transformers_search exporting.huggingface
+    exporting.onnx_graphs exporting.onnx_search exporting.onnx exporting.after_training
     __init__ cli.completion cli.options cli.searching cli.init cli.imported cli.config cli.info cli.data cli.train
     cli.adapt cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs
     cli.average cli.export cli.main __main__

@@ -273,6 +273,9 @@ class Numbered:
     special = OWN_SPECIAL_IDS
     byte_ids: frozenset[int] = frozenset()
 
+    def normalize(self, line: str) -> str:
+        return normalize(line)
+
     def encode(self, line: str) -> list[int]:
         number, times = map(int, line.split())
         return [number] * times
