@@ -363,7 +363,7 @@ ROWS = [
         all_of(remove(f"{RUN}/checkpoints"), link(f"{RUN}/checkpoints", "../pieces/checkpoints"))),
     # ------------------------------------------------------------------------------------------- exports
     Row("export: no such run", "export ctranslate2 --model nothing", ["nothing: no such run"]),
-    Row("export: no such engine", "export onnx", ["No such command 'onnx'"]),
+    Row("export: no such engine", "export marian", ["No such command 'marian'"]),
     Row("export: no such quantization", f"{EXPORT} --quantization int3",
         ["--quantization int3: should be one of int8"]),
     Row("export: --src alone", f"{EXPORT} --src test.en", ["--src and --ref go together"]),
