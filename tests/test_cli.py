@@ -154,6 +154,7 @@ def test_a_line_too_long_is_split_with_a_warning_that_names_it(in_solved: Path) 
     assert b"line 2: more than 20 pieces (data.max_length); such lines are translated in parts" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen([sys.executable, "-m", "nmt", "translate"], stdin=theirs, stdout=theirs, stderr=theirs)

@@ -241,6 +241,7 @@ def test_a_mistake_of_the_user_is_reported_once(two: Two, copy_task: Path) -> No
     assert not Path("runs/run/metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_and_is_saved(two: Two, copy_task: Path) -> None:
     settings = ["training.batches_per_update=2"]
     patch = AT_STEP_5.format(happening="os.kill(os.getpid(), signal.SIGTERM)", elsewhere="pass")

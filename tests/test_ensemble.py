@@ -316,6 +316,7 @@ def test_the_files_of_an_ensemble_are_in_its_first_models_folder(make_run: MakeR
     )
 
 
+@pytest.mark.slow
 def test_names_too_long_for_a_file_become_a_hash(make_run: MakeRun) -> None:
     one = make_run("a")
     others = [make_run(f"{letter * 90}") for letter in "bcd"]

@@ -155,6 +155,7 @@ def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> N
         list(line_blocks(file, "a.txt"))
 
 
+@pytest.mark.slow
 def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path) -> None:
     process = subprocess.Popen(NMT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None

@@ -282,6 +282,7 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, setting: str, message
         load_config(path, [setting])
 
 
+@pytest.mark.slow
 def test_images_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     write_image_task(tmp_path, monkeypatch)
     code, _, err = cli("train", "images.yaml")

@@ -93,6 +93,7 @@ def records(run: RunFolder, kind: str = "validation") -> list[dict[str, float]]:
     return [line for line in lines if line["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_a_training_with_next_to_no_learning_rate_is_the_old_run(
     solved: Path, copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

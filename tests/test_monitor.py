@@ -114,6 +114,7 @@ def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path:
     killed.close()
 
 
+@pytest.mark.slow
 def test_a_training_writes_for_tensorboard_and_its_resume_may_do_otherwise(copy_task: Path, cli: Cli) -> None:
     assert cli("train", "copy.yaml", "--set", "training.monitor=tensorboard")[0] == 0
     run = run_named("copy")

@@ -210,6 +210,7 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(forks: ForkServer, copy_task: Path) -> None:
     program = (
         "import time, nmt.training.trainer as t\n"
@@ -407,7 +408,9 @@ assert libc.capset(header, sets) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
-@pytest.mark.parametrize("folder", ["runs/run/checkpoints", "runs/run", "runs"])
+@pytest.mark.parametrize(
+    "folder", ["runs/run/checkpoints", *(pytest.param(name, marks=pytest.mark.slow) for name in ("runs/run", "runs"))]
+)
 def test_a_read_only_folder(forks: ForkServer, copy_task: Path, folder: str) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}

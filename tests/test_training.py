@@ -200,6 +200,7 @@ def test_stopped_and_resumed_equals_straight_to_the_bit(
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(forks: ForkServer, copy_task: Path) -> None:
     program = (
         "import os, sys, nmt.checkpoint as c\n"
@@ -273,7 +274,10 @@ def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> No
     assert check_checkpoint(run.checkpoints / "40").best_step == best
 
 
-@pytest.mark.parametrize("metric", ["loss", "bleu", "chrf", "ter"])
+@pytest.mark.parametrize(
+    "metric",
+    ["loss", "bleu", pytest.param("chrf", marks=pytest.mark.slow), pytest.param("ter", marks=pytest.mark.slow)],
+)
 def test_patience_ends_a_training_that_stops_improving(copy_task: Path, metric: str) -> None:
     run = trained(
         copy_task, "run", "training.max_steps=1000", "training.validate_every=2", "training.patience=3",

@@ -436,6 +436,7 @@ def write_vector_task(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int 
     return config
 
 
+@pytest.mark.slow
 def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> None:
     code, _, err = cli("train", "vectors.yaml", "--set", "training.processes=1")
     assert code == 0, err
