@@ -109,7 +109,7 @@ def row(comparison: dict[str, Any], run: Path, count: int, seed: int) -> str:
     """The row of one run."""
     old, new = (system["outputs"][0]["scores"]["bleu"] for system in comparison["test_sets"][0]["systems"])
     (captions,) = read_forgetting(RunFolder(run))
-    best = read_history(RunFolder(run)).best("loss")
+    best = read_history(RunFolder(run)).best(RunFolder(run).config().training.best_metric)
     values = [old["score"]["value"], new["score"]["value"], captions.before["bleu"].value, captions.after["bleu"].value]
     cells = [f"{value:.2f}" for value in values]
     updates = "" if best is None else f"{best.step:,}"
