@@ -5,17 +5,20 @@ Shapes: B batch, T target length, V vocabulary.
 
 import copy
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import batch_of
+from conftest import Cli, batch_of
+from safetensors.torch import load_file
 from test_export import ARCHITECTURES, random_model, random_sources
 from torch import Tensor
 
-from nmt.checkpoint import weights_of
+from nmt.checkpoint import weights_of, write_weights
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
 from nmt.ctranslate2.export import write_model
@@ -25,6 +28,7 @@ from nmt.errors import ConfigError
 from nmt.models.factory import build_model
 from nmt.models.quantization import Embedding, Linear, fake_int8, quantize
 from nmt.models.transformer import Transformer
+from nmt.runs import RunFolder
 from nmt.training.averaging import exchanged
 from nmt.training.loss import Objective
 
@@ -157,3 +161,47 @@ def test_it_is_refused_where_no_int8_export_exists(copy_task: Path) -> None:
         copy_task.write_text(changed, encoding="utf-8")
         with pytest.raises(ConfigError, match=rf"training\.quantization: int8 is for Transformers.*{reason}"):
             load_config(copy_task, ["training.quantization=int8"])
+
+
+def with_outliers(run: RunFolder, factor: float) -> None:
+    """Make one number of each vector that the layers read `factor` times as large, and its weights smaller.
+
+    The model is the same function. In int8 the others keep few of their 255 levels, since a vector has one scale.
+    """
+    weights = load_file(run.model_file)
+    with torch.no_grad():
+        for name in list(weights):
+            if not name.endswith("_residual.norm.weight"):
+                continue
+            layer, part = name.removesuffix(".norm.weight").rsplit(".", 1)
+            readers = {
+                "self_residual": ("self_attention.query", "self_attention.key", "self_attention.value"),
+                "cross_residual": ("cross_attention.query",),
+                "feed_forward_residual": ("feed_forward.inner",),
+            }[part]
+            weights[name][3] *= factor
+            weights[name.replace("weight", "bias")][3] *= factor
+            for reader in readers:
+                weights[f"{layer}.{reader}.weight"][:, 3] /= factor
+    write_weights(weights, run.model_file)
+
+
+@pytest.mark.slow
+def test_a_model_that_int8_hurts_is_offered_a_training_and_passes_after_it(
+    solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    shutil.copytree(solved, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    run = RunFolder(Path("runs/copy"))
+    with_outliers(run, 100.0)
+    code, _, message = cli("export", "ctranslate2", "--model", "copy")
+    assert code == 3
+    assert re.search(r"not kept; .* BLEU [\d.]+ instead of [\d.]+", message)
+    train, export = (shlex.split(line) for line in message.splitlines() if line.startswith("  nmt "))
+    code, _, messages = cli(*train[1:], "--set", "training.max_steps=150")
+    assert code == 0, messages
+    found = RunFolder(Path("runs/copy-int8")).config().training
+    assert (found.quantization, found.schedule, found.learning_rate) == ("int8", "constant", 3e-4)
+    code, out, messages = cli(*export[1:])
+    assert code == 0, messages
+    assert "runs/copy-int8/export/ctranslate2-int8" in out
