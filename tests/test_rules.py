@@ -12,17 +12,8 @@ import pytest
 import nmt.data.rules
 from nmt.config.cleaning import CleaningConfig
 from nmt.data.cleaning import normalize
-from nmt.data.rules import (
-    PAIR_RULES,
-    PairRules,
-    _may_be_outside,
-    have_different_numbers,
-    is_out_of_script,
-    is_wrongly_decoded,
-    length_of,
-    scripts_of,
-    usual_ratio,
-)
+from nmt.data.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
+from nmt.data.scripts import _may_be_outside, is_out_of_script, scripts_of
 from nmt.errors import ConfigError
 
 SENTENCES = [
