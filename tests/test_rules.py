@@ -1,6 +1,5 @@
 """The rules of `data.cleaning` for one pair: what each leaves out, and what it keeps."""
 
-import doctest
 import pickle
 import statistics
 import subprocess
@@ -9,7 +8,6 @@ import unicodedata
 
 import pytest
 
-import nmt.data.rules
 from nmt.config.cleaning import CleaningConfig
 from nmt.data.cleaning import normalize
 from nmt.data.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
@@ -289,7 +287,3 @@ def test_all_rules_that_a_pair_violates_are_named_in_order() -> None:
     ]  # fmt: skip
     assert PairRules(CleaningConfig(), "en", "de").violated("<b>", "<b>") == []
     assert set(PAIR_RULES) < set(CleaningConfig.model_fields)
-
-
-def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(nmt.data.rules) == (0, 5)
