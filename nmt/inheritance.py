@@ -31,7 +31,7 @@ LIMITS = ("max_steps", "max_epochs", "max_minutes")
 FINE_TUNED = (*FINE_TUNING, "warmup_steps")
 """The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "preset"}
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "token_cutoff", "preset"}
 
 
 def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:

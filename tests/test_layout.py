@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
     version errors suffixes languages config.section config.source config.inference config.corpus config.cleaning
-    config.guard config.training config.recommended config.keys config.file config.schema config.manual
+    config.guard config.augmentation config.evaluation config.training
+    config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.decoded data.cleaning data.letters data.duplicates data.scripts data.rules
@@ -24,7 +25,7 @@ _IN_ORDER = """
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords
     data.copying data.augmentation data.batches
-    models.interface models.layers models.dropout models.positions models.initialisation
+    models.layers models.quantization models.interface models.dropout models.positions models.initialisation
     models.source_layer models.attention
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble
     models.packed models.factory
