@@ -21,7 +21,7 @@ _IN_ORDER = """
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.decoded data.cleaning data.letters data.duplicates data.scripts data.rules
     data.selection
-    data.counts data.profile data.profiling
+    data.counts data.profile data.profiling data.folds
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords
     data.copying data.augmentation data.batches
