@@ -19,7 +19,7 @@ _IN_ORDER = """
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
     data.vectors data.hashes data.decoded data.cleaning data.letters data.duplicates data.rules data.selection
-    data.counts data.profile data.profiling
+    data.counts data.profile data.profiling data.folds
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords
     data.copying data.augmentation data.batches

@@ -3,7 +3,7 @@
 import dataclasses
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -149,21 +149,43 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     Returns the names of the texts. The folder is written as a whole.
     """
     check_folder(folder)
-    names: list[str] = []
-    stems: Counter[str] = Counter()
+    names = cleaned_names(profiled.corpora, languages)
     with replacing(folder) as temporary:
         temporary.mkdir()
-        for files, verdicts in zip(profiled.corpora, profiled.verdicts, strict=True):
-            stem = without_compression(files.src_file).stem
-            stems[stem] += 1
-            again = f".{stems[stem]}" if stems[stem] > 1 else ""
-            pair = [f"{stem}{again}.{language}" for language in languages]
-            names += pair
+        for number, pair in enumerate(names):
             with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
-                for verdict, sides in zip(verdicts.tolist(), raw_pairs(files), strict=True):
-                    if verdict == 0:
-                        for file, line in zip((src_file, tgt_file), sides, strict=True):
-                            text = line.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
-                            file.write(text + b"\n")
+                for src, tgt in plain_pairs(profiled, number):
+                    src_file.write(src)
+                    tgt_file.write(tgt)
         write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+    return [name for pair in names for name in pair]
+
+
+def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
+    """The names of the two texts that `write_cleaned` writes for each corpus."""
+    names = []
+    stems: Counter[str] = Counter()
+    for files in corpora:
+        stem = without_compression(files.src_file).stem
+        stems[stem] += 1
+        names.append(side_names(f"{stem}.{stems[stem]}" if stems[stem] > 1 else stem, languages))
     return names
+
+
+def side_names(stem: str, languages: tuple[str, str]) -> tuple[str, str]:
+    """The names of two texts, `train.en` and `train.de`; `train.src.en` and `train.tgt.en` if the languages are one."""
+    src, tgt = languages
+    return (f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}")
+
+
+def plain_pairs(profiled: Profiled, corpus: int) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs that are kept of a corpus, each side as a line of a plain text: with one line end, and without a byte
+    order mark."""
+    verdicts, pairs = profiled.verdicts[corpus], raw_pairs(profiled.corpora[corpus])
+    for verdict, (src, tgt) in zip(verdicts.tolist(), pairs, strict=True):
+        if verdict == 0:
+            yield _plain(src), _plain(tgt)
+
+
+def _plain(line: bytes) -> bytes:
+    return line.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r") + b"\n"
