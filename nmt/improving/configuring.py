@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.config.corpus import CorpusFiles, TrainingFiles
+from nmt.config.corpus import TrainingFiles
 from nmt.config.file import load_config, settings_to_yaml
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.corpus import count_pairs
@@ -26,7 +26,7 @@ LONGER = 2
 CUTOFF = {"model": {"token_cutoff": 0.05}, "training": {"r_drop": 1.0}}
 FINE_TUNING_SHARE = 0.1
 """Updates on the real pairs alone at the end, of those of the whole training; at most `MAX_STEPS`."""
-_OF_FILES = ("train", "validation", "test", "exclude", "cleaning")
+_OF_FILES = ("train", "validation", "test", "exclude", "cleaning")  # the keys of `data` that are replaced
 
 
 def write_out(sections: Mapping[str, Any]) -> str:
@@ -53,7 +53,9 @@ def first_sections(config: Config, train: Sequence[Corpus], held_out: Mapping[st
     data["validation"] = held_out["validation"]
     data["exclude"] = [files for name, files in held_out.items() if name != "validation"]
     data["cleaning"] = {"overlap": True}
-    return {**sections, "data": data}
+    # Neither changes what is learned, and both take time after each of many trainings.
+    no_report = {**sections.get("evaluation", {}), "report": False}
+    return {**sections, "data": data, "evaluation": no_report, "export": {"after_training": []}}
 
 
 def cleaning_sections(config: Config, train: Sequence[Corpus], held_out: Mapping[str, Corpus]) -> Sections:
@@ -169,11 +171,6 @@ def limits(settings: TrainingConfig, share: float, growth: float = 1.0) -> dict[
         found["warmup_steps"] = min(settings.warmup_steps, steps // 2)
         found["validate_every"] = min(settings.validate_every, steps)
     return found
-
-
-def as_seen(config: Config) -> list[tuple[CorpusFiles, float]]:
-    """The corpora of a training with their weights."""
-    return [(files, files.weight) for files in config.data.train]
 
 
 def _pairs_of_an_epoch(train: Sequence[Corpus]) -> float:

@@ -48,10 +48,10 @@ def decide(step: str, candidate: str, previous: Decision | None, min_gain: float
     return Decision(step, candidate, scores, previous.best, previous.best_scores, gain, min_gain, gain >= min_gain)
 
 
-def read_scores(run: str) -> dict[str, float]:
+def read_scores(run: str, folder: Path = Path()) -> dict[str, float]:
     """The validation scores of a run, by metric, which `nmt eval --json` has printed; `RunError` if they are not."""
-    file = scores_file(run)
-    found = read_json(Path(file))
+    file = folder / scores_file(run)
+    found = read_json(file)
     try:
         return {metric: float(score["value"]) for metric, score in found["scores"].items()}
     except (KeyError, TypeError, ValueError):
@@ -73,9 +73,9 @@ def best_file(step: str) -> str:
     return f"decisions/{step}.best"
 
 
-def read_decision(step: str) -> Decision:
+def read_decision(step: str, folder: Path = Path()) -> Decision:
     """What was decided; `RunError` if the file cannot be read."""
-    file = Path(decision_file(step))
+    file = folder / decision_file(step)
     try:
         return Decision(**read_json(file))
     except TypeError as error:

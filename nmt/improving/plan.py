@@ -70,14 +70,14 @@ class Plan:
 
     def to_makefile(self) -> str:
         """The plan as a Makefile: `make -C FOLDER` does what `nmt improve` does, with `-j` several targets at once."""
-        files = " ".join(target.file for target in self.targets if target.is_stamp)
+        needs = {need for target in self.targets for need in target.needs}
         lines = [
             "# Written by nmt improve. `make -C FOLDER -j2` makes two targets at once; NMT=... is the command to run.",
             "NMT ?= nmt",
             "SHELL := /bin/sh",
             ".DELETE_ON_ERROR:",
             ".PHONY: all",
-            f"all: {self.targets[-1].file} {files}".rstrip(),
+            f"all: {' '.join(target.file for target in self.targets if target.file not in needs)}",
         ]
         for target in self.targets:
             lines += ["", f"{target.file}: {' '.join(target.needs)}".rstrip(), "\t@mkdir -p $(@D)"]
