@@ -9,7 +9,7 @@ from conftest import Cli
 from made_runs import made_run
 
 import nmt.exporting.after_training
-from nmt.config.training import ExportConfig
+from nmt.config.evaluation import ExportConfig
 from nmt.decoding.translator import load
 from nmt.exporting.after_training import export_after_training
 from nmt.runs import RunFolder

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from nmt.config.training import Config, ExportFormat
+from nmt.config.evaluation import ExportFormat
+from nmt.config.training import Config
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
