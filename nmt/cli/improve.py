@@ -12,7 +12,7 @@ from nmt.cli import options
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.improving.drafting import Draft, Wish
+    from nmt.improving.drafting import Draft
 
 
 def improve(
@@ -33,6 +33,9 @@ def improve(
         Path | None, typer.Option(metavar="FOLDER", help="The working folder. Default: CONFIG.improve.")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan as a Makefile; write nothing.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print how long each step will take here; train nothing.")
+    ] = False,
     make: Annotated[
         str | None, typer.Option(metavar="FILE", help="Make one file of the plan, in the current folder, and end.")
     ] = None,
@@ -49,8 +52,10 @@ def improve(
 
     if config is None:
         raise ConfigError("name the configuration to improve: --config FILE")
-    if make is not None and (plan or folder):
-        raise ConfigError("--make FILE makes one file in the current folder: leave out --plan and --folder")
+    if make is not None and (plan or estimate or folder):
+        raise ConfigError("--make FILE makes one file in the current folder: leave out --plan, --estimate and --folder")
+    if plan and estimate:
+        raise ConfigError("--plan and --estimate print different things; give one of the two")
     where = Path() if make is not None else folder or Path(f"{config.stem}.improve")
     wish = Wish(
         _seen_from(where, config), tuple(overrides or ()), mono_tgt and _seen_from(where, mono_tgt),
@@ -63,6 +68,8 @@ def improve(
         print(draft.plan().to_makefile(), end="")
     elif make is not None:
         _make(draft, make)
+    elif estimate:
+        _estimate(draft, where)
     else:
         _carry_out(draft, where, as_json)
 
@@ -81,10 +88,17 @@ def _make(draft: "Draft", file: str) -> None:
     write_text(Path(file), draft.makers[file]())
 
 
+def _estimate(draft: "Draft", folder: Path) -> None:
+    from nmt.improving.estimating import estimate, table
+    from nmt.insight.text_table import aligned
+
+    print(aligned(table(estimate(draft, folder, _say)), left=(0, 1)))
+
+
 def _carry_out(draft: "Draft", folder: Path, as_json: bool) -> None:
     from nmt.improving import summary
-    from nmt.improving.deciding import read_decision
     from nmt.improving.beginning import begin
+    from nmt.improving.deciding import read_decision
     from nmt.improving.running import carry_out
     from nmt.insight.text_table import aligned
 
@@ -92,7 +106,7 @@ def _carry_out(draft: "Draft", folder: Path, as_json: bool) -> None:
     for line in plan.left_out:
         _say(f"left out: {line}")
     begin(draft, folder)
-    carry_out(plan, folder, _say)
+    carry_out(plan, draft.makers, folder, _say)
     found = summary.results(plan, draft.decided, folder)
     best = folder / "runs" / read_decision(draft.decided[-1], folder).best
     if as_json:

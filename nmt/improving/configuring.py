@@ -143,7 +143,7 @@ def fine_tuned(sections: Sections, config: Config, best: str, train: Sequence[Co
     training = {key: value for key, value in sections["training"].items() if key not in dropped}
     steps = MAX_STEPS if settings.max_steps is None else round(settings.max_steps * FINE_TUNING_SHARE)
     max_steps = max(1, min(MAX_STEPS, steps))
-    validate_every = max(1, min(int(FINE_TUNING["validate_every"]), max_steps // 4))
+    validate_every = max(1, min(settings.validate_every, max_steps // 10))
     training |= {
         **FINE_TUNING, "init_from": best, "max_steps": max_steps, "warmup_steps": min(50, max_steps // 10),
         "validate_every": validate_every,

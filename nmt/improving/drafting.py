@@ -8,13 +8,7 @@ from pathlib import Path
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
 from nmt.data.profiling import cleaned_names
-from nmt.improving.configuring import (
-    Corpus,
-    Sections,
-    cleaning_sections,
-    read_sections,
-    write_out,
-)
+from nmt.improving.configuring import Corpus, Sections, cleaning_sections, write_out
 from nmt.improving.deciding import (
     best_file,
     decide,
@@ -65,6 +59,29 @@ class Wish:
         return (*words, *(["--sample"] if self.sample else []))
 
 
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training of the plan, as far as its time depends on it."""
+
+    step: str
+    share: float
+    """Times the updates of the user's configuration."""
+    is_cut: bool
+    """Whether it has token cutoff and R-Drop 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """Lines to translate."""
+
+    step: str
+    share: float
+    """Of the training text's pairs; 0 for another text."""
+    file: Path | None
+    """That text."""
+    models: int
+
+
 class Draft:
     """Collects targets; each method adds those of one kind, and `step` names the step that they belong to."""
 
@@ -80,6 +97,10 @@ class Draft:
         self.left_out: list[str] = []
         self.texts: dict[str, list[Corpus]] = {}
         """The cleaned texts by name, as corpora of a configuration."""
+        self.trainings: list[Training] = []
+        self.translations: list[Translation] = []
+        self.longest = Training("", 1.0, is_cut=False)
+        """What a training of the best configuration so far may cost at most."""
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -144,21 +165,27 @@ class Draft:
         command = Command(("data", "--config", file, "--write", f"text/{name}", *options))
         return self.commands(f"text/{name}/cleaning.tsv", [file], command)
 
-    def translated(self, models: Sequence[str | BestRun], source: str, output: str, needs: Sequence[str | None],
-                   *options: str) -> str:  # fmt: skip
-        """A file's translations by a run, or by several together."""
+    def translated(self, models: Sequence[str | BestRun], source: Path, output: str, needs: Sequence[str | None],
+                   share: float | None, *options: str) -> str:  # fmt: skip
+        """A file's translations by a run, or by several together; `share`: see `Translation`."""
         words = [word for model in models for word in ("--model", model)]
-        command = Command(("translate", *words, "--input", source, "--output", output, "--continue",
-                           *_ENGINE, *options))  # fmt: skip
-        return self.commands(output, needs, command)
+        files = ("--input", source.as_posix(), "--output", output, "--continue")
+        self.translations.append(Translation(self.step, share or 0.0, None if share else source, len(models)))
+        return self.commands(output, needs, Command(("translate", *words, *files, *_ENGINE, *options)))
 
-    def trained(self, name: str, needs: Sequence[str | None], sections: Callable[[], Sections], *texts: str) -> str:
-        """A training; `texts` are those that it is the first to see, which are looked through for held-out lines."""
+    def trained(self, name: str, needs: Sequence[str | None], sections: Callable[[], Sections], *texts: str,
+                share: float | None = None) -> str:  # fmt: skip
+        """A training; `texts` are those that it is the first to see, which are looked through for held-out lines.
+
+        `share`: of the updates of the user's configuration; by default those of the best run so far, at most.
+        """
 
         def make() -> str:
             check_no_leakage(self.text_files(*texts), held_out_files(self.config))
             return write_out(sections())
 
+        as_best = dataclasses.replace(self.longest, step=self.step)
+        self.trainings.append(as_best if share is None else Training(self.step, share, is_cut=False))
         cleaned = [f"text/{text}/cleaning.tsv" for text in texts]
         file = self.own(f"configs/{name}.yaml", [HELD_OUT, *cleaned, *needs], make)
         return self.commands(f"runs/{name}.done", [file], Command(("train", file)), is_stamp=True)

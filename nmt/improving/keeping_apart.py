@@ -61,7 +61,7 @@ def check_no_leakage(corpora: Sequence[CorpusFiles], held_out: Mapping[str, Corp
     for corpus in corpora:
         for number, pair in enumerate(read_pairs(corpus), start=1):
             for lines, line, file in zip(apart, pair, (corpus.src_file, corpus.tgt_file), strict=True):
-                if name := lines.get(normalize(line)):
+                if name := lines.get(normalize(line), ""):
                     raise DataError(
                         f"{file}:{number}: leakage: {line!r} is a line of {name}, and nothing may be trained on that; "
                         f"remove this text, and what was made from it"

@@ -7,7 +7,8 @@ from nmt.config.training import Config
 from nmt.errors import ConfigError
 from nmt.improving import configuring as configs
 from nmt.improving.configuring import Corpus, read_sections
-from nmt.improving.drafting import Draft, Wish, as_corpus
+from nmt.improving.drafting import Draft, Training, Wish, as_corpus
+from nmt.improving.plan import BestRun, Command
 
 
 def draft_of(wish: Wish, config: Config) -> Draft:
@@ -86,20 +87,23 @@ def _baseline(draft: Draft) -> None:
 
 def _bidirectional(draft: Draft) -> None:
     best, start, needs = draft.best_name(), "bidirectional_start", [draft.best.file]
-    started = draft.trained(start, needs, lambda: configs.both_directions(*read_sections(best())))
+    started = draft.trained(start, needs, lambda: configs.both_directions(*read_sections(best())),
+                            share=configs.START)  # fmt: skip
     done = draft.trained("bidirectional", [*needs, started], lambda: configs.after_both_directions(
-        *read_sections(best()), start))  # fmt: skip
+        *read_sections(best()), start), share=1 - configs.START)  # fmt: skip
     draft.candidate("bidirectional", done)
 
 
 def _cutoff(draft: Draft) -> None:
     best = draft.best_name()
+    draft.longest = Training("", configs.LONGER, is_cut=True)
     done = draft.trained("cutoff", [draft.best.file], lambda: configs.with_cutoff(*read_sections(best())))
     draft.candidate("cutoff", done)
 
 
 def _backward(draft: Draft) -> None:
-    done = draft.trained("backward", ["configs/baseline.yaml"], lambda: configs.swapped(read_sections("baseline")[0]))
+    done = draft.trained("backward", ["configs/baseline.yaml"], lambda: configs.swapped(read_sections("baseline")[0]),
+                         share=1.0)  # fmt: skip
     draft.scored("backward", ["runs/backward"], [done], is_swapped=True)
 
 
@@ -119,9 +123,9 @@ def _diversification(draft: Draft) -> None:
                 part = configs.on_part(*read_sections("baseline"), others, share)
                 return configs.swapped(part) if is_back else part
 
-            done = draft.trained(name, ["configs/baseline.yaml"], sections, "folds")
+            done = draft.trained(name, ["configs/baseline.yaml"], sections, "folds", share=share)
             output = f"text/translated/{direction}_{number}.txt"
-            needs.append(draft.translated([f"runs/{name}"], source.as_posix(), output, [done]))
+            needs.append(draft.translated([f"runs/{name}"], source, output, [done], 1 / len(folds)))
             pairs.append({"src": f"../{output}", "tgt": fold["tgt"]} if is_back
                          else {"src": fold["src"], "tgt": f"../{output}"})  # fmt: skip
     _with_text(draft, "diversification", pairs, needs)
@@ -131,14 +135,14 @@ def _back_translation(draft: Draft) -> None:
     source, output = draft.wish.mono_tgt, "text/translated/mono_tgt.txt"
     assert source is not None, "else the step does not apply"
     options = ("--sample", "--seed", "1") if draft.wish.sample else ()
-    draft.translated(["runs/backward"], source.as_posix(), output, ["runs/backward.done"], *options)
+    draft.translated(["runs/backward"], source, output, ["runs/backward.done"], None, *options)
     _with_text(draft, "back_translation", [{"src": f"../{output}", "tgt": f"../{source.as_posix()}"}], [output])
 
 
 def _self_training(draft: Draft) -> None:
     source, output = draft.wish.mono_src, "text/translated/mono_src.txt"
     assert source is not None, "else the step does not apply"
-    draft.translated([draft.best], source.as_posix(), output, [draft.best.file])
+    draft.translated([draft.best], source, output, [draft.best.file], None)
     _with_text(draft, "self_training", [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}], [output])
 
 
@@ -152,13 +156,13 @@ def _student(draft: Draft) -> None:
             return configs.with_seed(*read_sections(best()), number)
 
         needs.append(draft.trained(name, [draft.best.file], sections))
-    models = [draft.best, *(f"runs/{name}" for name in names)]
+    models: list[str | BestRun] = [draft.best, *(f"runs/{name}" for name in names)]
     draft.scored("teacher", models, needs)
     pairs, outputs = list[Corpus](), list[str]()
     for number, (corpus, files) in enumerate(zip(draft.texts["real"], draft.text_files("real"), strict=True), start=1):
         output = f"text/translated/teacher_{number}.txt"
-        outputs.append(draft.translated(models, files.src_file.as_posix(), output,
-                                        [*needs, "text/real/cleaning.tsv"]))  # fmt: skip
+        sharing = 1 / len(draft.texts["real"])
+        outputs.append(draft.translated(models, files.src_file, output, [*needs, "text/real/cleaning.tsv"], sharing))
         pairs.append({"src": corpus["src"], "tgt": f"../{output}"})
     _with_text(draft, "student", pairs, outputs)
 
@@ -182,7 +186,7 @@ def _averaging(draft: Draft) -> None:
 def _fine_tuning(draft: Draft) -> None:
     best = draft.best_name()
     done = draft.trained("fine_tuning", [draft.best.file], lambda: configs.fine_tuned(
-        *read_sections(best()), best(), draft.texts["real"]))  # fmt: skip
+        *read_sections(best()), best(), draft.texts["real"]), share=configs.FINE_TUNING_SHARE)  # fmt: skip
     draft.candidate("fine_tuning", done)
 
 
