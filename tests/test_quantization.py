@@ -4,27 +4,36 @@ Shapes: B batch, T target length, V vocabulary.
 """
 
 import copy
+import json
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import batch_of
+import yaml
+from conftest import Cli, batch_of
+from made_runs import made_run
+from safetensors.torch import load_file
 from test_export import ARCHITECTURES, random_model, random_sources
 from torch import Tensor
 
-from nmt.checkpoint import weights_of
+from nmt.checkpoint import weights_of, write_weights
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
-from nmt.ctranslate2.export import write_model
-from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.torch_engine import TorchEngine
+from nmt.config.training import TrainingConfig
+from nmt.ctranslate2.export import remedy, write_model
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError
+from nmt.inheritance import fine_tuning_overrides
 from nmt.models.factory import build_model
 from nmt.models.quantization import Embedding, Linear, fake_int8, quantize
 from nmt.models.transformer import Transformer
+from nmt.runs import RunFolder
 from nmt.training.averaging import exchanged
 from nmt.training.loss import Objective
 
@@ -157,3 +166,102 @@ def test_it_is_refused_where_no_int8_export_exists(copy_task: Path) -> None:
         copy_task.write_text(changed, encoding="utf-8")
         with pytest.raises(ConfigError, match=rf"training\.quantization: int8 is for Transformers.*{reason}"):
             load_config(copy_task, ["training.quantization=int8"])
+
+
+def test_a_training_validates_the_rounded_model_and_saves_the_exact_one(copy_task: Path, cli: Cli) -> None:
+    code, _, err = cli("train", str(copy_task), "--set", "training.max_steps=6", "--set", "training.quantization=int8")
+    assert code == 0, err
+    run = RunFolder(Path("runs/copy"))
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers).eval()
+    lines = Path("val.en").read_text(encoding="utf-8").splitlines()  # the targets are the same
+    ids = [tokenizers.src.encode(line) for line in lines]
+    validated = json.loads(run.metrics_file.read_text(encoding="utf-8").splitlines()[-1])["loss"]
+
+    def loss() -> float:
+        scores = TorchEngine(model, tokenizers).score(ids, ids)
+        return -sum(map(sum, scores)) / sum(map(len, scores))
+
+    assert abs(loss() - validated) > 1e-4, "a weight on one of 255 levels would lose nothing"
+    quantize(model)
+    assert loss() == pytest.approx(validated, abs=2e-5)
+
+
+def test_a_run_is_offered_what_it_can_do(tmp_path: Path) -> None:
+    run = made_run(tmp_path, {})
+    assert remedy(run, "float32") == ""
+    assert remedy(run, "float16") == "; float32 changes no weight"
+    first, train, export = remedy(run, "int8_float32").splitlines()
+    assert first == "; float32 changes no weight; or fine-tune it for int8, and export that:"
+    assert train.startswith(
+        f"  nmt train {run.config_file} --init-from {run.path} --name made-int8 --set training.quantization=int8 "
+    )
+    assert export == "  nmt export ctranslate2 --model runs/made-int8"
+    keys = [word.removeprefix("training.") for word in shlex.split(train) if word.startswith("training.")]
+    assert {"schedule=constant", "learning_rate=0.0003", "max_steps=1000"} < set(keys)
+    settings = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
+    settings["training"]["quantization"] = "int8"
+    run.config_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    assert remedy(run, "int8") == "; float32 changes no weight", "it has been trained for it"
+    for section in ("training", "evaluation", "export"):
+        settings.pop(section)
+    settings["data"] = {"src_lang": "en", "tgt_lang": "de", "max_length": 60}
+    run.config_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    assert f"  nmt train FILE --init-from {run.path} --name made-int8 --set training.quantization=int8\n" in remedy(
+        run, "int8"
+    )
+
+
+def test_the_offered_keys_make_a_fine_tuning_of_any_training() -> None:
+    old = TrainingConfig(
+        max_epochs=3, schedule="cosine", max_steps=100, warmup_steps=10, min_learning_rate=1e-3, restart_schedule=True,
+        schedule_start=5, learning_rate=2e-3, init_from="other", freeze=("encoder",),
+    )  # fmt: skip
+    new = TrainingConfig.model_validate(old.model_dump() | fine_tuning_overrides(old))
+    assert (new.learning_rate, new.schedule, new.max_steps, new.max_epochs) == (3e-4, "constant", 1000, None)
+    assert (new.warmup_steps, new.patience, new.freeze) == (50, 5, ())
+    assert fine_tuning_overrides(new) == {}
+
+
+def with_outliers(run: RunFolder, factor: float) -> None:
+    """Make one number of each vector that the layers read `factor` times as large, and its weights smaller.
+
+    The model is the same function. In int8 the others keep few of their 255 levels, since a vector has one scale.
+    """
+    weights = load_file(run.model_file)
+    with torch.no_grad():
+        for name in list(weights):
+            if not name.endswith("_residual.norm.weight"):
+                continue
+            layer, part = name.removesuffix(".norm.weight").rsplit(".", 1)
+            readers = {
+                "self_residual": ("self_attention.query", "self_attention.key", "self_attention.value"),
+                "cross_residual": ("cross_attention.query",),
+                "feed_forward_residual": ("feed_forward.inner",),
+            }[part]
+            weights[name][3] *= factor
+            weights[name.replace("weight", "bias")][3] *= factor
+            for reader in readers:
+                weights[f"{layer}.{reader}.weight"][:, 3] /= factor
+    write_weights(weights, run.model_file)
+
+
+@pytest.mark.slow
+def test_a_model_that_int8_hurts_is_offered_a_training_and_passes_after_it(
+    solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    shutil.copytree(solved, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    run = RunFolder(Path("runs/copy"))
+    with_outliers(run, 100.0)
+    code, _, message = cli("export", "ctranslate2", "--model", "copy")
+    assert code == 3
+    assert re.search(r"not kept; .* BLEU [\d.]+ instead of [\d.]+", message)
+    train, export = (shlex.split(line) for line in message.splitlines() if line.startswith("  nmt "))
+    code, _, messages = cli(*train[1:], "--set", "training.max_steps=150")
+    assert code == 0, messages
+    found = RunFolder(Path("runs/copy-int8")).config().training
+    assert (found.quantization, found.schedule, found.learning_rate) == ("int8", "constant", 3e-4)
+    code, out, messages = cli(*export[1:])
+    assert code == 0, messages
+    assert "runs/copy-int8/export/ctranslate2-int8" in out
