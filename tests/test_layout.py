@@ -53,9 +53,11 @@ _IN_ORDER = """
     insight.validation_set insight.reproduction insight.report insight.charts insight.model_card insight.report_page
     exporting.argos exporting.transformers_search exporting.huggingface
     exporting.onnx_graphs exporting.onnx_search exporting.onnx exporting.after_training
+    improving.plan improving.deciding improving.configuring improving.keeping_apart improving.drafting improving.steps
+    improving.manifest improving.beginning improving.running improving.estimating improving.summary
     __init__ cli.completion cli.options cli.searching cli.init cli.imported cli.config cli.info cli.data cli.train
-    cli.adapt cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show cli.runs
-    cli.average cli.export cli.main __main__
+    cli.adapt cli.improve cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show
+    cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

@@ -25,6 +25,7 @@ from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface, export_onnx
 from nmt.cli.imported import import_model
+from nmt.cli.improve import improve
 from nmt.cli.info import info
 from nmt.cli.init import init
 from nmt.cli.report import report
@@ -138,6 +139,12 @@ app.command(
         "nmt adapt --model captions --data domain.tmx", "nmt adapt --model opus-en-de --data domain.tmx --keep news.tsv"
     ),
 )(adapt)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt improve --config captions.yaml --estimate", "nmt improve --config captions.yaml --mono-tgt news.de"
+    ),
+)(improve)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),

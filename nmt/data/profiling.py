@@ -149,21 +149,26 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     Returns the names of the texts. The folder is written as a whole.
     """
     check_folder(folder)
-    names: list[str] = []
-    stems: Counter[str] = Counter()
+    names = cleaned_names(profiled.corpora, languages)
     with replacing(folder) as temporary:
         temporary.mkdir()
-        for number, files in enumerate(profiled.corpora):
-            stem = without_compression(files.src_file).stem
-            stems[stem] += 1
-            again = f".{stems[stem]}" if stems[stem] > 1 else ""
-            pair = side_names(f"{stem}{again}", languages)
-            names += pair
+        for number, pair in enumerate(names):
             with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
                 for src, tgt in plain_pairs(profiled, number):
                     src_file.write(src)
                     tgt_file.write(tgt)
         write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+    return [name for pair in names for name in pair]
+
+
+def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
+    """The names of the two texts that `write_cleaned` writes for each corpus."""
+    names = []
+    stems: Counter[str] = Counter()
+    for files in corpora:
+        stem = without_compression(files.src_file).stem
+        stems[stem] += 1
+        names.append(side_names(f"{stem}.{stems[stem]}" if stems[stem] > 1 else stem, languages))
     return names
 
 
