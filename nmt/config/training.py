@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from nmt.config.cleaning import CleaningConfig
-from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
+from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, check_sources, in_the_languages
 from nmt.config.guard import GuardConfig
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
@@ -458,6 +458,11 @@ class Config(InferenceConfig):
     export: ExportConfig = Field(default_factory=ExportConfig)
     """The model in other programs' formats."""
 
+    @property
+    def changes_pairs(self) -> bool:
+        """Whether training pairs are changed at random whenever they are seen."""
+        return self.augmentation.is_on or any(files.noise for files in self.data.train)
+
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
         corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
@@ -501,6 +506,7 @@ class Config(InferenceConfig):
                 f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
                 f"training corpus lacks, such as an emoji; leave copies out"
             )
+        check_sources(self.data.train, self.tokenizer, self.source.type)
         settings = self.training
         if self.data.replay and settings.init_from is None:
             raise ValueError(
