@@ -128,8 +128,18 @@ def on_part(sections: Sections, config: Config, train: Sequence[Corpus], share: 
     return {**sections, "data": {**sections["data"], "train": list(train)}, "training": training}
 
 
-def with_corpora(sections: Sections, config: Config, added: Sequence[Corpus]) -> Sections:
-    """More text, for the same number of updates."""
+def with_corpora(
+    sections: Sections, config: Config, added: Sequence[Corpus], real: Sequence[Corpus] | None = None
+) -> Sections:
+    """More text, for the same number of updates.
+
+    A text of which cleaning has left nothing is no corpus. With `real`, an epoch has at most as many of the added pairs
+    as of these: of much monolingual text, other lines in each epoch.
+    """
+    added = [corpus for corpus in added if (CONFIGS / corpus["src"]).stat().st_size]
+    if real is not None and added:
+        weight = min(1.0, round(_pairs_of_an_epoch(real) / _pairs_of_an_epoch(added), 4))
+        added = [{**corpus, "weight": weight} for corpus in added]
     train = [*sections["data"]["train"], *added]
     growth = _pairs_of_an_epoch(train) / _pairs_of_an_epoch(sections["data"]["train"])
     training = {**sections["training"], **limits(config.training, 1.0, growth)}

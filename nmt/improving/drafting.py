@@ -116,15 +116,16 @@ class Draft:
         """What was collected."""
         return Plan(tuple(self.targets), tuple(self.left_out))
 
-    def commands(self, file: str, needs: Sequence[str | None], *commands: Command, is_stamp: bool = False) -> str:
-        """A file that commands of nmt make; returns its name."""
-        self.targets.append(Target(file, self.step, needed(needs), commands, is_stamp))
+    def command(self, file: str, needs: Sequence[str | None], command: Command, *, is_stamp: bool = False,
+                makes_folder: bool = False) -> str:  # fmt: skip
+        """A file that a command of nmt makes; returns its name."""
+        self.targets.append(Target(file, self.step, needed(needs), (command,), is_stamp, makes_folder))
         return file
 
     def own(self, file: str, needs: Sequence[str | None], make: Make) -> str:
         """A file that nmt improve makes itself."""
         self.makers[file] = make
-        return self.commands(file, needs, Command(("improve", *self.wish.arguments(), "--make", file)))
+        return self.command(file, needs, Command(("improve", *self.wish.arguments(), "--make", file)))
 
     def held_out(self) -> str:
         """The texts that nothing is trained on."""
@@ -163,7 +164,7 @@ class Draft:
         file = self.own(f"configs/clean_{name}.yaml", [HELD_OUT, *needs], make)
         self.texts[name] = [{"src": f"../text/{name}/{src}", "tgt": f"../text/{name}/{tgt}"} for src, tgt in names]
         command = Command(("data", "--config", file, "--write", f"text/{name}", *options))
-        return self.commands(f"text/{name}/cleaning.tsv", [file], command)
+        return self.command(f"text/{name}/cleaning.tsv", [file], command, makes_folder=True)
 
     def translated(self, models: Sequence[str | BestRun], source: Path, output: str, needs: Sequence[str | None],
                    share: float | None, *options: str) -> str:  # fmt: skip
@@ -171,7 +172,7 @@ class Draft:
         words = [word for model in models for word in ("--model", model)]
         files = ("--input", source.as_posix(), "--output", output, "--continue")
         self.translations.append(Translation(self.step, share or 0.0, None if share else source, len(models)))
-        return self.commands(output, needs, Command(("translate", *words, *files, *_ENGINE, *options)))
+        return self.command(output, needs, Command(("translate", *words, *files, *_ENGINE, *options)))
 
     def trained(self, name: str, needs: Sequence[str | None], sections: Callable[[], Sections], *texts: str,
                 share: float | None = None) -> str:  # fmt: skip
@@ -188,7 +189,7 @@ class Draft:
         self.trainings.append(as_best if share is None else Training(self.step, share, is_cut=False))
         cleaned = [f"text/{text}/cleaning.tsv" for text in texts]
         file = self.own(f"configs/{name}.yaml", [HELD_OUT, *cleaned, *needs], make)
-        return self.commands(f"runs/{name}.done", [file], Command(("train", file)), is_stamp=True)
+        return self.command(f"runs/{name}.done", [file], Command(("train", file)), is_stamp=True)
 
     def text_files(self, *texts: str) -> list[CorpusFiles]:
         """The files of cleaned texts, as seen from the working folder."""
@@ -207,7 +208,7 @@ class Draft:
         metrics = ("--metric", "bleu", "--metric", "chrf")
         command = Command(("eval", *words, "--src", src, "--ref", tgt, *metrics, *_ENGINE, "--json"),
                           scores_file(name))  # fmt: skip
-        return self.commands(scores_file(name), needs, command)
+        return self.command(scores_file(name), needs, command)
 
     def candidate(self, name: str, file: str) -> None:
         """A decision on the run NAME, of which `file` says that it is there; it is the step's last."""

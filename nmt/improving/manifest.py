@@ -1,5 +1,6 @@
 """What each model and each text of an improvement was made from, by hashes."""
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,10 @@ def _made_from(target: Target) -> dict[str, str]:
         if not file.endswith(".best"):
             found[file] = _hash(Path(file))
     for command in target.commands:
-        for word in command.arguments:
-            if isinstance(word, BestRun):
+        for before, word in itertools.pairwise(command.arguments):
+            if before == "--input" and isinstance(word, str):
+                found[word] = _hash(Path(word))
+            elif isinstance(word, BestRun):
                 file = _model_of(Path(word.file).read_text(encoding="utf-8"))
                 found[file] = _hash(Path(file))
     return found

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
 from nmt.errors import ConfigError
 
@@ -40,6 +41,14 @@ class Target:
     commands: tuple[Command, ...]
     is_stamp: bool = False
     """Whether the file is an empty one that says that the commands have succeeded."""
+    makes_folder: bool = False
+    """Whether the commands make the folder that it is in, as a whole."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that is to exist before."""
+        folder = PurePosixPath(self.file).parent
+        return str(folder.parent if self.makes_folder else folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Plan:
             f"all: {' '.join(target.file for target in self.targets if target.file not in needs)}",
         ]
         for target in self.targets:
-            lines += ["", f"{target.file}: {' '.join(target.needs)}".rstrip(), "\t@mkdir -p $(@D)"]
+            lines += ["", f"{target.file}: {' '.join(target.needs)}".rstrip(), f"\t@mkdir -p {target.folder}"]
             lines += [f"\t{_recipe(command)}" for command in target.commands]
             lines += ["\t@touch $@"] if target.is_stamp else []
         return "\n".join(lines) + "\n"

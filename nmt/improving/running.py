@@ -32,6 +32,7 @@ def carry_out(plan: Plan, makers: Mapping[str, Callable[[], str]], folder: Path,
     Raises `TargetError` with the exit code of the first command that fails; the same call resumes. A command ends with
     this process, even if this one is killed.
     """
+    folder.mkdir(exist_ok=True)
     with locked(folder, wait=False) as is_ours:
         if not is_ours:
             raise RunError(f"{folder}: another process is at work here; wait for it, or choose another --folder")
@@ -55,7 +56,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _make(target: Target, folder: Path) -> None:
     file = folder / target.file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    (folder / target.folder).mkdir(parents=True, exist_ok=True)
     for command in target.commands:
         code = _run(command, folder)
         if code:

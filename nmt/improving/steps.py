@@ -136,14 +136,16 @@ def _back_translation(draft: Draft) -> None:
     assert source is not None, "else the step does not apply"
     options = ("--sample", "--seed", "1") if draft.wish.sample else ()
     draft.translated(["runs/backward"], source, output, ["runs/backward.done"], None, *options)
-    _with_text(draft, "back_translation", [{"src": f"../{output}", "tgt": f"../{source.as_posix()}"}], [output])
+    pairs = [{"src": f"../{output}", "tgt": f"../{source.as_posix()}"}]
+    _with_text(draft, "back_translation", pairs, [output], is_monolingual=True)
 
 
 def _self_training(draft: Draft) -> None:
     source, output = draft.wish.mono_src, "text/translated/mono_src.txt"
     assert source is not None, "else the step does not apply"
     draft.translated([draft.best], source, output, [draft.best.file], None)
-    _with_text(draft, "self_training", [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}], [output])
+    pairs = [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}]
+    _with_text(draft, "self_training", pairs, [output], is_monolingual=True)
 
 
 def _student(draft: Draft) -> None:
@@ -167,12 +169,17 @@ def _student(draft: Draft) -> None:
     _with_text(draft, "student", pairs, outputs)
 
 
-def _with_text(draft: Draft, name: str, pairs: Sequence[Corpus], needs: list[str]) -> None:
+def _with_text(
+    draft: Draft, name: str, pairs: Sequence[Corpus], needs: Sequence[str], is_monolingual: bool = False
+) -> None:
     """A candidate that learns from synthetic pairs, too."""
     draft.cleaned(name, [Path(corpus["src"]) for corpus in pairs], lambda: pairs, needs)
-    best, added = draft.best_name(), draft.texts[name]
-    done = draft.trained(name, [draft.best.file], lambda: configs.with_corpora(*read_sections(best()), added), name)
-    draft.candidate(name, done)
+    best, added, real = draft.best_name(), draft.texts[name], draft.texts["real"] if is_monolingual else None
+
+    def sections() -> configs.Sections:
+        return configs.with_corpora(*read_sections(best()), added, real)
+
+    draft.candidate(name, draft.trained(name, [draft.best.file], sections, name))
 
 
 def _averaging(draft: Draft) -> None:
@@ -180,7 +187,8 @@ def _averaging(draft: Draft) -> None:
     config = draft.own("configs/averaging.yaml", [draft.best.file], lambda: configs.write_out(read_sections(best())[0]))
     last = str(draft.config.training.keep_checkpoints)
     command = Command(("average", "--model", draft.best, "--name", "averaging", "--last", last))
-    draft.candidate("averaging", draft.commands("runs/averaging/average.json", [draft.best.file, config], command))
+    needs = [draft.best.file, config]
+    draft.candidate("averaging", draft.command("runs/averaging/average.json", needs, command, makes_folder=True))
 
 
 def _fine_tuning(draft: Draft) -> None:
