@@ -152,7 +152,8 @@ while [ $# -gt 0 ]; do
     --make) mkdir -p "$(dirname "$2")"; case $2 in *.best) printf baseline > "$2";; *) touch "$2";; esac; exit;;
     --config) test "$command" = improve || test -f "$2";;
     --model) test -f "$2/model.safetensors";;
-    --input|--src|--ref) test -f "$2" || test -f "$(dirname "$2")/pairs.json" || test -f "$(dirname "$2")/cleaning.tsv";;
+    --input|--src|--ref)
+      test -f "$2" || test -f "$(dirname "$2")/pairs.json" || test -f "$(dirname "$2")/cleaning.tsv";;
     --output) touch "$2";;
     --write) mkdir "$2"; touch "$2/cleaning.tsv";;
   esac
