@@ -1,5 +1,6 @@
 """Runs with random weights and real SentencePiece models, for tests of exports."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,19 @@ def text(count: int = LINES, seed: int = 0) -> list[str]:
 
 
 def made_run(
-    folder: Path, model: dict[str, object], joint: bool = True, words: bool = False, biased: bool = True
+    folder: Path,
+    model: dict[str, object],
+    joint: bool = True,
+    words: bool = False,
+    biased: bool = True,
+    tags: Sequence[str] = (),
 ) -> RunFolder:
     """`folder`/runs/made: a random model, whose outputs are no special pieces, and a validation set of `LINES`."""
     for name, seed in (("val.en", 0), ("val.de", 1)):
         (folder / name).write_text("".join(f"{line}\n" for line in text(seed=seed)), encoding="utf-8")
     settings = yaml.safe_load(RUN_CONFIG)
     settings["data"]["validation"] = {"src": str(folder / "val.en"), "tgt": str(folder / "val.de")}
-    settings["tokenizer"] = {"type": "word" if words else "bpe", "vocab_size": 310, "joint": joint}
+    settings["tokenizer"] = {"type": "word" if words else "bpe", "vocab_size": 310, "joint": joint, "tags": [*tags]}
     settings["model"] |= {
         "num_decoder_layers": 2,
         "max_positions": 320,

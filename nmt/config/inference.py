@@ -73,9 +73,21 @@ class TokenizerConfig(Section):
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = "identity"
     """SentencePiece's normalization rule: `identity` keeps the text as it is. The nfkc rules also turn Chinese
     punctuation into ASCII, which lowers scores against references that keep it."""
+    tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ...] = ()
+    """Names of tags, `[bt]`. A training corpus with `tag: bt` has the tag before each of its sources, so that the model
+    can tell them from others, such as back-translations from text that people wrote (Caswell et al. 2019). Each is a
+    piece of the vocabulary that no text is encoded to, and that no translation contains."""
     max_train_pairs: PositiveInt = 1_000_000
     """Maximum number of training pairs that the vocabulary is built from, since SentencePiece holds them in memory.
     Larger corpora are sampled uniformly; the same corpus always gives the same vocabulary."""
+
+    @model_validator(mode="after")
+    def _different_tags(self) -> Self:
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError("tokenizer.tags: names a tag twice")
+        if self.type == "word" and self.vocab_size <= 4 + len(self.tags):
+            raise ValueError(f"tokenizer.vocab_size ({self.vocab_size}) leaves no room for words beside the tags")
+        return self
 
 
 _PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {

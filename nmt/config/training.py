@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.cleaning import CleaningConfig
-from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
+from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, check_sources, in_the_languages
 from nmt.config.evaluation import EvaluationConfig, ExportConfig
 from nmt.config.guard import GuardConfig
 from nmt.config.inference import InferenceConfig, TextConfig
@@ -370,6 +370,11 @@ class Config(InferenceConfig):
     export: ExportConfig = Field(default_factory=ExportConfig)
     """The model in other programs' formats."""
 
+    @property
+    def changes_pairs(self) -> bool:
+        """Whether training pairs are changed at random whenever they are seen."""
+        return self.augmentation.is_on or any(files.noise for files in self.data.train)
+
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
         corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
@@ -413,6 +418,7 @@ class Config(InferenceConfig):
                 f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
                 f"training corpus lacks, such as an emoji; leave copies out"
             )
+        check_sources(self.data.train, self.tokenizer, self.source.type)
         settings = self.training
         if self.data.replay and settings.init_from is None:
             raise ValueError(

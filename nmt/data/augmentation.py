@@ -1,14 +1,15 @@
 """Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise, copies.
 
-A pair's text is decoded from its ids. Everything random depends on the seed, the epoch and the number of the batch
-in the epoch's plan, so it is the same after a resume, in any worker and in any process.
+A pair's text is decoded from its ids. A tag before its source (`data.train.tag`) is set aside meanwhile. Everything
+random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
+in any worker and in any process.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,10 @@ from nmt.config.training import Config
 from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
+from nmt.data.noise import noisy
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.languages import base_language
+from nmt.languages import base_language, is_without_spaces
 
 # A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
 # 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
@@ -29,6 +31,7 @@ STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two rows of 2n
 
 Change = Callable[[str], str] | None
+NO_TAGS = np.zeros(0, dtype=np.int64)
 
 
 class Augmented(NamedTuple):
@@ -53,17 +56,25 @@ class Augmentation:
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
+        self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
+        self._noise = np.array([files.noise for files in config.data.train])
+        self._by_piece = is_without_spaces(config.data.src_lang)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
-    def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
-        """Augment the pairs of batch `number` of the epoch."""
+    def __call__(
+        self, number: int, src: Ragged, tgt: Ragged, corpora: NDArray[np.integer] | Literal[0] = 0
+    ) -> Augmented:
+        """Augment the pairs of batch `number` of the epoch; `corpora` has the index of each pair's in `data.train`."""
         config = self._config
         random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
+        src, tags = self._without_tags(src)
+        if (noise := np.broadcast_to(self._noise[corpora], len(src[1]))).any():
+            src = self._noisy(src, noise, random)
         cuts = [(0, 0)] * len(src[1])
         if config.join and random.random() < config.join:
-            src, tgt, cuts = self._joined(src, tgt)
+            src, tgt, tags, cuts = self._joined(src, tgt, tags)
         if config.changes_text:
-            limits = self._limit(src), self._limit(tgt)
+            limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
             changes = self._changes(len(src[1]), random)
             draws = Random(int(random.integers(2**62)))
             if self._copies:
@@ -75,10 +86,9 @@ class Augmentation:
             if src[0].ndim == 1:  # ids: vectors are not text
                 src = self._rewritten(src, changes, self._samplers[0], draws, limits[0])
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
+        src = _word_dropout(src[0], config.src_word_dropout, self._src_unk, random), src[1]
         return Augmented(
-            (_word_dropout(src[0], config.src_word_dropout, self._src_unk, random), src[1]),
-            tgt,
-            _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random),
+            _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
 
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
@@ -87,34 +97,63 @@ class Augmentation:
         changes: list[Change] = [self._lowercase, without_punctuation, self._title_case, None]
         return [changes[index] for index in random.choice(len(changes), size=count, p=[*chances, 1 - sum(chances)])]
 
-    def _limit(self, side: Ragged) -> int:
-        """Maximum number of ids of a changed row."""
-        return min(self._max_length, int(STRETCH * int(side[1].max())))
+    def _without_tags(self, src: Ragged) -> tuple[Ragged, NDArray[np.integer]]:
+        """The sources without tags, and the tag of each, or 0, which is none: `<pad>`."""
+        ids, lengths = src
+        if not len(self._tags):
+            return src, np.zeros(len(lengths), dtype=np.int64)
+        first = ids[np.cumsum(lengths) - lengths]
+        tags = np.where(np.isin(first, self._tags), first, 0)
+        return (ids[~np.isin(ids, self._tags)], lengths - (tags > 0)), tags
 
-    def _joined(self, src: Ragged, tgt: Ragged) -> tuple[Ragged, Ragged, list[tuple[int, int]]]:
+    def _noisy(self, src: Ragged, shares: NDArray[np.floating], random: np.random.Generator) -> Ragged:
+        """The sources with the noise of their corpora. In scripts without spaces the pieces are the words."""
+        rows = _rows(src)
+        for index, share in enumerate(shares.tolist()):
+            if share:
+                ids = rows[index].tolist()
+                words = range(len(ids)) if self._by_piece else self._tokenizer.words(ids)
+                rows[index] = np.array(noisy(ids, words, share, self._src_unk, random), dtype=src[0].dtype)
+        return ragged(rows)
+
+    def _room(self, tags: NDArray[np.integer]) -> int:
+        """Maximum number of ids of a row, without its tag."""
+        return self._max_length - bool(tags.any())
+
+    def _limit(self, side: Ragged, tags: NDArray[np.integer]) -> int:
+        """Maximum number of ids of a changed row."""
+        return min(self._room(tags), int(STRETCH * int(side[1].max())))
+
+    def _joined(
+        self, src: Ragged, tgt: Ragged, tags: NDArray[np.integer]
+    ) -> tuple[Ragged, Ragged, NDArray[np.integer], list[tuple[int, int]]]:
         """Concatenate every two pairs: the batch has half the rows, twice as long.
 
         A sentence's first SentencePiece piece includes the space before it, so the ids are simply concatenated. Two
-        pairs that would be too long together stay separate. Also returns the numbers of ids of each row's first pair,
-        (0, 0) for a row of one.
+        pairs that would be too long together, or that have different tags, stay separate. Also returns the tag of each
+        row, and the numbers of ids of its first pair, (0, 0) for a row of one.
         """
         sides = [_rows(side) for side in (src, tgt)]
         rows: list[list[NDArray[np.integer]]] = [[], []]
         cuts: list[tuple[int, int]] = []
+        tags_of_rows: list[int] = []
         half = len(src[1]) // 2
         for index in range(half):
             two = [(side[index], side[index + half]) for side in sides]
-            if max(len(a) + len(b) for a, b in two) <= self._max_length:
+            if tags[index] == tags[index + half] and max(len(a) + len(b) for a, b in two) <= self._room(tags):
+                tags_of_rows.append(tags[index])
                 cuts.append((len(two[0][0]), len(two[1][0])))
                 for row, both in zip(rows, two, strict=True):
                     row.append(np.concatenate(both))
             else:
+                tags_of_rows += [tags[index], tags[index + half]]
                 cuts += [(0, 0)] * 2
                 for row, both in zip(rows, two, strict=True):
                     row.extend(both)
         for row, side in zip(rows, sides, strict=True):
             row.extend(side[2 * half :])
-        return ragged(rows[0]), ragged(rows[1]), cuts + [(0, 0)] * (len(src[1]) - 2 * half)
+        cuts += [(0, 0)] * (len(src[1]) - 2 * half)
+        return ragged(rows[0]), ragged(rows[1]), np.array([*tags_of_rows, *tags[2 * half :]]), cuts
 
     def _rewritten(
         self, side: Ragged, changes: Sequence[Change], sampler: SubwordSampler | None, draws: Random, limit: int
@@ -140,6 +179,14 @@ def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
     assert isinstance(tokenizer, SentencePieceTokenizer), "checked by Config"
     assert kind in ("bpe", "unigram")
     return SubwordSampler(tokenizer, kind, alpha)
+
+
+def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:
+    """The sources with their tags, where they have one."""
+    ids, lengths = src
+    tagged = np.flatnonzero(tags)
+    begins = np.cumsum(lengths) - lengths
+    return (np.insert(ids, begins[tagged], tags[tagged]), lengths + (tags > 0)) if len(tagged) else src
 
 
 def _word_dropout(ids: NDArray[np.integer], share: float, unk: int, random: np.random.Generator) -> NDArray[np.integer]:

@@ -242,7 +242,9 @@ class _Batches(Dataset[Batch]):
     def __getitem__(self, key: tuple[int, NDArray[np.integer]]) -> Batch:
         number, pairs = key
         src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
-        augmented = self._augmentation(number, src, tgt) if self._augmentation else Augmented(src, tgt, tgt[0])
+        augmented = Augmented(src, tgt, tgt[0])
+        if self._augmentation:
+            augmented = self._augmentation(number, src, tgt, self._corpus.corpora_of(pairs))
         return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 

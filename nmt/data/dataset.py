@@ -13,6 +13,7 @@ is named by a hash of everything its content depends on: the text, the tokenizer
 holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
 """
 
+import dataclasses
 import hashlib
 import json
 import mmap
@@ -26,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.atomic import building, read_json, write_json
-from nmt.config.corpus import CorpusFiles
+from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block
 from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
 from nmt.data.selection import Selection, chosen_blocks
-from nmt.data.tokenizer import Tokenizers
+from nmt.data.tokenizer import Tokenizers, tag_id
 from nmt.data.vectors import check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
@@ -125,11 +126,15 @@ class EncodedCorpus:
     def __getitem__(self, index: int) -> tuple[NDArray[Any], NDArray[np.integer]]:
         return self.src[index], self.tgt[index]
 
+    def corpora_of(self, pairs: NDArray[np.integer]) -> NDArray[np.intp]:
+        """The index in `data.train` of the corpus of each pair."""
+        return np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
+
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
         """The line numbers of some pairs in the text, from 1, sorted and unique, for each corpus that has any of them;
         a corpus is identified by its index in `data.train`."""
         lines = np.memmap(self._folder / "lines", dtype=np.int64, mode="r")
-        corpora = np.searchsorted(np.cumsum(self.sizes), pairs, side="right")
+        corpora = self.corpora_of(pairs)
         return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path, tuple[SpecialIds, SpecialIds]]]:
@@ -165,8 +170,10 @@ def encode_corpus(
             src_dtype = np.result_type(*(open_vectors(files.src_file, source).dtype for files in corpora)).name
         job = Job(max_length, dtype, source, src_dtype)
 
-        def encoded(blocks: Iterator[Block]) -> Iterator[Encoded]:
-            return encode_blocks(blocks, tokenizers, tokenizer_folder, job, num_processes)
+        def encoded(files: CorpusFiles, blocks: Iterator[Block]) -> Iterator[Encoded]:
+            tag = _tag(files)
+            tagged = job if tag is None else dataclasses.replace(job, tag=tag_id(tokenizers.src, tag))
+            return encode_blocks(blocks, tokenizers, tokenizer_folder, tagged, num_processes)
 
         with building(folder) as temporary:
             if temporary is not None:
@@ -178,7 +185,7 @@ def encode_corpus(
 
 def _write(
     corpora: Sequence[CorpusFiles],
-    encode: Callable[[Iterator[Block]], Iterator[Encoded]],
+    encode: Callable[[CorpusFiles, Iterator[Block]], Iterator[Encoded]],
     job: Job,
     selection: Selection | None,
     num_pairs: int,
@@ -193,7 +200,7 @@ def _write(
         files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
         for index, corpus in enumerate(corpora):
             before = counts.kept
-            for encoded in encode(chosen_blocks(corpus, job.source, selection, index)):
+            for encoded in encode(corpus, chosen_blocks(corpus, job.source, selection, index)):
                 counts += encoded.counts
                 files["src.ids"].write(encoded.src_ids.tobytes())
                 files["tgt.ids"].write(encoded.tgt_ids.tobytes())
@@ -213,6 +220,11 @@ def _write(
     if job.source.type != "text":
         description["vectors"] = {"dtype": job.src_dtype, "features": job.source.width}
     write_json(folder / "corpus.json", {**description, "counts": counts.as_dict()})
+
+
+def _tag(files: CorpusFiles) -> str | None:
+    """The tag before each source of a corpus; only one to train on may have one."""
+    return files.tag if isinstance(files, TrainingFiles) else None
 
 
 def _write_starts(folder: Path) -> str:
@@ -251,6 +263,8 @@ def _fingerprint(
     settings: list[object] = [_FORMAT, max_length, False if selection is None else selection.key]
     if source.type != "text":
         settings.append(source.as_read())
+    if any(tags := [_tag(files) for files in corpora]):
+        settings.append(tags)
     digest = hashlib.sha256(json.dumps(settings).encode())
     # tokenizer.json only names the other files
     files = [path for path in sorted(tokenizer_folder.iterdir()) if path.name != "tokenizer.json"]

@@ -35,6 +35,8 @@ class Job:
     """What the sources are."""
     src_dtype: str = ""
     """Type of the features, if the sources are vectors."""
+    tag: int | None = None
+    """The id before each source, which counts in its length."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,8 @@ def encode_block(
     if job.source.type == "text":
         src_lines, tgt_lines = block.lines()
         src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
+        if job.tag is not None:
+            src = [[job.tag, *ids] if ids else ids for ids in src]
     else:
         tgt_lines = block.tgt_lines()
         src = block.of_chosen((files or OpenFiles()).read(block.src_name, job.source, *block.rows))

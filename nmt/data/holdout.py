@@ -242,4 +242,4 @@ def _checked_size(name: str, files: HeldOutFiles) -> int:
 
 def _training_pairs(files: TrainingFiles) -> HeldOutFiles:
     """A training corpus as the validation set."""
-    return HeldOutFiles(**files.model_dump(exclude={"weight", "replayed"}), holdout=0)
+    return HeldOutFiles(**files.model_dump(include=set(CorpusFiles.model_fields)), holdout=0)

@@ -27,7 +27,7 @@ from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_keys, file_hashes
 from nmt.data.lines import count_lines, read_lines
 from nmt.data.marian import MarianFiles, MarianTokenizer, is_marian
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary, word_numbers
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary, tag_of, tag_piece, word_numbers
 from nmt.errors import ConfigError, RunError, VocabularyError
 
 if TYPE_CHECKING:  # a translator needs no numpy
@@ -90,7 +90,10 @@ class SentencePieceTokenizer:
 
         self.model = model
         self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.special = SpecialIds(processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        tags = (index for index in range(processor.get_piece_size()) if processor.is_control(index)
+                and tag_of(processor.id_to_piece(index)) is not None)  # fmt: skip
+        ids = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
+        self.special = SpecialIds(*ids, tuple(tags))
 
     def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
         return SentencePieceTokenizer, (self.model,)  # the processor would be a second copy of it
@@ -116,6 +119,7 @@ class SentencePieceTokenizer:
                 bos_id=OWN_SPECIAL_IDS.start,
                 eos_id=OWN_SPECIAL_IDS.eos,
                 unk_id=OWN_SPECIAL_IDS.unk,
+                control_symbols=[*map(tag_piece, config.tags)],
                 max_sentence_length=1 << 20,  # bytes; SentencePiece silently leaves out longer lines
                 minloglevel=2,
             )
@@ -187,17 +191,16 @@ class SentencePieceTokenizer:
 class WordTokenizer:
     """Splits at runs of any white space; decoding separates words by one space."""
 
-    special = OWN_SPECIAL_IDS
-
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self.special = dataclasses.replace(OWN_SPECIAL_IDS, tags=vocabulary.tags)
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
         """Count the words of lines after normalization; `VocabularyError` if no word is frequent enough."""
         sentences = (normalize(line).split() for line in lines)
-        vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency)
-        if len(vocabulary) == len(SPECIAL_PIECES):
+        vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency, config.tags)
+        if len(vocabulary) == len(SPECIAL_PIECES) + len(config.tags):
             raise VocabularyError(
                 f"no word of the training corpus occurs {config.min_frequency} times; lower tokenizer.min_frequency"
             )
@@ -261,6 +264,15 @@ class Tokenizers:
             return True
         sizes = self.src.vocab_size, self.tgt.vocab_size
         return sizes[0] == sizes[1] and self.src.pieces(range(sizes[0])) == self.tgt.pieces(range(sizes[1]))
+
+
+def tag_id(tokenizer: Tokenizer, tag: str) -> int:
+    """The id of one of `tokenizer.tags`; `ConfigError` if the tokenizer lacks it."""
+    special = tokenizer.special
+    for index, piece in zip(special.tags, tokenizer.pieces(special.tags), strict=True):
+        if tag_of(piece) == tag:
+            return index
+    raise ConfigError(f"data.train: the vocabulary has no tag {tag}; it has those of tokenizer.tags when it was made")
 
 
 def train_tokenizers(

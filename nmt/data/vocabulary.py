@@ -1,6 +1,7 @@
 """The word-level vocabulary, and special ids: those of any tokenizer, and those of vocabularies that nmt builds."""
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -17,15 +18,29 @@ class SpecialIds:
     """Ends a sequence."""
     unk: int
     """Represents text outside the vocabulary."""
+    tags: tuple[int, ...] = ()
+    """Those of `tokenizer.tags`, in order: a source may begin with one; no text is encoded to them."""
 
     def __contains__(self, index: int) -> bool:
-        return index in (self.pad, self.start, self.eos, self.unk)
+        return index in (self.pad, self.start, self.eos, self.unk) or index in self.tags
 
 
 # The first pieces of every vocabulary that nmt builds.
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 OWN_SPECIAL_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+_TAG_PIECE = re.compile("<tag (.+)>")
+
+
+def tag_piece(tag: str) -> str:
+    """The piece of a tag: `<tag bt>`. It holds a space, so that no word of a text is like it."""
+    return f"<tag {tag}>"
+
+
+def tag_of(piece: str) -> str | None:
+    """The tag whose piece this is, or None."""
+    found = _TAG_PIECE.fullmatch(piece)
+    return found[1] if found else None
 
 
 def word_numbers(pieces: Iterable[str]) -> list[int]:
@@ -44,16 +59,19 @@ def word_numbers(pieces: Iterable[str]) -> list[int]:
 
 
 class Vocabulary:
-    """Words and their ids: the special pieces first, then words by descending frequency."""
+    """Words and their ids: the special pieces first, then tags, then words by descending frequency."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
+        self.tags = tuple(index for index, word in enumerate(self.words) if tag_of(word) is not None)
         self.ids = {word: index for index, word in enumerate(self.words)}
         if self.words[: len(SPECIAL_PIECES)] != SPECIAL_PIECES or len(self.ids) != len(self.words):
             raise ValueError("a vocabulary begins with the special pieces and names each word once")
 
     @classmethod
-    def build(cls, sentences: Iterable[Sequence[str]], max_size: int, min_frequency: int) -> "Vocabulary":
+    def build(
+        cls, sentences: Iterable[Sequence[str]], max_size: int, min_frequency: int, tags: Sequence[str] = ()
+    ) -> "Vocabulary":
         """The most frequent words; ties are broken in code-point order.
 
         >>> Vocabulary.build([["a", "b", "a"]], max_size=5, min_frequency=1).words[4:]
@@ -63,7 +81,7 @@ class Vocabulary:
         for piece in SPECIAL_PIECES:  # occurrences in a text do not count
             del counts[piece]
         ranked = sorted((-count, word) for word, count in counts.items() if count >= min_frequency)
-        return cls([*SPECIAL_PIECES, *(word for _, word in ranked)][:max_size])
+        return cls([*SPECIAL_PIECES, *map(tag_piece, tags), *(word for _, word in ranked)][:max_size])
 
     def __len__(self) -> int:
         return len(self.words)

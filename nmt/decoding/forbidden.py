@@ -77,6 +77,10 @@ class ForbiddenWords:
     def _pieces(self) -> dict[str, int]:
         """The id of each piece of text."""
         size, special = self._tokenizer.vocab_size, self._tokenizer.special
-        no_text = {special.pad, special.start, special.eos, special.unk} | self._tokenizer.byte_ids
+        byte_ids = self._tokenizer.byte_ids
         pieces = self._tokenizer.pieces(range(size))
-        return {piece: index for index, piece in enumerate(pieces) if piece and index not in no_text}
+        return {
+            piece: index
+            for index, piece in enumerate(pieces)
+            if piece and index not in special and index not in byte_ids
+        }

@@ -90,8 +90,9 @@ def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
 
 
 def forbidden_ids(special: SpecialIds) -> list[int]:
-    """The ids that no hypothesis may contain: padding and the start id are no text, and `<unk>` is useless to a reader.
+    """The ids that no hypothesis may contain: padding, the start id and tags are no text, and `<unk>` is useless to a
+    reader.
 
     Some decoders start with `</s>`, which must stay allowed to end a hypothesis.
     """
-    return sorted({special.pad, special.start, special.unk} - {special.eos})
+    return sorted({special.pad, special.start, special.unk, *special.tags} - {special.eos})

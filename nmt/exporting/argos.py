@@ -83,7 +83,7 @@ def export_argos(
         package = temporary / top
         (package / "model").mkdir(parents=True)
         special = prepared.tokenizers.tgt.special
-        never = (special.pad, special.start, special.unk)  # Argos forbids none of them
+        never = (special.pad, special.start, special.unk, *special.tags)  # Argos forbids none of them
         architecture, tokenizers = prepared.architecture, prepared.tokenizers
         write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never, _POSITIONS)
         write_bytes(package / "sentencepiece.model", source_model)

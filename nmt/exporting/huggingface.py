@@ -74,7 +74,7 @@ def export_huggingface(
         temporary.mkdir()
         save_file(_tensors(model, architecture, sides), temporary / "model.safetensors", metadata={"format": "pt"})
         write_json(temporary / "config.json", _config(architecture, sides))
-        write_json(temporary / "generation_config.json", _generation(config, sides))
+        write_json(temporary / "generation_config.json", _generation(config, sides, tokenizers.tgt))
         write_json(temporary / "tokenizer_config.json", _tokenizer_config(config, sides, tokenizers.joint))
         _write_tokenizer(run, tokenizers, sides, temporary)
         comparisons = compare(run, config, text, greedy_and_beam(decoding), translate)
@@ -233,16 +233,17 @@ def _config(config: TransformerConfig, sides: _Sides) -> dict[str, Any]:
     }
 
 
-def _generation(config: InferenceConfig, sides: _Sides) -> dict[str, Any]:
+def _generation(config: InferenceConfig, sides: _Sides, tokenizer: Tokenizer) -> dict[str, Any]:
     """The search of the run's configuration; impossible pieces are masked before the softmax, as ours are."""
     special, decoding = sides.tgt.vocabulary, config.decoding
+    tags = [special[piece] for piece in tokenizer.pieces(tokenizer.special.tags)]
     return {
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.length_penalty,
         "early_stopping": decoding.beam_size > 1,
         "min_new_tokens": decoding.min_length,
         "max_length": decoding.max_length + 1,  # with the start
-        "bad_words_ids": [[index] for index in dict.fromkeys((special[PAD], special[UNK], sides.tgt.start))],
+        "bad_words_ids": [[index] for index in dict.fromkeys((special[PAD], special[UNK], sides.tgt.start, *tags))],
         "renormalize_logits": True,
         "pad_token_id": special[PAD],
         "eos_token_id": special[EOS],

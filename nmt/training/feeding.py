@@ -94,7 +94,7 @@ class Feed:
 
     def _augmentation(self, epoch: int) -> Augmentation | None:
         """The augmentation of an epoch's batches; None if it is off."""
-        if not self._config.augmentation.is_on:
+        if not self._config.changes_pairs:
             return None
         return Augmentation(self._config, self._prepared.tokenizers, epoch)
 
