@@ -152,8 +152,7 @@ while [ $# -gt 0 ]; do
     --make) mkdir -p "$(dirname "$2")"; case $2 in *.best) printf baseline > "$2";; *) touch "$2";; esac; exit;;
     --config) test "$command" = improve || test -f "$2";;
     --model) test -f "$2/model.safetensors";;
-    --input|--src|--ref)
-      test -f "$2" || test -f "$(dirname "$2")/pairs.json" || test -f "$(dirname "$2")/cleaning.tsv";;
+    --input|--src|--ref) here=$(dirname "$2"); test -f "$2" -o -f "$here/pairs.json" -o -f "$here/cleaning.tsv";;
     --output) touch "$2";;
     --write) mkdir "$2"; touch "$2/cleaning.tsv";;
   esac
@@ -256,6 +255,10 @@ def test_each_candidate_is_compared_with_the_best_so_far_and_built_on_it(
     assert texts["fine_tuning"] == {"real"}
     assert configs["fine_tuning"]["training"]["init_from"] == "self_training"
     assert configs["self_training"]["training"]["init_from"] == "bidirectional_start"
+    back, own = (configs[name]["data"]["train"][-1] for name in ("back_translation", "self_training"))
+    assert (back["tag"], back["weight"], "noise" in back) == ("bt", 1.0, False)
+    assert (own["noise"], "tag" in own) == (0.1, False)
+    assert all(configs[name]["tokenizer"]["tags"] == ["bt"] for name in ("baseline", "student"))
     assert "token_cutoff" not in configs["student"]["model"]  # it was left out
     seeds = [configs[name]["training"].get("seed", 1) for name in ("self_training", "teacher_2", "teacher_3")]
     assert seeds == [1, 2, 3]

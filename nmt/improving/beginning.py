@@ -11,7 +11,7 @@ from nmt.improving.drafting import Draft
 from nmt.improving.manifest import MANIFEST
 
 _RECORD = "improve.json"
-_MAY_COME_LATER = ("mono_tgt", "mono_src")
+_MAY_COME_LATER = ("mono_src",)  # text in the target language gets a tag in every vocabulary
 
 
 def begin(draft: Draft, folder: Path) -> None:

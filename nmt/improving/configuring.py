@@ -26,6 +26,12 @@ LONGER = 2
 CUTOFF = {"model": {"token_cutoff": 0.05}, "training": {"r_drop": 1.0}}
 FINE_TUNING_SHARE = 0.1
 """Updates on the real pairs alone at the end, of those of the whole training; at most `MAX_STEPS`."""
+TAG = "bt"
+"""Before the sources of back-translations, so that the model can tell them from text that people wrote."""
+NOISE = 0.1
+"""Of the sources of self-training, as in He et al. 2020."""
+OF_CORPORA = {"weight", "tag", "noise"}
+"""The keys of a corpus that stay with it when it has been cleaned."""
 _OF_FILES = ("train", "validation", "test", "exclude", "cleaning")  # the keys of `data` that are replaced
 
 
@@ -41,11 +47,13 @@ def read_sections(name: str) -> tuple[Sections, Config]:
     return found[0], config
 
 
-def first_sections(config: Config, train: Sequence[Corpus], held_out: Mapping[str, Corpus]) -> Sections:
+def first_sections(
+    config: Config, train: Sequence[Corpus], held_out: Mapping[str, Corpus], tags: Sequence[str] = ()
+) -> Sections:
     """The user's configuration on text in the working folder.
 
     `held_out` are all texts that nothing may be trained on. Test sets are among them, and no more: no training scores
-    them, so that nothing is chosen by them.
+    them, so that nothing is chosen by them. `tags` are those that a later step needs, of the same vocabulary.
     """
     sections: Sections = config.model_dump(mode="json", exclude_unset=True)
     data = {key: value for key, value in sections["data"].items() if key not in _OF_FILES}
@@ -55,6 +63,10 @@ def first_sections(config: Config, train: Sequence[Corpus], held_out: Mapping[st
     data["cleaning"] = {"overlap": True}
     # Neither changes what is learned, and both take time after each of many trainings.
     no_report = {**sections.get("evaluation", {}), "report": False}
+    if tags:
+        known = config.tokenizer.tags
+        new = [*known, *(tag for tag in tags if tag not in known)]
+        sections["tokenizer"] = {**sections.get("tokenizer", {}), "tags": new}
     return {**sections, "data": data, "evaluation": no_report, "export": {"after_training": []}}
 
 
@@ -75,8 +87,9 @@ def cleaning_sections(config: Config, train: Sequence[Corpus], held_out: Mapping
 
 
 def swapped_corpus(corpus: Corpus) -> Corpus:
-    """The same pairs in the other direction."""
-    return {**corpus, "src": corpus["tgt"], "tgt": corpus["src"]}
+    """The same pairs in the other direction; what is done to sources is not done to targets that become sources."""
+    kept = {key: value for key, value in corpus.items() if key not in ("tag", "noise")}
+    return {**kept, "src": corpus["tgt"], "tgt": corpus["src"]}
 
 
 def swapped(sections: Sections) -> Sections:

@@ -68,9 +68,8 @@ def estimate(draft: Draft, folder: Path, say: Callable[[str], None]) -> list[Est
         hours = sum(_hours(draft.config, text, one, seconds[one.is_cut]) for one in trainings)
         lines = 0.0
         for one in translations:
-            count = (
-                one.share * text.pairs if one.file is None else count_lines(Path(os.path.normpath(folder / one.file)))
-            )
+            file = None if one.file is None else Path(os.path.normpath(folder / one.file))
+            count = one.share * text.pairs if file is None else count_lines(file)
             lines += count
             hours += count * one.models * of_line / 3600
         parts = [f"{updates:,.0f} updates in {len(trainings)} trainings"] if trainings else []

@@ -79,10 +79,12 @@ def _baseline(draft: Draft) -> None:
     train = draft.config.data.train
     draft.cleaned("real", [files.src_file for files in train], lambda: [as_corpus(files) for files in train], [])
     draft.texts["real"] = [
-        {**corpus, "weight": files.weight} for corpus, files in zip(draft.texts["real"], train, strict=True)
+        {**corpus, **files.model_dump(mode="json", include=configs.OF_CORPORA, exclude_defaults=True)}
+        for corpus, files in zip(draft.texts["real"], train, strict=True)
     ]
+    tags = [] if draft.wish.mono_tgt is None else [configs.TAG]
     draft.candidate("baseline", draft.trained("baseline", [], lambda: configs.first_sections(
-        draft.config, draft.texts["real"], draft.held_out_corpora()), "real"))  # fmt: skip
+        draft.config, draft.texts["real"], draft.held_out_corpora(), tags), "real"))  # fmt: skip
 
 
 def _bidirectional(draft: Draft) -> None:
@@ -132,20 +134,22 @@ def _diversification(draft: Draft) -> None:
 
 
 def _back_translation(draft: Draft) -> None:
+    """Sennrich et al. 2016, with a tag before each source (Caswell et al. 2019)."""
     source, output = draft.wish.mono_tgt, "text/translated/mono_tgt.txt"
     assert source is not None, "else the step does not apply"
     options = ("--sample", "--seed", "1") if draft.wish.sample else ()
     draft.translated(["runs/backward"], source, output, ["runs/backward.done"], None, *options)
     pairs = [{"src": f"../{output}", "tgt": f"../{source.as_posix()}"}]
-    _with_text(draft, "back_translation", pairs, [output], is_monolingual=True)
+    _with_text(draft, "back_translation", pairs, [output], {"tag": configs.TAG})
 
 
 def _self_training(draft: Draft) -> None:
+    """He et al. 2020: the sources get noise, the targets are the model's own."""
     source, output = draft.wish.mono_src, "text/translated/mono_src.txt"
     assert source is not None, "else the step does not apply"
     draft.translated([draft.best], source, output, [draft.best.file], None)
     pairs = [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}]
-    _with_text(draft, "self_training", pairs, [output], is_monolingual=True)
+    _with_text(draft, "self_training", pairs, [output], {"noise": configs.NOISE})
 
 
 def _student(draft: Draft) -> None:
@@ -170,11 +174,12 @@ def _student(draft: Draft) -> None:
 
 
 def _with_text(
-    draft: Draft, name: str, pairs: Sequence[Corpus], needs: Sequence[str], is_monolingual: bool = False
+    draft: Draft, name: str, pairs: Sequence[Corpus], needs: Sequence[str], of_monolingual: Corpus | None = None
 ) -> None:
-    """A candidate that learns from synthetic pairs, too."""
+    """A candidate that learns from synthetic pairs, too; `of_monolingual`: keys of a corpus from monolingual text."""
     draft.cleaned(name, [Path(corpus["src"]) for corpus in pairs], lambda: pairs, needs)
-    best, added, real = draft.best_name(), draft.texts[name], draft.texts["real"] if is_monolingual else None
+    best, real = draft.best_name(), None if of_monolingual is None else draft.texts["real"]
+    added = [{**corpus, **(of_monolingual or {})} for corpus in draft.texts[name]]
 
     def sections() -> configs.Sections:
         return configs.with_corpora(*read_sections(best()), added, real)
