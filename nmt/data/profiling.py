@@ -149,21 +149,29 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     Returns the names of the texts. The folder is written as a whole.
     """
     check_folder(folder)
-    names: list[str] = []
-    stems: Counter[str] = Counter()
     with replacing(folder) as temporary:
         temporary.mkdir()
-        for number, files in enumerate(profiled.corpora):
-            stem = without_compression(files.src_file).stem
-            stems[stem] += 1
-            again = f".{stems[stem]}" if stems[stem] > 1 else ""
-            pair = side_names(f"{stem}{again}", languages)
-            names += pair
-            with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
-                for src, tgt in plain_pairs(profiled, number):
-                    src_file.write(src)
-                    tgt_file.write(tgt)
+        names = write_texts(temporary, profiled.corpora, profiled.verdicts, languages)
         write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+    return names
+
+
+def write_texts(
+    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Verdicts, languages: tuple[str, str]
+) -> list[str]:
+    """Write the pairs of each corpus that are kept as two texts, named after it; returns the names."""
+    names: list[str] = []
+    stems: Counter[str] = Counter()
+    for files, of_corpus in zip(corpora, verdicts, strict=True):
+        stem = without_compression(files.src_file).stem
+        stems[stem] += 1
+        again = f".{stems[stem]}" if stems[stem] > 1 else ""
+        pair = side_names(f"{stem}{again}", languages)
+        names += pair
+        with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
+            for src, tgt in plain_pairs(files, of_corpus):
+                src_file.write(src)
+                tgt_file.write(tgt)
     return names
 
 
@@ -173,11 +181,10 @@ def side_names(stem: str, languages: tuple[str, str]) -> tuple[str, str]:
     return (f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}")
 
 
-def plain_pairs(profiled: Profiled, corpus: int) -> Iterator[tuple[bytes, bytes]]:
+def plain_pairs(files: CorpusFiles, verdicts: NDArray[np.uint8]) -> Iterator[tuple[bytes, bytes]]:
     """The pairs that are kept of a corpus, each side as a line of a plain text: with one line end, and without a byte
     order mark."""
-    verdicts, pairs = profiled.verdicts[corpus], raw_pairs(profiled.corpora[corpus])
-    for verdict, (src, tgt) in zip(verdicts.tolist(), pairs, strict=True):
+    for verdict, (src, tgt) in zip(verdicts.tolist(), raw_pairs(files), strict=True):
         if verdict == 0:
             yield _plain(src), _plain(tgt)
 
