@@ -56,7 +56,15 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     assert list(groups) == ["Set up", "Train", "Translate", "Evaluate", "Look inside", "Ship"]
     listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
     assert sorted(listed) == sorted({words[0] for words in COMMANDS})
-    assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == ["train", "adapt", "vocab", "show", "runs", "average"]
+    assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == [
+        "train",
+        "adapt",
+        "filter",
+        "vocab",
+        "show",
+        "runs",
+        "average",
+    ]
     assert "..." not in out.partition("\nSet up:\n")[2]
 
 
