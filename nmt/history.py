@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.runs import RunFolder
 
 ValidationMetric = Literal["loss"] | Metric

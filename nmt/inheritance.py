@@ -31,7 +31,7 @@ LIMITS = ("max_steps", "max_epochs", "max_minutes")
 FINE_TUNED = (*FINE_TUNING, "warmup_steps")
 """The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "preset"}
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "token_cutoff", "preset"}
 
 
 def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
@@ -63,6 +63,19 @@ def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fre
     for base in bases:
         _check_languages(config, base)
     return config
+
+
+def fine_tuning_overrides(settings: TrainingConfig) -> dict[str, Any]:
+    """What turns a run's `training` section, as config.yaml has it, into one with the defaults of fine-tuning.
+
+    The keys are those whose values differ.
+    """
+    wanted = {
+        **FINE_TUNING, "max_steps": MAX_STEPS, "max_epochs": None, "max_minutes": None, "warmup_steps": WARMUP_STEPS,
+        "min_learning_rate": 0.0, "restart_schedule": False, "schedule_start": 0, "freeze": [],
+    }  # fmt: skip
+    values = settings.model_dump(mode="json")
+    return {key: value for key, value in wanted.items() if value != values[key]}
 
 
 def starting_run(name: str) -> RunFolder:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.atomic import leftovers, rename, write_bytes, write_text
+from nmt.config.evaluation import EvaluationConfig
 from nmt.config.file import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig
-from nmt.config.training import Config, EvaluationConfig
+from nmt.config.training import Config
 from nmt.errors import ConfigError, RunError
 from nmt.locks import locked
 

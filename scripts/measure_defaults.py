@@ -8,7 +8,11 @@
 
 For each corpus there is a default, and for each value a lower and a higher neighbour with all else alike; R-Drop is on
 or off. Each trains for ten minutes of one core, along a cosine, with each seed. Validation BLEU is greedy, the best of
-the validations. `--runs` names the folder of the trainings, `--corpus` and `--seed` restrict them (repeatable).
+the validations. `--runs` names the folder of the trainings, `--corpus`, `--seed` and `--variant` restrict them
+(repeatable).
+
+measured_defaults.json beside this file keeps the updates and the scores, since all runs together take eight hours: a
+training that it has is not run again.
 """
 
 import argparse
@@ -21,6 +25,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from filelock import FileLock
+
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, settings_to_yaml
 from nmt.data.corpus import read_pairs
@@ -29,6 +35,7 @@ from nmt.history import read_history
 from nmt.runs import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+MEASURED = Path(__file__).resolve().with_name("measured_defaults.json")
 SECONDS = 600
 SEEDS = (1, 2)
 ROUNDS, WARMUP, UPDATES = 3, 3, 12
@@ -128,8 +135,22 @@ def write_config(name: str, sizes: Sizes, updates: int, folder: Path) -> Path:
     return path
 
 
+def measured() -> dict[str, dict[str, float]]:
+    """What is known: the `updates` that ten minutes allow, by sizes, and the best `bleu`, by run."""
+    known: dict[str, dict[str, float]] = json.loads(MEASURED.read_text())
+    return known
+
+
+def record(part: str, values: dict[str, float]) -> None:
+    """Add to what is known; two of these scripts may run at once."""
+    with FileLock(MEASURED.with_suffix(".lock")):
+        known = measured()
+        known[part] = dict(sorted((known[part] | values).items()))
+        MEASURED.write_text(json.dumps(known, indent=2) + "\n")
+
+
 def speed(names: list[str], folder: Path) -> None:
-    """Time some updates of each width and vocabulary, in turn, in processes of their own; write updates.json."""
+    """Time some updates of each width and vocabulary, in turn, in processes of their own."""
     seconds: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for name in names:
@@ -141,9 +162,7 @@ def speed(names: list[str], folder: Path) -> None:
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 seconds.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
     found = {key: round(SECONDS / statistics.median(values)) for key, values in seconds.items()}
-    path = folder / "updates.json"
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(known | found, indent=2) + "\n")
+    record("updates", found)
     for key, values in seconds.items():
         spread = f"{min(values):.3f} to {max(values):.3f}"
         print(f"{key}: {statistics.median(values):.3f} s ({spread}), {found[key]} updates")
@@ -161,44 +180,48 @@ def run_name(name: str, sizes: Sizes, seed: int) -> str:
     return f"{name}-{sizes}-s{seed}"
 
 
-def train(names: list[str], seeds: list[int], folder: Path) -> None:
+def train(names: list[str], seeds: list[int], variants: list[str], folder: Path) -> None:
     """Train what has not been trained yet: the defaults first, then the neighbours."""
-    updates = json.loads((folder / "updates.json").read_text())
+    known = measured()
     jobs = [
         (index, seed, name, sizes)
         for name in names
-        for index, (_, sizes) in enumerate(GRIDS[name].variants())
+        for index, (title, sizes) in enumerate(GRIDS[name].variants())
         for seed in seeds
+        if run_name(name, sizes, seed) not in known["bleu"] and (not variants or title in variants)
     ]
     for _, seed, name, sizes in sorted(jobs, key=lambda job: (job[1], job[0] > 0, names.index(job[2]), job[0])):
         default = GRIDS[name].default
         timed = default if sizes.costs_like(default) else sizes
-        path = write_config(name, sizes, updates[f"{name}-{timed}"], folder)
-        command = [sys.executable, "-m", "nmt", "train", str(path), "--name", run_name(name, sizes, seed)]
-        log = folder / f"{run_name(name, sizes, seed)}.log"
+        path = write_config(name, sizes, int(known["updates"][f"{name}-{timed}"]), folder)
+        run = run_name(name, sizes, seed)
+        command = [sys.executable, "-m", "nmt", "train", str(path), "--name", run]
+        log = folder / f"{run}.log"
         with log.open("a") as file:
             done = subprocess.run([*command, "--set", f"training.seed={seed}"], cwd=folder, stderr=file, check=False)
-        print(f"{run_name(name, sizes, seed)}: {'done' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
+        if done.returncode:
+            print(f"{run}: failed, see {log}", flush=True)
+            continue
+        bleu = max(one.values["bleu"] for one in read_history(RunFolder(folder / "runs" / run)).validations)
+        record("bleu", {run: round(bleu, 2)})
+        print(f"{run}: {bleu:.2f}", flush=True)
 
 
-def table(names: list[str], seeds: list[int], folder: Path) -> None:
-    """Print a table a corpus: each variant's updates, scores, and difference from the default."""
+def table(names: list[str], seeds: list[int]) -> None:
+    """Print a table a corpus: each variant's updates, scores, and mean difference from the default's same seeds."""
+    known = measured()
     for name in names:
-        means: list[float] = []
-        print(f"\n| {name} | updates | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | |")
-        print(f"| --- | --- |{' --- |' * (len(seeds) + 2)}")
+        default = GRIDS[name].default
+        print(f"\n| {name} | updates | {' | '.join(f'seed {seed}' for seed in seeds)} | difference |")
+        print(f"| --- | --- |{' --- |' * (len(seeds) + 1)}")
         for title, sizes in GRIDS[name].variants():
-            scores, steps = [], 0
-            for seed in seeds:
-                run = RunFolder(folder / "runs" / run_name(name, sizes, seed))
-                found = read_history(run).validations if run.metrics_file.is_file() else ()
-                if found:
-                    scores.append(max(one.values["bleu"] for one in found))
-                    steps = found[-1].step
-            cells = [f"{score:.2f}" for score in scores] + [""] * (len(seeds) - len(scores))
-            means.append(statistics.mean(scores) if scores else float("nan"))
-            mean = f"{means[-1]:.2f} | {means[-1] - means[0]:+.2f}"
-            print(f"| {title} ({sizes}) | {steps:,} | {' | '.join(cells)} | {mean} |")
+            updates = known["updates"][f"{name}-{default if sizes.costs_like(default) else sizes}"]
+            scores = [known["bleu"].get(run_name(name, sizes, seed)) for seed in seeds]
+            cells = ["" if score is None else f"{score:.2f}" for score in scores]
+            own = [known["bleu"].get(run_name(name, default, seed)) for seed in seeds]
+            gains = [a - b for a, b in zip(scores, own, strict=True) if a is not None and b is not None]
+            mean = f"{statistics.mean(gains):+.2f}" if gains and title != "default" else ""
+            print(f"| {title} | {updates:,} | {' | '.join(cells)} | {mean} |")
 
 
 def main() -> None:
@@ -209,6 +232,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/defaults"))
     parser.add_argument("--corpus", action="append", choices=list(GRIDS))
     parser.add_argument("--seed", action="append", type=int)
+    parser.add_argument("--variant", action="append", help="'default', or as in the table: 'dropout 0.1'")
     arguments = parser.parse_args()
     names, seeds, folder = arguments.corpus or list(GRIDS), arguments.seed or list(SEEDS), arguments.runs.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -216,9 +240,9 @@ def main() -> None:
         case "speed":
             speed(names, folder)
         case "train":
-            train(names, seeds, folder)
+            train(names, seeds, arguments.variant or [], folder)
         case "table":
-            table(names, seeds, folder)
+            table(names, seeds)
         case _:
             once(arguments.config)
 

@@ -9,7 +9,7 @@ from conftest import Cli
 from made_runs import made_run
 
 import nmt.exporting.after_training
-from nmt.config.training import ExportConfig
+from nmt.config.evaluation import ExportConfig
 from nmt.decoding.translator import load
 from nmt.exporting.after_training import export_after_training
 from nmt.runs import RunFolder
@@ -27,6 +27,15 @@ def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Pa
     assert load("runs/copy", device="cpu").engine_name == "ctranslate2, float32"
     code, _, err = cli("train", str(copy_task), "--set", "export.after_training=[ctranslate2]")  # it is finished
     assert (code, "export: " in err) == (0, False)
+
+
+def test_a_model_trained_for_int8_is_exported_to_it(tmp_path: Path) -> None:
+    run = made_run(tmp_path, {})
+    config = run.config()
+    training = config.training.model_copy(update={"quantization": "int8"})
+    lines: list[str] = []
+    export_after_training(run, config.model_copy(update={"training": training, "export": ExportConfig()}), lines.append)
+    assert lines[0].startswith(f"export: {run.exports / 'ctranslate2-int8'} ")
 
 
 def test_a_missing_package_and_a_bug_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

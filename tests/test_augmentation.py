@@ -23,10 +23,11 @@ from test_training import newest_weights, trained
 
 import nmt.data.batches
 import nmt.training.feeding
+from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import AugmentationConfig, Config, DataConfig, TrainingConfig
+from nmt.config.training import Config, DataConfig, TrainingConfig
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.cleaning import normalize

@@ -1,6 +1,5 @@
 """Buckets partition a set, and their statistics add up to the scores of sacreBLEU's command."""
 
-import doctest
 import itertools
 import random
 from collections import Counter
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
 from nmt.config.source import TEXT, ImageSource, VectorSource
-from nmt.evaluation import buckets
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
@@ -44,10 +42,6 @@ def test_sources_that_are_no_text_are_counted_in_vectors_and_patches() -> None:
     words = SourceLengths.of(["ein Hund", "eine Katze"], TEXT, "de")  # of a test set of text, one row says something
     assert (words.values, words.unit, words.why_left_out) == ((2, 2), "words", "")
     assert SourceLengths.of(["一只小狗。"], TEXT, "zh").unit == "characters"
-
-
-def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(buckets) == (0, 2)
 
 
 @settings(max_examples=30)

@@ -1,6 +1,5 @@
 """`nmt compare`: systems from runs and files, what differs between them, and the page."""
 
-import doctest
 import json
 import logging
 import math
@@ -26,7 +25,6 @@ from nmt.config.source import TEXT
 from nmt.data.corpus import Side
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import stored_hypotheses
-from nmt.insight import comparison_page, differences
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
@@ -80,10 +78,6 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
     ]
     sources = None if src is None else Sources(src, SourceLengths.of(src, TEXT, "en"))
     return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", "auto", train)
-
-
-def test_the_examples_in_docstrings_are_true() -> None:
-    assert [doctest.testmod(module) for module in (differences, comparison_page)] == [(0, 2), (0, 1)]
 
 
 def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, say: Cli) -> None:

@@ -16,9 +16,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
 from test_training import trained
 
+from nmt.config.evaluation import Metric
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import Metric
 from nmt.data.corpus import Side
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError

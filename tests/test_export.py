@@ -433,6 +433,7 @@ def score_of(value: float) -> Score:
         ("float32", 1000, 30.31, False),
         ("int8", 500, 29.71, True),
         ("int8", 999, 29.69, False),
+        ("int8", 500, 31.0, True),
     ],
 )
 def test_limits_of_a_good_export(quantization: str, same: int, bleu: float, good: bool) -> None:

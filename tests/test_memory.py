@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import nmt.training.preflight
+from nmt.config.augmentation import AugmentationConfig
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
-from nmt.config.training import AugmentationConfig, Config, TrainingConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import Reach, reach
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus

@@ -9,7 +9,8 @@ import pytest
 import regex
 
 from nmt.config.cleaning import CleaningConfig
-from nmt.data.rules import PAIR_RULES, PairRules, is_out_of_script, scripts_of, usual_ratio
+from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
+from nmt.data.scripts import is_out_of_script, scripts_of
 
 SENTENCES = """
 „Ärger über die Größe der Äpfel“ – 20 °C…

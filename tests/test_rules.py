@@ -1,6 +1,5 @@
 """The rules of `data.cleaning` for one pair: what each leaves out, and what it keeps."""
 
-import doctest
 import pickle
 import statistics
 import subprocess
@@ -9,20 +8,10 @@ import unicodedata
 
 import pytest
 
-import nmt.data.rules
 from nmt.config.cleaning import CleaningConfig
 from nmt.data.cleaning import normalize
-from nmt.data.rules import (
-    PAIR_RULES,
-    PairRules,
-    _may_be_outside,
-    have_different_numbers,
-    is_out_of_script,
-    is_wrongly_decoded,
-    length_of,
-    scripts_of,
-    usual_ratio,
-)
+from nmt.data.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
+from nmt.data.scripts import _may_be_outside, is_out_of_script, scripts_of
 from nmt.errors import ConfigError
 
 SENTENCES = [
@@ -298,7 +287,3 @@ def test_all_rules_that_a_pair_violates_are_named_in_order() -> None:
     ]  # fmt: skip
     assert PairRules(CleaningConfig(), "en", "de").violated("<b>", "<b>") == []
     assert set(PAIR_RULES) < set(CleaningConfig.model_fields)
-
-
-def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(nmt.data.rules) == (0, 5)

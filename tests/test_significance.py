@@ -11,7 +11,7 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import Test, confidence_intervals, paired_test
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from nmt.cli import options, searching
-from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
+from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
 from nmt.suffixes import pairs_format

@@ -1,7 +1,7 @@
-"""What training adds to a configuration: corpora, augmentation, training, evaluation.
+"""What training adds to a configuration: corpora, the training itself, and the whole configuration of a run.
 
 A YAML file is parsed once (file.py) into these frozen objects; each part of the program then gets only its section.
-The keys a file may have are exactly the fields of the classes here and in inference.py.
+The keys a file may have are exactly the fields of the classes here and in the files beside this one.
 """
 
 import contextlib
@@ -11,17 +11,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from nmt.config.augmentation import AugmentationConfig
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, check_sources, in_the_languages
+from nmt.config.evaluation import EvaluationConfig, ExportConfig
 from nmt.config.guard import GuardConfig
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
+from nmt.config.section import ModelPart, PositiveInt, Rate, Section
 from nmt.languages import check_language, language_suffix
 
-Metric = Literal["bleu", "chrf", "chrf++", "ter"]
-BleuTokenizer = Literal[
-    "auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200", "spBLEU-1K"
-]
 MAX_PROCESSES = 1_024
 
 
@@ -204,67 +202,6 @@ class DataConfig(TextConfig):
         return (*(files for files in held_out.values() if files.holdout != 0), *self.exclude)
 
 
-class AugmentationConfig(Section):
-    """Random changes to training pairs, different each time a pair is seen; never in validation or translation."""
-
-    subword_sampling: Rate = 0.0
-    """Split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with this probability
-    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in proportion to its
-    probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
-    src_word_dropout: Rate = 0.0
-    """Probability that a source piece is replaced by `<unk>` (Sennrich et al. 2016)."""
-    tgt_word_dropout: Rate = 0.0
-    """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
-    lower_case: Rate = 0.0
-    """Share of the sources that are lowercased by the rules of `data.src_lang` (Turkish I becomes ı), so that the model
-    can translate carelessly typed text. Targets stay unchanged. For input in capitals: `decoding.lower_capitals`."""
-    drop_punctuation: Rate = 0.0
-    """Share of the sources that lose their punctuation and symbols (Unicode's categories P and S), except inside words,
-    so that the model can translate carelessly typed text. `lower_case`, `drop_punctuation` and `title_case` may sum to
-    1 at most."""
-    title_case: Rate = 0.0
-    """Share of the sources in which each word begins with a capital, so that the model can translate headlines."""
-    join: Rate = 0.0
-    """Share of the batches in which every two pairs are concatenated into one, so that the model can translate lines of
-    several sentences."""
-    copies: Rate = 0.0
-    """Share of the pairs into which a made-up text is inserted, the same on both sides and at the same place: an emoji
-    or several, a number, a URL or an e-mail address. It teaches the model to copy what it has never seen. The place is
-    the beginning, the end, before the final punctuation, or between two joined sentences. Needs
-    `tokenizer.byte_fallback`, and no tokenizer of words: their vocabularies have no pieces for unseen text."""
-
-    @property
-    def source_changes(self) -> tuple[float, float, float]:
-        """The shares of the sources that are changed in one of these ways."""
-        return self.lower_case, self.drop_punctuation, self.title_case
-
-    @property
-    def of_source_text(self) -> list[str]:
-        """The keys in use that need a source of text."""
-        keys = {"src_word_dropout": self.src_word_dropout, "lower_case": self.lower_case,
-                "drop_punctuation": self.drop_punctuation, "title_case": self.title_case, "join": self.join,
-                "copies": self.copies}  # fmt: skip
-        return [key for key, value in keys.items() if value]
-
-    @property
-    def changes_text(self) -> bool:
-        """Whether sentences are tokenized again whenever they are seen."""
-        return any((self.subword_sampling, self.copies, *self.source_changes))
-
-    @property
-    def is_on(self) -> bool:
-        """Whether any augmentation is enabled."""
-        return self.changes_text or any((self.src_word_dropout, self.tgt_word_dropout, self.join))
-
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if sum(self.source_changes) > 1:
-            raise ValueError(
-                "augmentation.lower_case, drop_punctuation and title_case exclude each other: they may sum to 1 at most"
-            )
-        return self
-
-
 class TrainingConfig(Section):
     """How the model is trained: duration, batches, optimizer, device, validation, checkpoints."""
 
@@ -316,6 +253,10 @@ class TrainingConfig(Section):
     """Scale gradients down to this global norm if theirs is larger; `null`: never."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
+    quantization: Literal["int8"] | None = None
+    """Train, and validate, with weights and vectors rounded as an export to `int8` rounds them, so that the model loses
+    less there (quantization-aware training: [exporting](exporting.md#training-for-int8)). What is saved stays exact.
+    For Transformers that read text; best as a fine-tuning, with `init_from`. `null`: off."""
     compile: bool = False
     """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For GPUs: on a CPU,
     compiling takes minutes and gains nothing. Not for `model.architecture: rnn`."""
@@ -413,35 +354,6 @@ class TrainingConfig(Section):
         return self
 
 
-class EvaluationConfig(Section):
-    """How translations are scored, always on plain text and by sacreBLEU."""
-
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
-    """Metrics that `nmt eval` prints and writes. `chrf++` also counts words and pairs of words (Popović 2017)."""
-    bleu_tokenizer: BleuTokenizer = "auto"
-    """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
-    Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and
-    Cantonese; otherwise `13a`. The others are by sacreBLEU's names; `spm`, `flores101`, `flores200` (spBLEU) and
-    `spBLEU-1K` download a SentencePiece model once."""
-    validation_beam_size: BeamSize = 1
-    """Beam size of the validations during training; 1, greedy search, is the fastest."""
-    report: bool = True
-    """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
-
-
-ExportFormat = Literal["ctranslate2", "argos", "huggingface", "onnx"]
-
-
-class ExportConfig(Section):
-    """The model in other programs' formats."""
-
-    after_training: tuple[ExportFormat, ...] = ("ctranslate2",)
-    """The exports that `nmt train` makes when a training has ended, as `nmt export` does, each compared with PyTorch on
-    at most 300 lines of the validation set; `[]`: none. With `ctranslate2`, which keeps the weights as they are
-    (float32), `nmt translate` starts sooner, and is faster on a CPU. An export that is refused, or whose package is not
-    installed, is a line; the training has succeeded."""
-
-
 class Config(InferenceConfig):
     """The configuration of a whole run: the sections for translating and those for training."""
 
@@ -514,6 +426,14 @@ class Config(InferenceConfig):
                 "data.replay out, or add the corpus to data.train with a weight"
             )
         self.guard.check(settings.init_from is not None, self.source.type)
+        if settings.quantization and (self.model.architecture == "rnn" or self.source.type != "text"):
+            what = f"source.type is {self.source.type}"
+            if self.source.type == "text":
+                what = f"model.architecture is {self.model.architecture}"
+            raise ValueError(
+                f"training.quantization: {settings.quantization} is for Transformers that read text, which can be "
+                f"exported to it, and {what}; leave it out"
+            )
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.training import AugmentationConfig, Config
+from nmt.config.augmentation import AugmentationConfig
+from nmt.config.training import Config
 from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation

@@ -18,7 +18,8 @@ from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import Block, read_blocks
 from nmt.data.duplicates import line_hash
-from nmt.data.rules import PairRules, is_out_of_script, length_of, scripts_of
+from nmt.data.rules import PairRules, length_of
+from nmt.data.scripts import is_out_of_script, scripts_of
 from nmt.languages import is_without_spaces
 from nmt.processes import Workers
 

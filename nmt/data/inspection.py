@@ -17,7 +17,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.compression import opened
 from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.discovery import Corpora
-from nmt.data.rules import is_out_of_script, scripts_of
+from nmt.data.scripts import is_out_of_script, scripts_of
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
 

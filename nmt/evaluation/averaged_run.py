@@ -6,7 +6,7 @@ import shutil
 
 from nmt.atomic import replacing, write_json
 from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate

@@ -11,9 +11,9 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json, write_text
 from nmt.config.corpus import CorpusFiles
+from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key

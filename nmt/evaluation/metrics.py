@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from nmt.config.training import BleuTokenizer, Metric
+from nmt.config.evaluation import BleuTokenizer, Metric
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
 from nmt.languages import base_language, is_without_spaces, script_of
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest, Result, _bootstrap_resample, estimate_ci
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.evaluation.metrics import Score
 
 Test = Literal["bs", "ar"]

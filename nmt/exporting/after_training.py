@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from nmt.config.training import Config, ExportFormat
+from nmt.config.evaluation import ExportFormat
+from nmt.config.training import Config
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
@@ -21,7 +22,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
     for format in config.export.after_training:
         began = time.perf_counter()
         try:
-            folder = _export(format, run, device)
+            folder = _export(format, run, device, config.training.quantization)
         except NmtError as error:
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
@@ -31,7 +32,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
 
 
-def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
+def _export(format: ExportFormat, run: RunFolder, device: str, trained_for: str | None) -> str:
     """The folder of the export."""
     match format:
         case "argos":
@@ -40,5 +41,5 @@ def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
             return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
         case "onnx":
             return export_onnx(run, device=device, max_lines=MAX_LINES).folder
-        case "ctranslate2":  # float32: what `nmt translate` prints is then what the run's scores were
-            return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder
+        case "ctranslate2":  # what `nmt translate` prints is then what the run's scores were
+            return export_ctranslate2(run, trained_for or "float32", device=device, max_lines=MAX_LINES).folder

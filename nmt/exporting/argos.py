@@ -19,7 +19,7 @@ from typing import Any
 from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
-from nmt.ctranslate2.export import Prepared, prepare, write_model
+from nmt.ctranslate2.export import Prepared, prepare, remedy, write_model
 from nmt.data.marian import MarianFiles, is_marian
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import RunError
@@ -90,7 +90,7 @@ def export_argos(
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
         comparisons = compare(run, config, prepared.text, decodings, translate)
-        check(comparisons, file, run, False, "" if quantization == "float32" else "; float32 changes no weight")
+        check(comparisons, file, run, False, remedy(run, quantization))
         description = describe(run, "argos") | {"quantization": quantization}
         result = ExportedRun(str(run.path), str(folder), "argos", comparisons, usage, quantization, notes)
         write_text(package / "README.md", _readme(result, description, codes))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from nmt.atomic import write_text
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.insight.comparison import Comparison, OutputScores, SystemScores
 from nmt.insight.comparison_text import SEEDS_NOTE, notes, p_text
 from nmt.insight.pages import render

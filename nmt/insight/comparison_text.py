@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, TestedScore
 from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, SystemScores
 from nmt.insight.differences import NgramDifference, WordDifference

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from nmt.config.training import Metric
+from nmt.config.evaluation import Metric
 from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
 from nmt.languages import base_language

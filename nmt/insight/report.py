@@ -9,9 +9,10 @@ from nmt.adaptation.frontier import Frontier, fresh_frontier
 from nmt.adaptation.outcome import TestChange, read_tests
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
+from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, Metric
+from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import corpus_hashes

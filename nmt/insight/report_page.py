@@ -8,7 +8,8 @@ from nmt.adaptation.frontier import NAMES, WORDS, Frontier, points_of, shown_met
 from nmt.adaptation.frontier import table as frontier_table
 from nmt.adaptation.outcome import table as tests_table
 from nmt.atomic import replacing, write_bytes
-from nmt.config.training import Config, Metric
+from nmt.config.evaluation import Metric
+from nmt.config.training import Config
 from nmt.errors import MissingExtraError
 from nmt.evaluation.metrics import Score, bleu_tokenizer
 from nmt.history import ValidationMetric, duration

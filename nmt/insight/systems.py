@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.config.evaluation import BleuTokenizer, EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.config.training import BleuTokenizer, EvaluationConfig
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines

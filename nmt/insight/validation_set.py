@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
+from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, Metric
+from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nmt.masks import look_ahead_mask
 from nmt.models.dropout import Dropout
+from nmt.models.quantization import Linear
 
 # Up to this number of keys, `attention_weights` is faster on a CPU than torch's fused kernel: 1.6 times at 15.
 SHORT = 32
@@ -94,10 +95,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_model ({d_model}) must be divisible by num_heads ({num_heads})")
         self.num_heads = num_heads
         self.dropout = Dropout(dropout)
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.query = Linear(d_model, d_model)
+        self.key = Linear(d_model, d_model)
+        self.value = Linear(d_model, d_model)
+        self.output = Linear(d_model, d_model)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Each position of `x` attends to `memory` (which is `x` itself in self-attention).

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from torch import Tensor, nn
 
 from nmt.config.section import ModelPart
+from nmt.models.quantization import Linear
 from nmt.source import Source
 
 
@@ -70,7 +71,7 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
 class TrainableModel(Seq2SeqModel[M, S]):
     """A model whose last operation is a linear map, so that the loss computes logits and their gradients in chunks."""
 
-    output: nn.Linear
+    output: Linear
     """(..., D) -> logits (..., V), with or without a bias."""
 
     @abstractmethod

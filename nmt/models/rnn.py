@@ -42,10 +42,11 @@ from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
-from nmt.models.dropout import Dropout
+from nmt.models.dropout import Dropout, TokenCutoff
 from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
+from nmt.models.quantization import Linear
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
 from nmt.models.source_attention import SourceAttention
 from nmt.models.source_layer import VectorLayer
@@ -144,6 +145,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         else:
             self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_embedding)
         self.dropout = Dropout(config.dropout)
+        self.token_cutoff = TokenCutoff(config.token_cutoff)
         self.encoder = Layers(
             Bidirectional(config.cell, width if number else d_embedding, width)
             for number in range(config.num_encoder_layers)
@@ -157,7 +159,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.source_attention = None if config.attention == "none" else SourceAttention(config.attention, width)
         self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
         self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
-        self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
+        self.output = Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -185,10 +187,10 @@ class Rnn(TrainableModel[Memory, RnnState]):
     def _first_states(self, source: Source) -> Source:
         """Sources of ids, of their embeddings, or of vectors -> (B, S, E), or (B, S, D) without encoder layers"""
         if self.src_vectors is not None:
-            states: Source = self.src_vectors(source)
-            return states
+            x, mask = self.src_vectors(source)
+            return Source(self.token_cutoff(x), mask)
         vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.dropout(vectors * self.scale), source.mask)
+        return Source(self.token_cutoff(self.dropout(vectors * self.scale)), source.mask)
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, E)"""
@@ -208,7 +210,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
 
     def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
         """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
-        x = self.dropout(self.tgt_embedding(tgt_in) * self.scale)  # (B, T, E)
+        x = self.token_cutoff(self.dropout(self.tgt_embedding(tgt_in) * self.scale))  # (B, T, E)
         state = self._start(memory, stepwise=self.feed is not None and torch.is_grad_enabled())
         if self.feed is not None:
             inputs = F.linear(x, *next(iter(self.decoder)).input_map)  # (B, T, G D), of all pieces at once

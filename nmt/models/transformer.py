@@ -21,11 +21,12 @@ from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
-from nmt.models.dropout import Dropout
+from nmt.models.dropout import Dropout, TokenCutoff
 from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
 from nmt.models.positions import PositionalEncoding
+from nmt.models.quantization import Embedding, Linear
 from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
@@ -46,9 +47,9 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = nn.Linear(d_model, d_ff)
-        self.gate = nn.Linear(d_model, d_ff) if activation == "swiglu" else None
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff)
+        self.gate = Linear(d_model, d_ff) if activation == "swiglu" else None
+        self.outer = Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -228,7 +229,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.zero_start = config.zero_start
         self.src_vectors: VectorLayer | None = None
         if source.type == "text":
-            self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
+            self.src_embedding = Embedding(src_vocab_size, config.d_model)
         else:
             self.src_vectors = VectorLayer(source, config.d_model, config.max_positions, config.dropout)
         if source.type == "text" and config.tie_embeddings == "all":
@@ -236,18 +237,19 @@ class Transformer(TrainableModel[Memory, TransformerState]):
                 raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
             self.tgt_embedding = self.src_embedding
         else:
-            self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
+            self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model)
         if source.type == "text":
             self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.dropout = Dropout(config.dropout)
+        self.token_cutoff = TokenCutoff(config.token_cutoff)
         self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = Layers(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
-        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
+        self.output = Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -281,17 +283,17 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def _first_states(self, source: Source) -> Source:
         """Sources of ids, of their embeddings, or of vectors -> (B, S, D)"""
         if self.src_vectors is not None:
-            states: Source = self.src_vectors(source)
-            return states
+            x, mask = self.src_vectors(source)
+            return Source(self.token_cutoff(x), mask)
         vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.dropout(self.src_positions(vectors * self.scale)), source.mask)
+        return Source(self.token_cutoff(self.dropout(self.src_positions(vectors * self.scale))), source.mask)
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
         vectors = self.tgt_embedding(tgt_in) * self.scale
         if self.zero_start:  # position 0 is always the start
             vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
-        embedded: Tensor = self.dropout(self.tgt_positions(vectors))
+        embedded: Tensor = self.token_cutoff(self.dropout(self.tgt_positions(vectors)))
         return embedded
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
+from nmt.config.evaluation import Metric
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config, Metric
+from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import sides_of
 from nmt.errors import DataError, RunError

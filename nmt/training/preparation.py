@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config.training import Config, Metric
+from nmt.config.evaluation import Metric
+from nmt.config.training import Config
 from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.selection import Selection, select

@@ -1,0 +1,125 @@
+"""`nmt improve`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli import options
+from nmt.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.improving.drafting import Draft
+
+
+def improve(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The configuration to improve.")] = None,
+    mono_tgt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text in the target language alone, a sentence a line.")
+    ] = None,
+    mono_src: Annotated[Path | None, typer.Option(metavar="FILE", help="Text in the source language alone.")] = None,
+    steps: Annotated[
+        str | None, typer.Option(metavar="STEP,STEP,...", help="Only these steps. Default: all that apply.")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, metavar="N", help="Parts of the text, for diversification.")] = 2,
+    teachers: Annotated[int, typer.Option(min=2, metavar="N", help="Models in the ensemble that teaches.")] = 3,
+    min_gain: Annotated[float, typer.Option(help="The least gain in BLEU on validation for which a step stays.")] = 0.3,
+    sample: Annotated[bool, typer.Option("--sample", help="Back-translations drawn at random, not searched.")] = False,
+    overrides: options.SetOption = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The working folder. Default: CONFIG.improve.")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the plan as a Makefile; write nothing.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print how long each step will take here; train nothing.")
+    ] = False,
+    make: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Make one file of the plan, in the current folder, and end.")
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train a better model from the same data, step by step, and keep what helps.
+
+    Each step is compared with the best model so far on the validation set. A plan that was stopped resumes.
+    """
+    from nmt.config.file import load_config
+    from nmt.improving.drafting import Wish
+    from nmt.improving.manifest import add_manifest
+    from nmt.improving.steps import draft_of
+
+    if config is None:
+        raise ConfigError("name the configuration to improve: --config FILE")
+    if make is not None and (plan or estimate or folder):
+        raise ConfigError("--make FILE makes one file in the current folder: leave out --plan, --estimate and --folder")
+    if plan and estimate:
+        raise ConfigError("--plan and --estimate print different things; give one of the two")
+    where = Path() if make is not None else folder or Path(f"{config.stem}.improve")
+    wish = Wish(
+        _seen_from(where, config), tuple(overrides or ()), mono_tgt and _seen_from(where, mono_tgt),
+        mono_src and _seen_from(where, mono_src),
+        None if steps is None else tuple(steps.split(",")), folds, teachers, min_gain, sample,
+    )  # fmt: skip
+    draft = draft_of(wish, load_config(config, overrides or ()))
+    add_manifest(draft)
+    if plan:
+        print(draft.plan().to_makefile(), end="")
+    elif make is not None:
+        _make(draft, make)
+    elif estimate:
+        _estimate(draft, where)
+    else:
+        _carry_out(draft, where, as_json)
+
+
+def _seen_from(folder: Path, path: Path) -> Path:
+    """A path of the command line as it is in a folder, where all commands of the plan run."""
+    return Path(os.path.relpath(path, folder))
+
+
+def _make(draft: "Draft", file: str) -> None:
+    """Make a file that is no other command's."""
+    from nmt.atomic import write_text
+
+    if file not in draft.makers:
+        raise ConfigError(f"--make {file}: these options plan no such file that nmt improve makes itself")
+    write_text(Path(file), draft.makers[file]())
+
+
+def _estimate(draft: "Draft", folder: Path) -> None:
+    from nmt.improving.estimating import estimate, table
+    from nmt.insight.text_table import aligned
+
+    print(aligned(table(estimate(draft, folder, _say)), left=(0, 1)))
+
+
+def _carry_out(draft: "Draft", folder: Path, as_json: bool) -> None:
+    from nmt.improving import summary
+    from nmt.improving.beginning import begin
+    from nmt.improving.deciding import read_decision
+    from nmt.improving.running import carry_out
+    from nmt.insight.text_table import aligned
+
+    plan = draft.plan()
+    for line in plan.left_out:
+        _say(f"left out: {line}")
+    begin(draft, folder)
+    carry_out(plan, draft.makers, folder, _say)
+    found = summary.results(plan, draft.decided, folder)
+    best = folder / "runs" / read_decision(draft.decided[-1], folder).best
+    if as_json:
+        print(json.dumps(summary.as_json(found, best)))
+        return
+    print(aligned(summary.table(found), left=(0, 4)))
+    print(f"the best run: {best}")
+    print(f"  nmt translate --model {best}")
+    for name in draft.config.data.test:
+        files = draft.held_out_corpora()[f"test.{name}"]
+        src, tgt = (os.path.normpath(folder / "configs" / files[side]) for side in ("src", "tgt"))
+        print(f"  nmt eval --model {best} --src {src} --ref {tgt}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

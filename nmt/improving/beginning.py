@@ -1,0 +1,61 @@
+"""The working folder of an improvement: a new one, or one that the same options have begun."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from nmt.atomic import read_json, write_json, write_text
+from nmt.errors import ConfigError
+from nmt.improving.drafting import Draft
+from nmt.improving.manifest import MANIFEST
+
+_RECORD = "improve.json"
+_MAY_COME_LATER = ("mono_src",)  # text in the target language gets a tag in every vocabulary
+
+
+def begin(draft: Draft, folder: Path) -> None:
+    """Write the plan into the folder, as a Makefile.
+
+    Raises `ConfigError` for a folder that was begun with other options: what is in it was decided by them. Only steps
+    after all others may be added.
+    """
+    record = _record(draft)
+    file = folder / _RECORD
+    if file.exists():
+        old = read_json(file)
+        if changed := [key for key, value in old.items() if not _allows(key, value, record.get(key))]:
+            raise ConfigError(
+                f"{folder}: was begun with {changed[0]}: {json.dumps(old[changed[0]])}, and now it is "
+                f"{json.dumps(record.get(changed[0]))}; give another --folder, or the same options"
+            )
+        if old["decisions"] != record["decisions"]:
+            (folder / MANIFEST).unlink(missing_ok=True)  # there is more to list
+    elif folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder}: is not a folder of nmt improve, and not empty; name another with --folder")
+    write_text(folder / "Makefile", draft.plan().to_makefile())
+    write_json(file, record)
+
+
+def _record(draft: Draft) -> dict[str, Any]:
+    """What decides the files of the plan."""
+    wish = draft.wish
+    config = draft.config.model_dump_json(exclude={"data": {"train", "validation", "test", "exclude"}})
+    files = [[str(path.name) for path in (one.src_file, one.tgt_file)] for one in draft.config.data.train]
+    return {
+        "configuration": hashlib.sha256(f"{config}{files}".encode()).hexdigest(),
+        "mono_tgt": None if wish.mono_tgt is None else wish.mono_tgt.as_posix(),
+        "mono_src": None if wish.mono_src is None else wish.mono_src.as_posix(),
+        "folds": wish.folds,
+        "teachers": wish.teachers,
+        "min_gain": wish.min_gain,
+        "sample": wish.sample,
+        "decisions": draft.decided,
+    }
+
+
+def _allows(key: str, old: Any, new: Any) -> bool:
+    """Whether a folder that was begun with the old value can be resumed with the new one."""
+    if key == "decisions":
+        return bool(new[: len(old)] == old)
+    return bool(old == new) or (key in _MAY_COME_LATER and old is None)
