@@ -36,7 +36,7 @@ _IN_ORDER = """
     decoding.copied decoding.source_text
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
-    evaluation.buckets evaluation.averaged_run
+    evaluation.buckets evaluation.averaged_run evaluation.filtering
     marian.names marian.found marian.folder marian.npz marian.download marian.importing
     training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
     training.divergence
@@ -56,8 +56,8 @@ _IN_ORDER = """
     improving.plan improving.deciding improving.configuring improving.keeping_apart improving.drafting improving.steps
     improving.manifest improving.beginning improving.running improving.estimating improving.summary
     __init__ cli.completion cli.options cli.searching cli.init cli.imported cli.config cli.info cli.data cli.train
-    cli.adapt cli.improve cli.vocab cli.translate cli.evaluate cli.score cli.compare cli.attention cli.report cli.show
-    cli.runs cli.average cli.export cli.main __main__
+    cli.adapt cli.improve cli.vocab cli.translate cli.evaluate cli.score cli.filtering cli.compare cli.attention
+    cli.report cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

@@ -24,6 +24,7 @@ from nmt.cli.config import config
 from nmt.cli.data import data
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface, export_onnx
+from nmt.cli.filtering import filter_corpora
 from nmt.cli.imported import import_model
 from nmt.cli.improve import improve
 from nmt.cli.info import info
@@ -139,6 +140,14 @@ app.command(
         "nmt adapt --model captions --data domain.tmx", "nmt adapt --model opus-en-de --data domain.tmx --keep news.tsv"
     ),
 )(adapt)
+app.command(
+    name="filter",
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt filter back.en mono.de --forward en-de --backward de-en --keep 0.8 --write kept",
+        "nmt filter back.en mono.de --backward de-en --round-trip --min-chrf 40 --write kept",
+    ),
+)(filter_corpora)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(

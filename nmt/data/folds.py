@@ -5,6 +5,7 @@ So a model that is trained on all folds but one has seen neither the sources nor
 
 import contextlib
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def write_folds(profiled: Profiled, languages: tuple[str, str], folder: Path, nu
         temporary.mkdir()
         names = [side_names(f"fold{number}", languages) for number in range(1, num_folds + 1)]
         files = [[stack.enter_context((temporary / name).open("wb")) for name in pair] for pair in names]
-        kept = (sides for number in range(len(profiled.corpora)) for sides in plain_pairs(profiled, number))
+        kept = itertools.chain.from_iterable(map(plain_pairs, profiled.corpora, profiled.verdicts))
         for fold, sides in zip(folds.tolist(), kept, strict=True):
             for file, line in zip(files[fold], sides, strict=True):
                 file.write(line)

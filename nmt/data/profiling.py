@@ -149,20 +149,28 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     Returns the names of the texts. The folder is written as a whole.
     """
     check_folder(folder)
-    names = cleaned_names(profiled.corpora, languages)
     with replacing(folder) as temporary:
         temporary.mkdir()
-        for number, pair in enumerate(names):
-            with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
-                for src, tgt in plain_pairs(profiled, number):
-                    src_file.write(src)
-                    tgt_file.write(tgt)
+        names = write_texts(temporary, profiled.corpora, profiled.verdicts, languages)
         write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+    return names
+
+
+def write_texts(
+    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Verdicts, languages: tuple[str, str]
+) -> list[str]:
+    """Write the pairs of each corpus that are kept as two texts, named by `cleaned_names`; returns the names."""
+    names = cleaned_names(corpora, languages)
+    for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
+        with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
+            for src, tgt in plain_pairs(files, of_corpus):
+                src_file.write(src)
+                tgt_file.write(tgt)
     return [name for pair in names for name in pair]
 
 
 def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
-    """The names of the two texts that `write_cleaned` writes for each corpus."""
+    """The names of the two texts that are written of each corpus, after its source's file."""
     names = []
     stems: Counter[str] = Counter()
     for files in corpora:
@@ -178,11 +186,10 @@ def side_names(stem: str, languages: tuple[str, str]) -> tuple[str, str]:
     return (f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}")
 
 
-def plain_pairs(profiled: Profiled, corpus: int) -> Iterator[tuple[bytes, bytes]]:
+def plain_pairs(files: CorpusFiles, verdicts: NDArray[np.uint8]) -> Iterator[tuple[bytes, bytes]]:
     """The pairs that are kept of a corpus, each side as a line of a plain text: with one line end, and without a byte
     order mark."""
-    verdicts, pairs = profiled.verdicts[corpus], raw_pairs(profiled.corpora[corpus])
-    for verdict, (src, tgt) in zip(verdicts.tolist(), pairs, strict=True):
+    for verdict, (src, tgt) in zip(verdicts.tolist(), raw_pairs(files), strict=True):
         if verdict == 0:
             yield _plain(src), _plain(tgt)
 

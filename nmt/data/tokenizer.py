@@ -90,10 +90,10 @@ class SentencePieceTokenizer:
 
         self.model = model
         self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        tags = (index for index in range(processor.get_piece_size()) if processor.is_control(index)
-                and tag_of(processor.id_to_piece(index)) is not None)  # fmt: skip
         ids = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
-        self.special = SpecialIds(*ids, tuple(tags))
+        controls = filter(processor.is_control, range(processor.get_piece_size()))
+        tags = tuple(index for index in controls if tag_of(processor.id_to_piece(index)) is not None)
+        self.special = SpecialIds(*ids, tags)
 
     def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
         return SentencePieceTokenizer, (self.model,)  # the processor would be a second copy of it

@@ -1,0 +1,97 @@
+"""`nmt filter`."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli import options
+from nmt.cli.completion import complete_run
+from nmt.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the command runs
+    from nmt.evaluation.filtering import Filtered, Judges, Limits
+
+
+def filter_corpora(
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CORPUS", help="Files with both sides, two texts, or folders of such files."),
+    ] = None,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Score targets given sources; may be repeated.", autocompletion=complete_run),
+    ] = None,
+    backward: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Score sources given targets; may be repeated.", autocompletion=complete_run),
+    ] = None,
+    round_trip: Annotated[
+        bool, typer.Option("--round-trip", help="Translate targets back, and compare with the sources by chrF.")
+    ] = False,
+    keep: Annotated[float | None, typer.Option(metavar="SHARE", help="Keep this share, the best: 0 to 1.")] = None,
+    max_cross_entropy: Annotated[
+        float | None, typer.Option(metavar="X", help="Keep pairs of at most this cross-entropy.")
+    ] = None,
+    min_chrf: Annotated[
+        float | None, typer.Option(metavar="X", help="Keep pairs of at least this round-trip chrF: 0 to 100.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write what is kept as plain texts into this new folder.")
+    ] = None,
+    engine: options.EngineOption = None,
+    device: options.DeviceOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Keep the pairs that models find good, such as the best of synthetic ones.
+
+    With --forward and --backward, pairs are scored by their dual conditional cross-entropy; with one, by its
+    cross-entropy.
+    """
+    from nmt.data.discovery import discover
+    from nmt.evaluation.filtering import Judges, Limits, filter_pairs
+
+    judges = Judges(forward or (), backward or (), round_trip, engine or "auto", device or "auto")
+    limits = Limits(keep, max_cross_entropy, min_chrf)
+    _check(judges, limits)
+    if write is None:
+        raise ConfigError("name a new folder for the pairs that are kept: --write FOLDER")
+    files = discover(corpora or [], None, None, *judges.languages()).files
+    found = filter_pairs(files, judges, limits, write, lambda line: print(line, file=sys.stderr))
+    print(json.dumps(dataclasses.asdict(found)) if as_json else _text(found))
+
+
+def _check(judges: "Judges", limits: "Limits") -> None:
+    """`ConfigError` for options that need others, or that exclude each other."""
+    by_limit = limits.max_cross_entropy is not None or limits.min_chrf is not None
+    if not (judges.forward or judges.backward):
+        raise ConfigError("name a model that scores the pairs: --forward RUN, --backward RUN, or both")
+    if judges.round_trip and not judges.backward:
+        raise ConfigError("--round-trip: needs a model that translates targets back: --backward RUN")
+    if limits.max_cross_entropy is not None and judges.round_trip and not judges.forward:
+        raise ConfigError("--max-cross-entropy: needs --forward RUN: with --backward and --round-trip alone, only chrF")
+    if limits.min_chrf is not None and not judges.round_trip:
+        raise ConfigError("--min-chrf: is the chrF of targets translated back; give --round-trip, too")
+    if limits.keep is None and not by_limit:
+        raise ConfigError("say what to keep: --keep SHARE, --max-cross-entropy X or --min-chrf X")
+    if limits.keep is not None and by_limit:
+        raise ConfigError("--keep and limits exclude each other; leave --keep, or the limits, out")
+    if limits.keep is not None and not 0 < limits.keep <= 1:
+        raise ConfigError(f"--keep {limits.keep:g}: is a share of the pairs, above 0 and at most 1")
+
+
+def _text(found: "Filtered") -> str:
+    """A table for a terminal."""
+    from nmt.insight.text_table import aligned
+
+    rows = [["pairs", f"{found.pairs:,}", "100.0%"]]
+    counts = [*((f"  {rule}", count) for rule, count in found.dropped.items()), ("kept", found.kept)]
+    rows += [[name, f"{count:,}", f"{count / found.pairs:.1%}"] for name, count in counts]
+    names = list(next(iter(found.quantiles.values())))
+    scores = [["", *names, "worst kept"]]
+    for name, quantiles in found.quantiles.items():
+        scores.append([name, *(f"{quantiles[one]:.2f}" for one in names), f"{found.worst_kept[name]:.2f}"])
+    return f"{aligned(rows)}\n\n{aligned(scores)}"

@@ -1,0 +1,233 @@
+"""Filtering of pairs, such as synthetic ones, by what models think of them. Only scores are in memory.
+
+First, pairs go that have an empty side, two equal sides, or that occurred before. The others get scores:
+
+cross_entropy   per token of a side given the other, by a model that translates so; with models for both ways the dual
+                conditional cross-entropy |F - B| + (F + B) / 2 (Junczys-Dowmunt 2018): both must find the pair likely,
+                and equally so. Less is better.
+chrf            the sentence chrF of the target, translated back, against the source. More is better.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.chrf import CHRF
+
+from nmt.atomic import replacing
+from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
+from nmt.data.corpus import count_pairs, read_pairs
+from nmt.data.duplicates import PairTable, pair_hash
+from nmt.data.profiling import check_folder, write_texts
+from nmt.decoding.scoring import load_scorer
+from nmt.decoding.translator import LINES_AT_ONCE, load
+from nmt.errors import ConfigError, DataError
+from nmt.runs import open_runs
+
+RULES = ("empty", "identical", "duplicates", "too_long", "cross_entropy", "chrf", "keep")
+"""In the order in which they are applied. A verdict is 0 for a pair that is kept, or 1 + the index of its rule."""
+_EMPTY, _IDENTICAL, _DUPLICATE, _TOO_LONG, _CROSS_ENTROPY, _CHRF, _KEEP = range(1, len(RULES) + 1)
+_QUANTILES = {"min": 0.0, "5%": 0.05, "25%": 0.25, "50%": 0.5, "75%": 0.75, "95%": 0.95, "max": 1.0}
+
+Scores = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judges:
+    """The models that score the pairs, each a run or several as an ensemble, and where they compute."""
+
+    forward: Sequence[str] = ()
+    backward: Sequence[str] = ()
+    round_trip: bool = False
+    """Translate the targets back with `backward`."""
+    engine: str = "auto"
+    device: str = "auto"
+
+    @property
+    def scores_backward(self) -> bool:
+        """Whether sources are scored given targets: `backward` alone may be there to translate."""
+        return bool(self.backward) and (bool(self.forward) or not self.round_trip)
+
+    def languages(self) -> tuple[str, str]:
+        """Those of the pairs; `ConfigError` if the models do not translate between the same two."""
+        found = {}
+        for way, models in (("forward", self.forward), ("backward", self.backward)):
+            for run in open_runs(models) if models else ():
+                config = run.inference_config()
+                if config.source.type != "text":
+                    raise ConfigError(f"--{way} {run.path}: its sources are {config.source.type}, and pairs are text")
+                own = config.data.src_lang, config.data.tgt_lang
+                found[f"--{way} {run.path}"] = own if way == "forward" else own[::-1]
+        first, languages = next(iter(found.items()))
+        for name, other in found.items():
+            if other != languages:
+                src, tgt = languages if name.startswith("--forward") else languages[::-1]
+                raise ConfigError(f"{name}: does not translate {src} to {tgt}, as {first} needs it; name another run")
+        return languages
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What is kept: the best share of the pairs that have scores, or all within some limits."""
+
+    keep: float | None = None
+    """With two scores, by the sum of the ranks in both."""
+    max_cross_entropy: float | None = None
+    min_chrf: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Filtered:
+    """What was kept and why."""
+
+    pairs: int
+    dropped: dict[str, int]
+    """By rule, in the order of the rules; only those that dropped pairs."""
+    kept: int
+    worst_kept: dict[str, float]
+    """By score: that of the worst pair that was kept, and so the threshold."""
+    quantiles: dict[str, dict[str, float]]
+    """By score, over all pairs that have it."""
+
+
+def filter_pairs(
+    corpora: Sequence[CorpusFiles],
+    judges: Judges,
+    limits: Limits,
+    folder: Path,
+    say: Callable[[str], None] = lambda line: None,
+) -> Filtered:
+    """Score the pairs, and write those that are kept as two texts for each corpus into a new folder, in order.
+
+    Raises `DataError` if a file cannot be read, sides differ in length, or no pair is left.
+    """
+    check_folder(folder)
+    languages = judges.languages()
+    sizes = [count_pairs([files]) for files in corpora]
+    verdicts = _verdicts_on_text(corpora, sum(sizes))
+    scores = _scores(corpora, verdicts, judges, say)
+    _apply(verdicts, scores, limits)
+    counts = np.bincount(verdicts, minlength=1 + len(RULES))
+    if not counts[0]:
+        raise DataError(f"no pair is left of {len(verdicts):,}; raise or lower the limits")
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        write_texts(temporary, corpora, np.split(verdicts, np.cumsum(sizes)[:-1]), languages)
+    worst = {"cross_entropy": np.max, "chrf": np.min}
+    return Filtered(
+        pairs=len(verdicts),
+        dropped={rule: int(count) for rule, count in zip(RULES, counts[1:], strict=True) if count},
+        kept=int(counts[0]),
+        worst_kept={name: float(worst[name](of_all[verdicts == 0])) for name, of_all in scores.items()},
+        quantiles={name: _quantiles(of_all[~np.isnan(of_all)]) for name, of_all in scores.items()},
+    )
+
+
+def _verdicts_on_text(corpora: Sequence[CorpusFiles], num_pairs: int) -> NDArray[np.uint8]:
+    """(P,) the verdicts of the rules that need no model."""
+    verdicts = np.zeros(num_pairs, dtype=np.uint8)
+    seen = PairTable(num_pairs)
+    numbered = enumerate(_pairs(corpora))
+    while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
+        hashes: dict[int, bytes] = {}
+        for index, (src, tgt) in block:
+            one, other = normalize(src), normalize(tgt)
+            if not (one and other):
+                verdicts[index] = _EMPTY
+            elif one == other:
+                verdicts[index] = _IDENTICAL
+            else:
+                hashes[index] = pair_hash(one, other)
+        is_new = seen.add(np.frombuffer(b"".join(hashes.values()), dtype=np.uint8))
+        verdicts[np.array([*hashes], dtype=np.int64)[~is_new]] = _DUPLICATE
+    return verdicts
+
+
+def _pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:
+    return itertools.chain.from_iterable(map(read_pairs, corpora))
+
+
+def _scores(
+    corpora: Sequence[CorpusFiles], verdicts: NDArray[np.uint8], judges: Judges, say: Callable[[str], None]
+) -> dict[str, Scores]:
+    """(P,) each score of the pairs, NaN for one without; a pair that a model cannot score gets its verdict."""
+    place = np.flatnonzero(verdicts == 0)
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        return itertools.compress(_pairs(corpora), (verdicts == 0).tolist())
+
+    def of_all(found: Scores) -> Scores:
+        scores = np.full(len(verdicts), np.nan)
+        scores[place] = found
+        return scores
+
+    of_ways: list[Scores] = []
+    if judges.forward:
+        say(f"scoring {len(place):,} pairs forward")
+        of_ways.append(cross_entropies(pairs(), judges.forward, judges))
+    if judges.scores_backward:
+        say(f"scoring {len(place):,} pairs backward")
+        of_ways.append(cross_entropies(((tgt, src) for src, tgt in pairs()), judges.backward, judges))
+    scores: dict[str, Scores] = {}
+    if of_ways:
+        scores["cross_entropy"] = of_all(dual_cross_entropy(*of_ways) if len(of_ways) == 2 else of_ways[0])
+    if judges.round_trip:
+        say(f"translating {len(place):,} targets back")
+        scores["chrf"] = of_all(round_trip_chrf(pairs(), judges))
+    for found in scores.values():
+        verdicts[(verdicts == 0) & np.isnan(found)] = _TOO_LONG
+    return scores
+
+
+def cross_entropies(pairs: Iterator[tuple[str, str]], models: Sequence[str], judges: Judges) -> Scores:
+    """The negative log-probability of each target given its source, divided by its number of tokens with `</s>`.
+
+    NaN for a target that is too long for the model.
+    """
+    scorer = load_scorer(models, judges.device, judges.engine, own_process=True)
+    return np.fromiter((-one.log_prob / max(1, len(one.tokens)) for one in scorer.stream(pairs)), dtype=np.float64)
+
+
+def dual_cross_entropy(forward: Scores, backward: Scores) -> Scores:
+    """Junczys-Dowmunt 2018 (arXiv:1809.00197), equation 1, without the exponential: less is better."""
+    return np.abs(forward - backward) + (forward + backward) / 2
+
+
+def round_trip_chrf(pairs: Iterator[tuple[str, str]], judges: Judges) -> Scores:
+    """The sentence chrF of each target, translated back, against its source: 0 to 100."""
+    translator = load(judges.backward, device=judges.device, engine=judges.engine, own_process=True)
+    metric = CHRF()
+    found: list[float] = []
+    while block := list(itertools.islice(pairs, LINES_AT_ONCE)):
+        texts = translator.translate([tgt for _, tgt in block], range(len(found) + 1, len(found) + len(block) + 1))
+        found += (metric.sentence_score(text, [src]).score for text, (src, _) in zip(texts, block, strict=True))
+    return np.array(found)
+
+
+def _apply(verdicts: NDArray[np.uint8], scores: Mapping[str, Scores], limits: Limits) -> None:
+    """Add the verdicts of the limits."""
+    for name, verdict, limit, sign in (
+        ("cross_entropy", _CROSS_ENTROPY, limits.max_cross_entropy, 1),
+        ("chrf", _CHRF, limits.min_chrf, -1),
+    ):
+        if limit is not None:
+            verdicts[(verdicts == 0) & (sign * scores[name] > sign * limit)] = verdict
+    if limits.keep is None:
+        return
+    place = np.flatnonzero(verdicts == 0)
+    ranks = np.zeros(len(place), dtype=np.int64)
+    for name, found in scores.items():
+        costs = found[place] if name == "cross_entropy" else -found[place]
+        ranks += np.searchsorted(np.sort(costs), costs)  # the number of better pairs
+    best_first = np.argsort(ranks, kind="stable")  # of equal ones the first
+    verdicts[place[best_first[round(limits.keep * len(place)) :]]] = _KEEP
+
+
+def _quantiles(scores: Scores) -> dict[str, float]:
+    if not len(scores):
+        return {}
+    return {name: float(np.quantile(scores, share)) for name, share in _QUANTILES.items()}

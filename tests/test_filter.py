@@ -1,0 +1,176 @@
+"""`nmt filter`: scores by hand from `nmt score`, round-trip chrF from sacreBLEU, what is kept, and what it refuses."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Cli
+from made_runs import made_run, text
+from sacrebleu import sentence_chrf
+
+import nmt
+from nmt.config.file import load_config
+from nmt.evaluation.filtering import dual_cross_entropy
+from nmt.runs import RunFolder
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Random models `forward`, en to de, and `backward`, de to en, and a corpus with what no model needs to see."""
+    monkeypatch.chdir(tmp_path)
+    for name, languages in (("forward", ("en", "de")), ("backward", ("de", "en"))):
+        (tmp_path / name).mkdir()
+        run = made_run(tmp_path / name, {"d_model": 16})
+        config = run.config_file.read_text()
+        if name == "backward":
+            config = config.replace("src_lang: en", "src_lang: XX").replace("tgt_lang: de", "tgt_lang: en")
+            config = config.replace("src_lang: XX", "src_lang: de")
+        run.config_file.write_text(config)
+        assert (load_config(run.config_file).data.src_lang, load_config(run.config_file).data.tgt_lang) == languages
+        Path("runs").mkdir(exist_ok=True)
+        run.path.rename(tmp_path / "runs" / name)
+    lines = list(zip(text(20, seed=1)[:-1], text(20, seed=2)[:-1], strict=True))
+    lines[3:3] = [("", "leer"), ("ein hund", "ein  hund"), lines[0], (f"{lines[1][0]} ", lines[1][1])]
+    for side, language in enumerate(("en", "de")):
+        Path(f"pairs.{language}").write_text("".join(f"{pair[side]}\n" for pair in lines))
+    return tmp_path
+
+
+def pairs_of(folder: str) -> list[tuple[str, str]]:
+    src, tgt = (Path(f"{folder}pairs.{language}").read_text().splitlines() for language in ("en", "de"))
+    return list(zip(src, tgt, strict=True))
+
+
+def scored(cli: Cli, model: str, src: str, tgt: str) -> list[float]:
+    code, out, err = cli("score", "--model", model, "--src", src, "--tgt", tgt, "--json", "--engine", "torch")
+    assert code == 0, err
+    return [-one["log_prob"] / one["num_tokens"] for one in map(json.loads, out.splitlines()[:-1])]
+
+
+def filtered(cli: Cli, *arguments: str) -> dict[str, Any]:
+    code, out, err = cli("filter", "pairs.en", "pairs.de", "--json", "--engine", "torch", *arguments)
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_pairs_are_ranked_by_the_dual_cross_entropy_of_nmt_score(runs: Path, cli: Cli) -> None:
+    forward, backward = scored(cli, "forward", "pairs.en", "pairs.de"), scored(cli, "backward", "pairs.de", "pairs.en")
+    costs = [abs(one - other) + (one + other) / 2 for one, other in zip(forward, backward, strict=True)]
+    pairs = pairs_of("")
+    usable = [index for index in range(len(pairs)) if index not in (3, 4, 5, 6)]
+    for options, expected in (
+        (("--forward", "forward", "--backward", "backward"), costs),
+        (("--forward", "forward"), forward),
+        (("--backward", "backward"), backward),
+    ):
+        best = sorted(sorted(usable, key=lambda index: expected[index])[: round(0.6 * len(usable))])
+        folder = "-".join(options)
+        found = filtered(cli, *options, "--keep", "0.6", "--write", folder)
+        assert pairs_of(f"{folder}/") == [pairs[index] for index in best]
+        assert found["pairs"] == len(pairs)
+        assert found["dropped"] == {
+            "empty": 1, "identical": 1, "duplicates": 2, "keep": len(usable) - len(best)
+        }  # fmt: skip
+        assert found["kept"] == len(best)
+        threshold = max(expected[index] for index in best)
+        assert found["worst_kept"]["cross_entropy"] == pytest.approx(threshold, abs=1e-5)
+        quantiles = found["quantiles"]["cross_entropy"]
+        values = sorted(expected[index] for index in usable)
+        assert quantiles["min"] == pytest.approx(values[0], abs=1e-5)
+        assert quantiles["50%"] == pytest.approx(float(np.median(values)), abs=1e-5)
+        limit = (values[4] + values[5]) / 2
+        filtered(cli, *options, "--max-cross-entropy", str(limit), "--write", f"{folder}-limit")
+        assert pairs_of(f"{folder}-limit/") == [pairs[index] for index in usable if expected[index] < limit]
+
+
+def test_round_trip_chrf_is_sacrebleus(runs: Path, cli: Cli) -> None:
+    pairs = pairs_of("")
+    usable = [index for index in range(len(pairs)) if index not in (3, 4, 5, 6)]
+    back = nmt.load("backward", engine="torch").translate([tgt for _, tgt in pairs])
+    chrf = [sentence_chrf(hyp, [src]).score for hyp, (src, _) in zip(back, pairs, strict=True)]
+    distinct = sorted({chrf[index] for index in usable})
+    assert len(distinct) > 3
+    limit = distinct[len(distinct) // 2] - 1e-6
+    found = filtered(cli, "--backward", "backward", "--round-trip", "--min-chrf", str(limit), "--write", "kept")
+    assert pairs_of("kept/") == [pairs[index] for index in usable if chrf[index] >= limit]
+    assert list(found["quantiles"]) == ["chrf"]
+    assert found["quantiles"]["chrf"]["max"] == pytest.approx(max(chrf[index] for index in usable))
+    assert 0 < found["dropped"]["chrf"] < len(usable)
+    # By the sum of the ranks in both scores.
+    both = ("--forward", "forward", "--backward", "backward", "--round-trip")
+    forward, backward = scored(cli, "forward", "pairs.en", "pairs.de"), scored(cli, "backward", "pairs.de", "pairs.en")
+    costs = [abs(one - other) + (one + other) / 2 for one, other in zip(forward, backward, strict=True)]
+    ranks = {
+        index: sum(costs[other] < costs[index] for other in usable) + sum(chrf[other] > chrf[index] for other in usable)
+        for index in usable
+    }
+    best = sorted(sorted(usable, key=lambda index: ranks[index])[: round(0.3 * len(usable))])
+    filtered(cli, *both, "--keep", "0.3", "--write", "by-both")
+    assert pairs_of("by-both/") == [pairs[index] for index in best]
+    code, out, _ = cli("filter", "pairs.en", "pairs.de", *both, "--keep", "0.3", "--write", "again")
+    assert code == 0
+    assert pairs_of("again/") == pairs_of("by-both/")
+    assert out.startswith(f"pairs         {len(pairs)}  100.0%\n  empty")
+    assert "worst kept" in out
+
+
+def test_a_pair_that_is_equally_likely_both_ways_is_better() -> None:
+    assert dual_cross_entropy(np.array([2.0, 1.0, 3.0]), np.array([2.0, 3.0, 1.0])).tolist() == [2.0, 4.0, 4.0]
+
+
+@pytest.mark.slow
+def test_nonsense_goes_and_translations_stay(
+    in_solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy task's model: a translation is the same digits. It has other spaces here, since equal sides would go."""
+    good = Path("test.en").read_text().splitlines()[:20]
+    random = Random(1)
+    bad = [" ".join(random.choices("0123456789", k=len(line.split()))) for line in good]
+    run = RunFolder(in_solved / "runs" / "copy")
+    mixed = [(src, tgt) for pair in zip(good, bad, strict=True) for src, tgt in ((pair[0], f"{pair[0]}"), pair)]
+    for language, side in (("en", 0), ("de", 1)):
+        (tmp_path / f"pairs.{language}").write_text(
+            "".join(f"{pair[side].replace(' ', chr(0x3000)) if side else pair[side]}\n" for pair in mixed)
+        )
+    monkeypatch.chdir(tmp_path)
+    found = filtered(cli, "--forward", str(run.path), "--keep", "0.5", "--write", "kept")
+    kept = [(src, tgt.replace("\u3000", " ")) for src, tgt in pairs_of("kept/")]
+    assert sum(src == tgt for src, tgt in kept) >= 19
+    assert found["kept"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a model that scores the pairs"),
+        (["--forward", "forward"], "say what to keep"),
+        (["--forward", "forward", "--keep", "1.5"], "--keep 1.5: is a share of the pairs"),
+        (["--forward", "forward", "--keep", "nan"], "--keep nan: is a share of the pairs"),
+        (["--forward", "forward", "--keep", "0.5", "--min-chrf", "3"], "--min-chrf: is the chrF of targets"),
+        (["--forward", "forward", "--keep", "0.5", "--max-cross-entropy", "3"], "--keep and limits exclude each other"),
+        (["--forward", "forward", "--round-trip", "--keep", "0.5"], "--round-trip: needs a model"),
+        (
+            ["--backward", "backward", "--round-trip", "--max-cross-entropy", "3"],
+            "--max-cross-entropy: needs --forward",
+        ),
+        (["--forward", "backward", "--keep", "0.5", "--backward", "backward"], "does not translate en to de"),
+        (["--forward", "missing", "--keep", "0.5"], "missing"),
+        (["--forward", "forward", "--max-cross-entropy", "0"], "no pair is left of 23"),
+    ],
+)
+def test_mistakes_are_one_plain_message(runs: Path, cli: Cli, arguments: list[str], message: str) -> None:
+    code, out, err = cli("filter", "pairs.en", "pairs.de", "--write", "out", "--engine", "torch", *arguments)
+    assert (code, out) == (2, ""), err
+    assert message in err.splitlines()[-1]
+    assert not Path("out").exists()
+
+
+def test_a_folder_must_be_named_and_new(runs: Path, cli: Cli) -> None:
+    code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5")
+    assert (code, "--write FOLDER" in err) == (2, True)
+    code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5", "--write", "runs")
+    assert (code, "exists already" in err) == (2, True)
