@@ -93,6 +93,11 @@ class Pretended:
                     data_command(config=Path(option["--config"]), write=Path(option["--write"]), folds=folds)
                 finally:
                     os.chdir(before)
+            case "filter":
+                (folder / option["--write"]).mkdir()
+                for text in words[1:3]:
+                    lines = lines_of(folder / text)[:-5]
+                    (folder / option["--write"] / Path(text).name).write_text("".join(lines), encoding="utf-8")
             case "train":
                 load_config(folder / words[1])  # raises for one that cannot be trained with
                 self._model(folder, Path(words[1]).stem)
@@ -154,7 +159,8 @@ while [ $# -gt 0 ]; do
     --model) test -f "$2/model.safetensors";;
     --input|--src|--ref) here=$(dirname "$2"); test -f "$2" -o -f "$here/pairs.json" -o -f "$here/cleaning.tsv";;
     --output) touch "$2";;
-    --write) mkdir "$2"; touch "$2/cleaning.tsv";;
+    --write) mkdir "$2"; touch "$2/cleaning.tsv" "$2/$(basename "$config")";;
+    --forward|--backward) test -f "$2/model.safetensors";;
   esac
   shift
 done
@@ -241,7 +247,8 @@ def test_each_candidate_is_compared_with_the_best_so_far_and_built_on_it(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bleu = {"baseline": 30, "bidirectional": 31, "cutoff": 31.2, "diversification": 32, "back_translation": 29,
-            "self_training": 32.5, "student": 32.7, "averaging": 32.7, "fine_tuning": 33}  # fmt: skip
+            "self_training": 32.5, "filtering": 32.6, "student": 32.7, "averaging": 32.7,
+            "fine_tuning": 33}  # fmt: skip
     improved(monkeypatch, pretended := Pretended({name: float(value) for name, value in bleu.items()}))
     found = {path.stem: json.loads(path.read_text()) for path in (FOLDER / "decisions").glob("*.json")}
     assert {step for step, one in found.items() if one["kept"]} == {
@@ -255,6 +262,7 @@ def test_each_candidate_is_compared_with_the_best_so_far_and_built_on_it(
     assert texts["fine_tuning"] == {"real"}
     assert configs["fine_tuning"]["training"]["init_from"] == "self_training"
     assert configs["self_training"]["training"]["init_from"] == "bidirectional_start"
+    assert texts["filtering"] == {"real", "diversification", "filtered_back_translation", "filtered_self_training"}
     back, own = (configs[name]["data"]["train"][-1] for name in ("back_translation", "self_training"))
     assert (back["tag"], back["weight"], "noise" in back) == ("bt", 1.0, False)
     assert (own["noise"], "tag" in own) == (0.1, False)
@@ -461,7 +469,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, wish: Wish, message: st
 def test_a_step_that_does_not_apply_is_left_out_by_default(here: Path) -> None:
     plan = drafted(Wish(Path("../tiny.yaml"), ("tokenizer.joint=false", "model.tie_embeddings=none"))).plan()
     assert [line.partition(":")[0] for line in plan.left_out] == [
-        "bidirectional", "backward", "back_translation", "self_training"]  # fmt: skip
+        "bidirectional", "backward", "back_translation", "self_training", "filtering"]  # fmt: skip
     assert "runs/bidirectional.done" not in {target.file for target in plan.targets}
 
 
@@ -492,12 +500,12 @@ def test_the_whole_command_trains_every_step(tmp_path: Path) -> None:
     assert found["best"] == "tiny.improve/runs/fine_tuning"
     assert [step["step"] for step in found["steps"]] == [
         "baseline", "bidirectional", "cutoff", "backward", "diversification", "back_translation", "self_training",
-        "student", "averaging", "fine_tuning"]  # fmt: skip
+        "filtering", "student", "averaging", "fine_tuning"]  # fmt: skip
     assert all(step["decision"]["kept"] for step in found["steps"] if step["decision"])
     manifest = json.loads((tmp_path / FOLDER / "manifest.json").read_text())
     saw = {file for corpus in manifest["runs/student"]["train"] for file in corpus}
     assert {file.split("/")[1] for file in saw} == {
-        "real", "diversification", "back_translation", "self_training", "student"}  # fmt: skip
+        "real", "diversification", "filtered_back_translation", "filtered_self_training", "student"}  # fmt: skip
     made = subprocess.run(["make", "-q", "-C", str(tmp_path / FOLDER)], capture_output=True)
     assert made.returncode == 0  # make finds nothing left to do
 

@@ -156,21 +156,10 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     return names
 
 
-def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
-    """The names of the two texts that `write_texts` writes for each corpus."""
-    names = []
-    stems: Counter[str] = Counter()
-    for files in corpora:
-        stem = without_compression(files.src_file).stem
-        stems[stem] += 1
-        names.append(side_names(f"{stem}.{stems[stem]}" if stems[stem] > 1 else stem, languages))
-    return names
-
-
 def write_texts(
     folder: Path, corpora: Sequence[CorpusFiles], verdicts: Verdicts, languages: tuple[str, str]
 ) -> list[str]:
-    """Write the pairs of each corpus that are kept as two texts, with `cleaned_names`; returns all names."""
+    """Write the pairs of each corpus that are kept as two texts, named by `cleaned_names`; returns the names."""
     names = cleaned_names(corpora, languages)
     for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
         with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
@@ -178,6 +167,17 @@ def write_texts(
                 src_file.write(src)
                 tgt_file.write(tgt)
     return [name for pair in names for name in pair]
+
+
+def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
+    """The names of the two texts that are written of each corpus, after its source's file."""
+    names = []
+    stems: Counter[str] = Counter()
+    for files in corpora:
+        stem = without_compression(files.src_file).stem
+        stems[stem] += 1
+        names.append(side_names(f"{stem}.{stems[stem]}" if stems[stem] > 1 else stem, languages))
+    return names
 
 
 def side_names(stem: str, languages: tuple[str, str]) -> tuple[str, str]:

@@ -142,9 +142,13 @@ def on_part(sections: Sections, config: Config, train: Sequence[Corpus], share: 
 
 
 def with_corpora(
-    sections: Sections, config: Config, added: Sequence[Corpus], real: Sequence[Corpus] | None = None
+    sections: Sections,
+    config: Config,
+    added: Sequence[Corpus],
+    real: Sequence[Corpus] | None = None,
+    instead_of: Sequence[str] = (),
 ) -> Sections:
-    """More text, for the same number of updates.
+    """More text, for the same number of updates; `instead_of` names texts that it replaces, if they are there.
 
     A text of which cleaning has left nothing is no corpus. With `real`, an epoch has at most as many of the added pairs
     as of these: of much monolingual text, other lines in each epoch.
@@ -153,8 +157,9 @@ def with_corpora(
     if real is not None and added:
         weight = min(1.0, round(_pairs_of_an_epoch(real) / _pairs_of_an_epoch(added), 4))
         added = [{**corpus, "weight": weight} for corpus in added]
-    train = [*sections["data"]["train"], *added]
-    growth = _pairs_of_an_epoch(train) / _pairs_of_an_epoch(sections["data"]["train"])
+    before = sections["data"]["train"]
+    train = [*(corpus for corpus in before if Path(corpus["src"]).parent.name not in instead_of), *added]
+    growth = _pairs_of_an_epoch(train) / _pairs_of_an_epoch(before)
     training = {**sections["training"], **limits(config.training, 1.0, growth)}
     return {**sections, "data": {**sections["data"], "train": train}, "training": training}
 

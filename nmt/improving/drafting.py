@@ -97,6 +97,8 @@ class Draft:
         self.left_out: list[str] = []
         self.texts: dict[str, list[Corpus]] = {}
         """The cleaned texts by name, as corpora of a configuration."""
+        self.made: dict[str, str] = {}
+        """By text, the target that makes it."""
         self.trainings: list[Training] = []
         self.translations: list[Translation] = []
         self.longest = Training("", 1.0, is_cut=False)
@@ -154,7 +156,7 @@ class Draft:
             return write_out(cleaning_sections(self.config, self.texts[text], self.held_out_corpora()))
 
         sources = [_named(Path(f"fold{number}.txt")) for number in range(1, self.wish.folds + 1)]
-        needs = [f"text/{text}/cleaning.tsv"]
+        needs = [self.made[text]]
         return self._written(name, config, sources, needs, "--folds", str(self.wish.folds))
 
     def _written(
@@ -164,7 +166,8 @@ class Draft:
         file = self.own(f"configs/clean_{name}.yaml", [HELD_OUT, *needs], make)
         self.texts[name] = [{"src": f"../text/{name}/{src}", "tgt": f"../text/{name}/{tgt}"} for src, tgt in names]
         command = Command(("data", "--config", file, "--write", f"text/{name}", *options))
-        return self.command(f"text/{name}/cleaning.tsv", [file], command, makes_folder=True)
+        self.made[name] = self.command(f"text/{name}/cleaning.tsv", [file], command, makes_folder=True)
+        return self.made[name]
 
     def translated(self, models: Sequence[str | BestRun], source: Path, output: str, needs: Sequence[str | None],
                    share: float | None, *options: str) -> str:  # fmt: skip
@@ -187,9 +190,21 @@ class Draft:
 
         as_best = dataclasses.replace(self.longest, step=self.step)
         self.trainings.append(as_best if share is None else Training(self.step, share, is_cut=False))
-        cleaned = [f"text/{text}/cleaning.tsv" for text in texts]
-        file = self.own(f"configs/{name}.yaml", [HELD_OUT, *cleaned, *needs], make)
+        made = [self.made[text] for text in texts]
+        file = self.own(f"configs/{name}.yaml", [HELD_OUT, *made, *needs], make)
         return self.command(f"runs/{name}.done", [file], Command(("train", file)), is_stamp=True)
+
+    def filtered(self, name: str, text: str, share: float) -> Sequence[Corpus]:
+        """The best pairs of a text with one corpus, by the first forward model and the backward model."""
+        (files,) = self.text_files(text)
+        sides = [files.src_file.as_posix(), files.tgt_file.as_posix()]
+        ((src, tgt),) = cleaned_names([files], self.languages)
+        self.texts[name] = [{"src": f"../text/{name}/{src}", "tgt": f"../text/{name}/{tgt}"}]
+        models = ("--forward", "runs/baseline", "--backward", "runs/backward")
+        command = Command(("filter", *sides, *models, "--keep", f"{share:g}", "--write", f"text/{name}", *_ENGINE))
+        needs = [self.made[text], "runs/baseline.done", "runs/backward.done"]
+        self.made[name] = self.command(f"text/{name}/{src}", needs, command, makes_folder=True)
+        return self.texts[name]
 
     def text_files(self, *texts: str) -> list[CorpusFiles]:
         """The files of cleaned texts, as seen from the working folder."""

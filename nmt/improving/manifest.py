@@ -35,7 +35,7 @@ def manifest(draft: Draft) -> dict[str, Any]:
     for target in draft.targets:
         if target.file.startswith("text/"):
             path = Path(target.file)
-            files = _hashes_in(path.parent) if path.name == "cleaning.tsv" else {target.file: _hash(path)}
+            files = _hashes_in(path.parent) if target.makes_folder else {target.file: _hash(path)}
             found[target.file] = {"files": files, "made_from": _made_from(target)}
         elif _run_of(target.file):
             found[f"runs/{_run_of(target.file)}"] = _run(target)

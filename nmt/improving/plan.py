@@ -64,7 +64,10 @@ class Plan:
         bugs."""
         made = set[str]()
         for target in self.targets:
-            assert _SAFE_NAME.fullmatch(target.file), target.file
+            if not _SAFE_NAME.fullmatch(target.file):
+                raise ConfigError(
+                    f"{target.file}: a Makefile cannot hold this name; rename the text to letters, digits, . _ -"
+                )
             assert made.issuperset(target.needs), f"{target.file} needs what is made later"
             assert target.file not in made, f"{target.file} is made twice"
             made.add(target.file)

@@ -10,6 +10,9 @@ from nmt.improving.configuring import Corpus, read_sections
 from nmt.improving.drafting import Draft, Training, Wish, as_corpus
 from nmt.improving.plan import BestRun, Command
 
+KEEP = 0.8
+"""The share of the pairs from monolingual text that filtering keeps."""
+
 
 def draft_of(wish: Wish, config: Config) -> Draft:
     """The targets of all steps that are wanted; `ConfigError` for one that there is not, or that cannot be made."""
@@ -48,7 +51,7 @@ def _wanted(wish: Wish) -> set[str]:
     return {"baseline", *wish.steps, *(["backward"] if needed else [])}
 
 
-_NEED_BACKWARD = ("back_translation",)
+_NEED_BACKWARD = ("back_translation", "filtering")
 
 
 def _hindrance(step: str, wish: Wish, config: Config) -> str:
@@ -60,8 +63,8 @@ def _hindrance(step: str, wish: Wish, config: Config) -> str:
         return "both sides are in the same language"
     if step == "cutoff" and config.model.architecture != "transformer":
         return "model.token_cutoff is for Transformers"
-    if step == "backward" and wish.steps is None and wish.mono_tgt is None:
-        return "it is for --mono-tgt FILE, text in the target language"
+    if step in ("backward", "filtering") and wish.steps is None and wish.mono_tgt is None and wish.mono_src is None:
+        return "it is for monolingual text: --mono-tgt FILE, --mono-src FILE"
     if step == "back_translation" and wish.mono_tgt is None:
         return "it needs text in the target language: --mono-tgt FILE"
     if step == "self_training" and wish.mono_src is None:
@@ -152,6 +155,25 @@ def _self_training(draft: Draft) -> None:
     _with_text(draft, "self_training", pairs, [output], {"noise": configs.NOISE})
 
 
+def _filtering(draft: Draft) -> None:
+    """The monolingual texts' pairs that two models find good, by dual conditional cross-entropy (Junczys-Dowmunt
+    2018), in the place of all of them; also of a text that was left out."""
+    keys: dict[str, Corpus] = {"back_translation": {"tag": configs.TAG}, "self_training": {"noise": configs.NOISE}}
+    unfiltered = [name for name in keys if name in draft.texts]
+    if not unfiltered:
+        raise ConfigError("--steps filtering: is for the pairs of back_translation and self_training; add one of them")
+    added = [
+        {**corpus, **keys[name]} for name in unfiltered for corpus in draft.filtered(f"filtered_{name}", name, KEEP)
+    ]
+    best, real = draft.best_name(), draft.texts["real"]
+
+    def sections() -> configs.Sections:
+        return configs.with_corpora(*read_sections(best()), added, real, instead_of=unfiltered)
+
+    texts = [f"filtered_{name}" for name in unfiltered]
+    draft.candidate("filtering", draft.trained("filtering", [draft.best.file], sections, *texts))
+
+
 def _student(draft: Draft) -> None:
     """An ensemble of the best run so far and trainings of its configuration with other seeds, and its student."""
     best, needs = draft.best_name(), [draft.best.file]
@@ -168,7 +190,7 @@ def _student(draft: Draft) -> None:
     for number, (corpus, files) in enumerate(zip(draft.texts["real"], draft.text_files("real"), strict=True), start=1):
         output = f"text/translated/teacher_{number}.txt"
         sharing = 1 / len(draft.texts["real"])
-        outputs.append(draft.translated(models, files.src_file, output, [*needs, "text/real/cleaning.tsv"], sharing))
+        outputs.append(draft.translated(models, files.src_file, output, [*needs, draft.made["real"]], sharing))
         pairs.append({"src": corpus["src"], "tgt": f"../{output}"})
     _with_text(draft, "student", pairs, outputs)
 
@@ -211,6 +233,7 @@ _STEPS: dict[str, Callable[[Draft], None]] = {
     "diversification": _diversification,
     "back_translation": _back_translation,
     "self_training": _self_training,
+    "filtering": _filtering,
     "student": _student,
     "averaging": _averaging,
     "fine_tuning": _fine_tuning,
