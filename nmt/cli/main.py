@@ -144,8 +144,8 @@ app.command(
     name="filter",
     rich_help_panel=_TRAIN,
     epilog=_examples(
-        "nmt filter pairs.tsv --forward en-de --backward de-en --keep 0.8 --write kept",
-        "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write kept",
+        "nmt filter pairs.tsv --forward en-de --backward de-en --keep 0.8 --write out",
+        "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
     ),
 )(filter_corpora)
 app.command(
