@@ -57,7 +57,8 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
     assert sorted(listed) == sorted({words[0] for words in COMMANDS})
     assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == [
-        "train", "adapt", "improve", "vocab", "show", "runs", "average"]  # fmt: skip
+        "train", "adapt", "improve", "filter", "vocab", "show", "runs", "average",
+    ]  # fmt: skip
     assert "..." not in out.partition("\nSet up:\n")[2]
 
 
@@ -84,7 +85,6 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt adapt --", ["--model", "--data", "--keep", "--keep-src", "--max-drop", "--drop-metric", "--name", "--set",
                           "--fresh", "--json", "--help"]),
-        ("nmt improve --m", ["--mono-tgt", "--mono-src", "--min-gain", "--make"]),
         ("nmt adapt --model o", ["other"]),
         ("nmt adapt --drop-metric ", ["bleu", "chrf", "loss"]),
         ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--folds",

@@ -144,8 +144,8 @@ app.command(
     name="filter",
     rich_help_panel=_TRAIN,
     epilog=_examples(
-        "nmt filter back.en mono.de --forward en-de --backward de-en --keep 0.8 --write kept",
-        "nmt filter back.en mono.de --backward de-en --round-trip --min-chrf 40 --write kept",
+        "nmt filter pairs.tsv --forward en-de --backward de-en --keep 0.8 --write kept",
+        "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write kept",
     ),
 )(filter_corpora)
 app.command(
