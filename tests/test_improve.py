@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -186,7 +187,7 @@ def test_make_carries_the_plan_out_in_parallel_and_again_does_nothing(here: Path
     stub = here / "stub"
     stub.write_text(STUB, encoding="utf-8")
     stub.chmod(0o755)
-    command = ["make", "-C", str(FOLDER), "-j8", f"NMT={stub}"]
+    command = ["make", "-C", str(FOLDER), "-j8", f"NMT={shlex.quote(str(stub))}"]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert all((FOLDER / target.file).exists() for target in plan.targets)
@@ -200,7 +201,7 @@ def test_names_reach_the_shell_as_they_are(tmp_path: Path) -> None:
     command = Command(("translate", "--input", odd, "--model", BestRun("name")), "out/put")
     makefile = Plan((Target("out/put", "step", (), (command,)),)).to_makefile()
     (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
-    print_arguments = f"{sys.executable} -c 'import sys; print(sys.argv[1:])'"
+    print_arguments = f"{shlex.quote(sys.executable)} -c 'import sys; print(sys.argv[1:])'"
     subprocess.run(["make", "-s", "-C", str(tmp_path), f"NMT={print_arguments}"], check=True)
     assert (tmp_path / "out/put").read_text() == f"{['translate', '--input', odd, '--model', 'runs/best']}\n"
 
