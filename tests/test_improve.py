@@ -195,6 +195,22 @@ def test_make_carries_the_plan_out_in_parallel_and_again_does_nothing(here: Path
     assert again.returncode == 0  # all is up to date
 
 
+def test_a_training_waits_for_all_that_its_configuration_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = {"bidirectional": 1.0, "diversification": 2.0, "back_translation": 3.0, "student": 4.0}
+    draft = improved(monkeypatch, Pretended(best))
+    waits_for: dict[str, set[str]] = {}
+    for target in draft.targets:
+        waits_for[target.file] = set(target.needs).union(*(waits_for[need] for need in target.needs))
+    for target in draft.targets:
+        if target.file.startswith("runs/") and target.is_stamp:
+            sections = yaml.safe_load((FOLDER / "configs" / f"{Path(target.file).stem}.yaml").read_text())
+            texts = {draft.made[Path(one["src"]).parent.name] for one in sections["data"]["train"]}
+            start = sections["training"].get("init_from")
+            runs = {f"runs/{start}.done"} if start else set()
+            assert waits_for[target.file] >= texts | runs
+    assert waits_for["runs/fine_tuning.done"] >= {"runs/student.done", "runs/bidirectional_start.done"}
+
+
 def test_names_reach_the_shell_as_they_are(tmp_path: Path) -> None:
     odd = "it's $HOME #1.txt"
     (tmp_path / "name").write_text("best", encoding="utf-8")
