@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -186,12 +187,28 @@ def test_make_carries_the_plan_out_in_parallel_and_again_does_nothing(here: Path
     stub = here / "stub"
     stub.write_text(STUB, encoding="utf-8")
     stub.chmod(0o755)
-    command = ["make", "-C", str(FOLDER), "-j8", f"NMT={stub}"]
+    command = ["make", "-C", str(FOLDER), "-j8", f"NMT={shlex.quote(str(stub))}"]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert all((FOLDER / target.file).exists() for target in plan.targets)
     again = subprocess.run([*command, "-q"], capture_output=True, text=True)
     assert again.returncode == 0  # all is up to date
+
+
+def test_a_training_waits_for_all_that_its_configuration_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = {"bidirectional": 1.0, "diversification": 2.0, "back_translation": 3.0, "student": 4.0}
+    draft = improved(monkeypatch, Pretended(best))
+    waits_for: dict[str, set[str]] = {}
+    for target in draft.targets:
+        waits_for[target.file] = set(target.needs).union(*(waits_for[need] for need in target.needs))
+    for target in draft.targets:
+        if target.file.startswith("runs/") and target.is_stamp:
+            sections = yaml.safe_load((FOLDER / "configs" / f"{Path(target.file).stem}.yaml").read_text())
+            texts = {draft.made[Path(one["src"]).parent.name] for one in sections["data"]["train"]}
+            start = sections["training"].get("init_from")
+            runs = {f"runs/{start}.done"} if start else set()
+            assert waits_for[target.file] >= texts | runs
+    assert waits_for["runs/fine_tuning.done"] >= {"runs/student.done", "runs/bidirectional_start.done"}
 
 
 def test_names_reach_the_shell_as_they_are(tmp_path: Path) -> None:
@@ -200,7 +217,7 @@ def test_names_reach_the_shell_as_they_are(tmp_path: Path) -> None:
     command = Command(("translate", "--input", odd, "--model", BestRun("name")), "out/put")
     makefile = Plan((Target("out/put", "step", (), (command,)),)).to_makefile()
     (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
-    print_arguments = f"{sys.executable} -c 'import sys; print(sys.argv[1:])'"
+    print_arguments = f"{shlex.quote(sys.executable)} -c 'import sys; print(sys.argv[1:])'"
     subprocess.run(["make", "-s", "-C", str(tmp_path), f"NMT={print_arguments}"], check=True)
     assert (tmp_path / "out/put").read_text() == f"{['translate', '--input', odd, '--model', 'runs/best']}\n"
 

@@ -10,6 +10,7 @@ import typer
 
 from nmt.cli import options
 from nmt.errors import ConfigError
+from nmt.suffixes import pairs_format
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.improving.drafting import Draft
@@ -56,6 +57,7 @@ def improve(
         raise ConfigError("--make FILE makes one file in the current folder: leave out --plan, --estimate and --folder")
     if plan and estimate:
         raise ConfigError("--plan and --estimate print different things; give one of the two")
+    _check_monolingual(mono_tgt, mono_src)
     where = Path() if make is not None else folder or Path(f"{config.stem}.improve")
     wish = Wish(
         _seen_from(where, config), tuple(overrides or ()), mono_tgt and _seen_from(where, mono_tgt),
@@ -72,6 +74,15 @@ def improve(
         _estimate(draft, where)
     else:
         _carry_out(draft, where, as_json)
+
+
+def _check_monolingual(*texts: Path | None) -> None:
+    """`ConfigError` for a text that would be missed hours later."""
+    for path in texts:
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{path}: no such file; name a text, a sentence a line")
+        if path is not None and pairs_format(path) is not None:
+            raise ConfigError(f"{path}: holds pairs, which belong to data.train; name a text, a sentence a line")
 
 
 def _seen_from(folder: Path, path: Path) -> Path:

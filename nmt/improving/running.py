@@ -48,9 +48,10 @@ def carry_out(plan: Plan, makers: Mapping[str, Callable[[], str]], folder: Path,
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the unfinished files of killed processes; those in runs are the trainings'."""
-    for inner in (folder, *(path for path in folder.rglob("*") if path.is_dir() and "runs" not in path.parts)):
-        for leftover, _ in list(leftovers(inner)):
+    """Remove the unfinished files of killed processes; those inside a run are its training's."""
+    inner = [path for path in (*folder.iterdir(), *(folder / "text").glob("*")) if path.is_dir()]
+    for place in (folder, *inner):
+        for leftover, _ in list(leftovers(place)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
