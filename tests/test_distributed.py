@@ -352,7 +352,6 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 # A program with a loader of 40 batches that a worker makes; what it does with them follows.
 LOADER = """
 import multiprocessing, multiprocessing.forkserver, os, signal, time
-from types import SimpleNamespace
 import numpy as np, torch
 import nmt.data.batches as batches
 from nmt.data.vocabulary import OWN_SPECIAL_IDS
@@ -363,13 +362,17 @@ class Side:
     def gather(self, pairs):
         return np.array([4]), np.array([1])
 
-def unchanged(number, src, tgt):
+class Corpus:
+    src = tgt = Side()
+
+    def corpora_of(self, pairs):
+        return np.zeros_like(pairs)
+
+def unchanged(number, src, tgt, corpora):
     return batches.Augmented(src, tgt, tgt[0])
 
-corpus = SimpleNamespace(src=Side(), tgt=Side())
-
 def loader():
-    return iter(batches.batch_loader(corpus, [np.array([0])] * 40, torch.device("cpu"), augmentation=unchanged))
+    return iter(batches.batch_loader(Corpus(), [np.array([0])] * 40, torch.device("cpu"), augmentation=unchanged))
 """
 
 
