@@ -141,19 +141,19 @@ app.command(
     ),
 )(adapt)
 app.command(
+    name="filter",
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt filter pairs.tsv --forward en-de --backward de-en --keep 0.8 --write out",
+        "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
+    ),
+)(filter_corpora)
+app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(
         "nmt improve --config captions.yaml --estimate", "nmt improve --config captions.yaml --mono-tgt news.de"
     ),
 )(improve)
-app.command(
-    name="filter",
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt filter made.tsv --forward en-de --backward de-en --keep 0.8 --write kept",
-        "nmt filter made.tsv --backward de-en --round-trip --keep 0.8 --write kept",
-    ),
-)(filter_corpora)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),
