@@ -464,6 +464,16 @@ def test_a_folder_is_resumed_with_the_same_options_or_more_steps(here: Path, mon
             begin(drafted(other), FOLDER)
 
 
+def test_a_folder_that_make_has_begun_is_resumed_and_another_one_is_refused(here: Path) -> None:
+    FOLDER.mkdir()
+    (FOLDER / "runs").mkdir()
+    with pytest.raises(ConfigError, match="not a folder of nmt improve"):
+        begin(drafted(), FOLDER)
+    (FOLDER / "Makefile").write_text(drafted().plan().to_makefile(), encoding="utf-8")
+    begin(drafted(), FOLDER)
+    assert (FOLDER / "improve.json").exists()
+
+
 # ------------------------------------------------------------------------------------------- what is refused
 
 
