@@ -422,7 +422,7 @@ def test_the_manifest_says_what_each_model_saw(here: Path, monkeypatch: pytest.M
 
 
 def test_killed_before_any_command_it_resumes_to_the_same_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wish = Wish(Path("../tiny.yaml"), steps=("bidirectional", "diversification", "averaging"))
+    wish = Wish(Path("../tiny.yaml"), steps=("bidirectional", "averaging"))
     improved(monkeypatch, whole := Pretended({"bidirectional": 1.0}), wish, Path("whole"))
     improved(monkeypatch, Pretended({"bidirectional": 1.0}), wish, Path("whole"))  # nothing is left to do
     interrupted, runs = 0, list[list[str]]()
