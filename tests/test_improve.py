@@ -422,7 +422,7 @@ def test_the_manifest_says_what_each_model_saw(here: Path, monkeypatch: pytest.M
 
 
 def test_killed_before_any_command_it_resumes_to_the_same_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wish = Wish(Path("../tiny.yaml"), steps=("bidirectional", "diversification", "averaging"))
+    wish = Wish(Path("../tiny.yaml"), steps=("bidirectional", "averaging"))
     improved(monkeypatch, whole := Pretended({"bidirectional": 1.0}), wish, Path("whole"))
     improved(monkeypatch, Pretended({"bidirectional": 1.0}), wish, Path("whole"))  # nothing is left to do
     interrupted, runs = 0, list[list[str]]()
@@ -462,6 +462,16 @@ def test_a_folder_is_resumed_with_the_same_options_or_more_steps(here: Path, mon
     ):  # fmt: skip
         with pytest.raises(ConfigError, match="was begun with"):
             begin(drafted(other), FOLDER)
+
+
+def test_a_folder_that_make_has_begun_is_resumed_and_another_one_is_refused(here: Path) -> None:
+    FOLDER.mkdir()
+    (FOLDER / "runs").mkdir()
+    with pytest.raises(ConfigError, match="not a folder of nmt improve"):
+        begin(drafted(), FOLDER)
+    (FOLDER / "Makefile").write_text(drafted().plan().to_makefile(), encoding="utf-8")
+    begin(drafted(), FOLDER)
+    assert (FOLDER / "improve.json").exists()
 
 
 # ------------------------------------------------------------------------------------------- what is refused

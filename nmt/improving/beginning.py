@@ -20,8 +20,8 @@ def begin(draft: Draft, folder: Path) -> None:
     Raises `ConfigError` for a folder that was begun with other options: what is in it was decided by them. Only steps
     after all others may be added.
     """
-    record = _record(draft)
-    file = folder / _RECORD
+    record, makefile = _record(draft), draft.plan().to_makefile()
+    file, plan = folder / _RECORD, folder / "Makefile"
     if file.exists():
         old = read_json(file)
         if changed := [key for key, value in old.items() if not _allows(key, value, record.get(key))]:
@@ -31,9 +31,11 @@ def begin(draft: Draft, folder: Path) -> None:
             )
         if old["decisions"] != record["decisions"]:
             (folder / MANIFEST).unlink(missing_ok=True)  # there is more to list
+    elif plan.exists() and plan.read_text(encoding="utf-8") == makefile:
+        pass  # make has begun it
     elif folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not a folder of nmt improve, and not empty; name another with --folder")
-    write_text(folder / "Makefile", draft.plan().to_makefile())
+    write_text(plan, makefile)
     write_json(file, record)
 
 
