@@ -513,8 +513,8 @@ OPTIONS = ["--config", "tiny.yaml", "--mono-tgt", "mono.zh", "--mono-src", "mono
 def started(folder: Path, *options: str) -> "subprocess.Popen[bytes]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "nmt", "improve", *OPTIONS, *options]
-    log = (folder / "log").open("ab")
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log)
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log)
 
 
 @pytest.mark.slow
