@@ -23,7 +23,7 @@ from nmt.errors import ConfigError, DataError, TargetError
 from nmt.improving import configuring, running
 from nmt.improving.beginning import begin
 from nmt.improving.deciding import decide
-from nmt.improving.drafting import Draft, Wish
+from nmt.improving.drafting import Improvement, Wish
 from nmt.improving.manifest import add_manifest
 from nmt.improving.plan import BestRun, Command, Plan, Target
 from nmt.improving.running import carry_out
@@ -121,13 +121,15 @@ class Pretended:
         (folder / "runs" / run / "model.safetensors").write_text(run, encoding="utf-8")
 
 
-def drafted(wish: Wish = MONO) -> Draft:
+def drafted(wish: Wish = MONO) -> Improvement:
     draft = draft_of(wish, load_config(Path("tiny.yaml"), wish.overrides))
     add_manifest(draft)
     return draft
 
 
-def improved(monkeypatch: pytest.MonkeyPatch, pretended: Pretended, wish: Wish = MONO, folder: Path = FOLDER) -> Draft:
+def improved(
+    monkeypatch: pytest.MonkeyPatch, pretended: Pretended, wish: Wish = MONO, folder: Path = FOLDER
+) -> Improvement:
     """The draft, carried out with pretended trainings."""
     monkeypatch.setattr(running, "_run", pretended)
     draft = drafted(wish)

@@ -1,4 +1,4 @@
-"""The working folder of an improvement: a new one, or one that the same options have begun."""
+"""The working folder of a plan: a new one, or one that the same options have begun."""
 
 import hashlib
 import json
@@ -10,7 +10,6 @@ from nmt.errors import ConfigError
 from nmt.improving.drafting import Draft
 from nmt.improving.manifest import MANIFEST
 
-_RECORD = "improve.json"
 _MAY_COME_LATER = ("mono_src",)  # text in the target language gets a tag in every vocabulary
 
 
@@ -21,7 +20,7 @@ def begin(draft: Draft, folder: Path) -> None:
     after all others may be added.
     """
     record, makefile = _record(draft), draft.plan().to_makefile()
-    file, plan = folder / _RECORD, folder / "Makefile"
+    file, plan = folder / f"{draft.request.command}.json", folder / "Makefile"
     if file.exists():
         old = read_json(file)
         if changed := [key for key, value in old.items() if not _allows(key, value, record.get(key))]:
@@ -34,24 +33,20 @@ def begin(draft: Draft, folder: Path) -> None:
     elif plan.exists() and plan.read_text(encoding="utf-8") == makefile:
         pass  # make has begun it
     elif folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder}: is not a folder of nmt improve, and not empty; name another with --folder")
+        raise ConfigError(
+            f"{folder}: is not a folder of nmt {draft.request.command}, and not empty; name another with --folder"
+        )
     write_text(plan, makefile)
     write_json(file, record)
 
 
 def _record(draft: Draft) -> dict[str, Any]:
-    """What decides the files of the plan."""
-    wish = draft.wish
+    """What decides the files of the plan, by name."""
     config = draft.config.model_dump_json(exclude={"data": {"train", "validation", "test", "exclude"}})
     files = [[str(path.name) for path in (one.src_file, one.tgt_file)] for one in draft.config.data.train]
     return {
         "configuration": hashlib.sha256(f"{config}{files}".encode()).hexdigest(),
-        "mono_tgt": None if wish.mono_tgt is None else wish.mono_tgt.as_posix(),
-        "mono_src": None if wish.mono_src is None else wish.mono_src.as_posix(),
-        "folds": wish.folds,
-        "teachers": wish.teachers,
-        "min_gain": wish.min_gain,
-        "sample": wish.sample,
+        **draft.request.record(),
         "decisions": draft.decided,
     }
 

@@ -37,7 +37,7 @@ _OF_FILES = ("train", "validation", "test", "exclude", "cleaning")  # the keys o
 
 def write_out(sections: Mapping[str, Any]) -> str:
     """The text of a configuration file."""
-    return "# Written by nmt improve.\n" + settings_to_yaml(sections)
+    return "# Written by nmt.\n" + settings_to_yaml(sections)
 
 
 def read_sections(name: str) -> tuple[Sections, Config]:

@@ -4,11 +4,12 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
 from nmt.data.profiling import cleaned_names
-from nmt.improving.configuring import Corpus, Sections, cleaning_sections, write_out
+from nmt.improving.configuring import OF_CORPORA, Corpus, Sections, cleaning_sections, write_out
 from nmt.improving.deciding import (
     best_file,
     decide,
@@ -29,10 +30,24 @@ Make = Callable[[], str]
 _ENGINE = ("--engine", "torch")
 
 
+class Request(Protocol):
+    """What a command line asks for."""
+
+    command: ClassVar[str]
+    """The command of nmt."""
+
+    def arguments(self) -> tuple[str, ...]:
+        """The options that ask for the same."""
+
+    def record(self) -> dict[str, Any]:
+        """What decides the files of the plan, besides the configuration."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What the command line asks for; paths are relative to the working folder."""
+    """A request to `nmt improve`; paths are relative to the working folder."""
 
+    command: ClassVar[str] = "improve"
     config: Path
     overrides: tuple[str, ...] = ()
     mono_tgt: Path | None = None
@@ -48,7 +63,7 @@ class Wish:
     """Whether back-translations are drawn at random, instead of searched."""
 
     def arguments(self) -> tuple[str, ...]:
-        """The command line that asks for the same."""
+        """The options that ask for the same."""
         words = ["--config", self.config.as_posix()]
         for text in self.overrides:
             words += ["--set", text]
@@ -57,6 +72,17 @@ class Wish:
         words += [] if self.steps is None else ["--steps", ",".join(self.steps)]
         words += ["--folds", str(self.folds), "--teachers", str(self.teachers), "--min-gain", f"{self.min_gain:g}"]
         return (*words, *(["--sample"] if self.sample else []))
+
+    def record(self) -> dict[str, Any]:
+        """What decides the files of the plan; steps may be added."""
+        return {
+            "mono_tgt": None if self.mono_tgt is None else self.mono_tgt.as_posix(),
+            "mono_src": None if self.mono_src is None else self.mono_src.as_posix(),
+            "folds": self.folds,
+            "teachers": self.teachers,
+            "min_gain": self.min_gain,
+            "sample": self.sample,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,13 +111,13 @@ class Translation:
 class Draft:
     """Collects targets; each method adds those of one kind, and `step` names the step that they belong to."""
 
-    def __init__(self, wish: Wish, config: Config) -> None:
-        self.wish = wish
+    def __init__(self, request: Request, config: Config) -> None:
+        self.request = request
         self.config = config
         self.step = ""
         self.targets: list[Target] = []
         self.makers: dict[str, Make] = {}
-        """Of the targets that nmt improve makes itself."""
+        """Of the targets that this process makes itself."""
         self.decided: list[str] = []
         """The steps with a decision, in order."""
         self.left_out: list[str] = []
@@ -125,9 +151,9 @@ class Draft:
         return file
 
     def own(self, file: str, needs: Sequence[str | None], make: Make) -> str:
-        """A file that nmt improve makes itself."""
+        """A file that this process makes itself."""
         self.makers[file] = make
-        return self.command(file, needs, Command(("improve", *self.wish.arguments(), "--make", file)))
+        return self.command(file, needs, Command((self.request.command, *self.request.arguments(), "--make", file)))
 
     def held_out(self) -> str:
         """The texts that nothing is trained on."""
@@ -149,15 +175,24 @@ class Draft:
 
         return self._written(name, config, [_named(source) for source in sources], needs)
 
-    def folds(self, name: str, text: str) -> str:
+    def real(self) -> None:
+        """The user's training text, cleaned; each corpus keeps its weight, tag and noise."""
+        train = self.config.data.train
+        self.cleaned("real", [files.src_file for files in train], lambda: [as_corpus(files) for files in train], [])
+        self.texts["real"] = [
+            {**corpus, **files.model_dump(mode="json", include=OF_CORPORA, exclude_defaults=True)}
+            for corpus, files in zip(self.texts["real"], train, strict=True)
+        ]
+
+    def folds(self, name: str, text: str, count: int) -> str:
         """A cleaned text in parts that share no line."""
 
         def config() -> str:
             return write_out(cleaning_sections(self.config, self.texts[text], self.held_out_corpora()))
 
-        sources = [_named(Path(f"fold{number}.txt")) for number in range(1, self.wish.folds + 1)]
+        sources = [_named(Path(f"fold{number}.txt")) for number in range(1, count + 1)]
         needs = [self.made[text]]
-        return self._written(name, config, sources, needs, "--folds", str(self.wish.folds))
+        return self._written(name, config, sources, needs, "--folds", str(count))
 
     def _written(
         self, name: str, make: Make, corpora: Sequence[CorpusFiles], needs: Sequence[str], *options: str
@@ -225,6 +260,19 @@ class Draft:
                           scores_file(name))  # fmt: skip
         return self.command(scores_file(name), needs, command)
 
+    def best_name(self) -> Callable[[], str]:
+        """Says which run is the best, of all decisions until here, when they have been made."""
+        file = Path(self.best.file)
+        return lambda: file.read_text(encoding="utf-8")
+
+
+class Improvement(Draft):
+    """The draft of `nmt improve`."""
+
+    def __init__(self, wish: Wish, config: Config) -> None:
+        super().__init__(wish, config)
+        self.wish = wish
+
     def candidate(self, name: str, file: str) -> None:
         """A decision on the run NAME, of which `file` says that it is there; it is the step's last."""
         step, previous = self.step, self.decided[-1] if self.decided else None
@@ -238,11 +286,6 @@ class Draft:
         decision = self.own(decision_file(step), [scores, before], make)
         self.own(best_file(step), [decision], lambda: read_decision(step).best)
         self.decided.append(step)
-
-    def best_name(self) -> Callable[[], str]:
-        """Says which run is the best, of all decisions until here, when they have been made."""
-        file = Path(self.best.file)
-        return lambda: file.read_text(encoding="utf-8")
 
 
 def as_corpus(files: CorpusFiles) -> Corpus:

@@ -81,10 +81,10 @@ class Plan:
         return tuple(dict.fromkeys(target.step for target in self.targets))
 
     def to_makefile(self) -> str:
-        """The plan as a Makefile: `make -C FOLDER` does what `nmt improve` does, with `-j` several targets at once."""
+        """The plan as a Makefile: `make -C FOLDER` carries it out, with `-j` several targets at once."""
         needs = {need for target in self.targets for need in target.needs}
         lines = [
-            "# Written by nmt improve. `make -C FOLDER -j2` makes two targets at once; NMT=... is the command to run.",
+            "# Written by nmt. `make -C FOLDER -j2` makes two targets at once; NMT=... is the command to run.",
             "NMT ?= nmt",
             "SHELL := /bin/sh",
             ".DELETE_ON_ERROR:",

@@ -28,7 +28,7 @@ main()
 def carry_out(plan: Plan, makers: Mapping[str, Callable[[], str]], folder: Path, say: Callable[[str], None]) -> None:
     """Make all targets of a plan in `folder`.
 
-    What `nmt improve --make` would make is made in this process, by `makers`, which saves the time to start another.
+    What `--make` would make is made in this process, by `makers`, which saves the time to start another.
     Raises `TargetError` with the exit code of the first command that fails; the same call resumes. A command ends with
     this process, even if this one is killed.
     """

@@ -7,18 +7,18 @@ from nmt.config.training import Config
 from nmt.errors import ConfigError
 from nmt.improving import configuring as configs
 from nmt.improving.configuring import Corpus, read_sections
-from nmt.improving.drafting import Draft, Training, Wish, as_corpus
+from nmt.improving.drafting import Improvement, Training, Wish
 from nmt.improving.plan import BestRun, Command
 
 KEEP = 0.8
 """The share of the pairs from monolingual text that filtering keeps."""
 
 
-def draft_of(wish: Wish, config: Config) -> Draft:
+def draft_of(wish: Wish, config: Config) -> Improvement:
     """The targets of all steps that are wanted; `ConfigError` for one that there is not, or that cannot be made."""
     check_config(config)
     wanted = _wanted(wish)
-    draft = Draft(wish, config)
+    draft = Improvement(wish, config)
     for step, add in _STEPS.items():
         if step not in wanted:
             continue
@@ -77,20 +77,15 @@ def _hindrance(step: str, wish: Wish, config: Config) -> str:
     return ""
 
 
-def _baseline(draft: Draft) -> None:
+def _baseline(draft: Improvement) -> None:
     draft.held_out()
-    train = draft.config.data.train
-    draft.cleaned("real", [files.src_file for files in train], lambda: [as_corpus(files) for files in train], [])
-    draft.texts["real"] = [
-        {**corpus, **files.model_dump(mode="json", include=configs.OF_CORPORA, exclude_defaults=True)}
-        for corpus, files in zip(draft.texts["real"], train, strict=True)
-    ]
+    draft.real()
     tags = [] if draft.wish.mono_tgt is None else [configs.TAG]
     draft.candidate("baseline", draft.trained("baseline", [], lambda: configs.first_sections(
         draft.config, draft.texts["real"], draft.held_out_corpora(), tags), "real"))  # fmt: skip
 
 
-def _bidirectional(draft: Draft) -> None:
+def _bidirectional(draft: Improvement) -> None:
     best, start, needs = draft.best_name(), "bidirectional_start", [draft.best.file]
     started = draft.trained(start, needs, lambda: configs.both_directions(*read_sections(best())),
                             share=configs.START)  # fmt: skip
@@ -99,22 +94,22 @@ def _bidirectional(draft: Draft) -> None:
     draft.candidate("bidirectional", done)
 
 
-def _cutoff(draft: Draft) -> None:
+def _cutoff(draft: Improvement) -> None:
     best = draft.best_name()
     draft.longest = Training("", configs.LONGER, is_cut=True)
     done = draft.trained("cutoff", [draft.best.file], lambda: configs.with_cutoff(*read_sections(best())))
     draft.candidate("cutoff", done)
 
 
-def _backward(draft: Draft) -> None:
+def _backward(draft: Improvement) -> None:
     done = draft.trained("backward", ["configs/baseline.yaml"], lambda: configs.swapped(read_sections("baseline")[0]),
                          share=1.0)  # fmt: skip
     draft.scored("backward", ["runs/backward"], [done], is_swapped=True)
 
 
-def _diversification(draft: Draft) -> None:
+def _diversification(draft: Improvement) -> None:
     """Nguyen et al. 2020, with folds: fold n is translated by models that have learned from the others."""
-    draft.folds("folds", "real")
+    draft.folds("folds", "real", draft.wish.folds)
     folds, pairs = draft.texts["folds"], list[Corpus]()
     share = 1 - 1 / len(folds)
     files = draft.text_files("folds")
@@ -136,7 +131,7 @@ def _diversification(draft: Draft) -> None:
     _with_text(draft, "diversification", pairs, needs)
 
 
-def _back_translation(draft: Draft) -> None:
+def _back_translation(draft: Improvement) -> None:
     """Sennrich et al. 2016, with a tag before each source (Caswell et al. 2019)."""
     source, output = draft.wish.mono_tgt, "text/translated/mono_tgt.txt"
     assert source is not None, "else the step does not apply"
@@ -146,7 +141,7 @@ def _back_translation(draft: Draft) -> None:
     _with_text(draft, "back_translation", pairs, [output], {"tag": configs.TAG})
 
 
-def _self_training(draft: Draft) -> None:
+def _self_training(draft: Improvement) -> None:
     """He et al. 2020: the sources get noise, the targets are the model's own."""
     source, output = draft.wish.mono_src, "text/translated/mono_src.txt"
     assert source is not None, "else the step does not apply"
@@ -155,7 +150,7 @@ def _self_training(draft: Draft) -> None:
     _with_text(draft, "self_training", pairs, [output], {"noise": configs.NOISE})
 
 
-def _filtering(draft: Draft) -> None:
+def _filtering(draft: Improvement) -> None:
     """The monolingual texts' pairs that two models find good, by dual conditional cross-entropy (Junczys-Dowmunt
     2018), in the place of all of them; also of a text that was left out."""
     keys: dict[str, Corpus] = {"back_translation": {"tag": configs.TAG}, "self_training": {"noise": configs.NOISE}}
@@ -174,7 +169,7 @@ def _filtering(draft: Draft) -> None:
     draft.candidate("filtering", draft.trained("filtering", [draft.best.file], sections, *texts))
 
 
-def _student(draft: Draft) -> None:
+def _student(draft: Improvement) -> None:
     """An ensemble of the best run so far and trainings of its configuration with other seeds, and its student."""
     best, needs = draft.best_name(), [draft.best.file]
     names = [f"teacher_{number}" for number in range(2, draft.wish.teachers + 1)]
@@ -196,7 +191,7 @@ def _student(draft: Draft) -> None:
 
 
 def _with_text(
-    draft: Draft, name: str, pairs: Sequence[Corpus], needs: Sequence[str], of_monolingual: Corpus | None = None
+    draft: Improvement, name: str, pairs: Sequence[Corpus], needs: Sequence[str], of_monolingual: Corpus | None = None
 ) -> None:
     """A candidate that learns from synthetic pairs, too; `of_monolingual`: keys of a corpus from monolingual text."""
     draft.cleaned(name, [Path(corpus["src"]) for corpus in pairs], lambda: pairs, needs)
@@ -209,7 +204,7 @@ def _with_text(
     draft.candidate(name, draft.trained(name, [draft.best.file], sections, name))
 
 
-def _averaging(draft: Draft) -> None:
+def _averaging(draft: Improvement) -> None:
     best = draft.best_name()
     config = draft.own("configs/averaging.yaml", [draft.best.file], lambda: configs.write_out(read_sections(best())[0]))
     last = str(draft.config.training.keep_checkpoints)
@@ -218,14 +213,14 @@ def _averaging(draft: Draft) -> None:
     draft.candidate("averaging", draft.command("runs/averaging/average.json", needs, command, makes_folder=True))
 
 
-def _fine_tuning(draft: Draft) -> None:
+def _fine_tuning(draft: Improvement) -> None:
     best = draft.best_name()
     done = draft.trained("fine_tuning", [draft.best.file], lambda: configs.fine_tuned(
         *read_sections(best()), best(), draft.texts["real"]), share=configs.FINE_TUNING_SHARE)  # fmt: skip
     draft.candidate("fine_tuning", done)
 
 
-_STEPS: dict[str, Callable[[Draft], None]] = {
+_STEPS: dict[str, Callable[[Improvement], None]] = {
     "baseline": _baseline,
     "bidirectional": _bidirectional,
     "cutoff": _cutoff,
