@@ -57,7 +57,7 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
     assert sorted(listed) == sorted({words[0] for words in COMMANDS})
     assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == [
-        "train", "adapt", "filter", "improve", "vocab", "show", "runs", "average",
+        "train", "adapt", "filter", "improve", "distill", "vocab", "show", "runs", "average",
     ]  # fmt: skip
     assert "..." not in out.partition("\nSet up:\n")[2]
 

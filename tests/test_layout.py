@@ -55,9 +55,10 @@ _IN_ORDER = """
     exporting.onnx_graphs exporting.onnx_search exporting.onnx exporting.after_training
     improving.plan improving.deciding improving.configuring improving.keeping_apart improving.drafting improving.steps
     improving.manifest improving.beginning improving.running improving.estimating improving.summary
+    improving.nearest improving.teachers improving.distilling
     __init__ cli.completion cli.options cli.searching cli.init cli.imported cli.config cli.info cli.data cli.train
-    cli.adapt cli.improve cli.vocab cli.translate cli.evaluate cli.score cli.filtering cli.compare cli.attention
-    cli.report cli.show cli.runs cli.average cli.export cli.main __main__
+    cli.adapt cli.improve cli.distill cli.vocab cli.translate cli.evaluate cli.score cli.filtering cli.compare
+    cli.attention cli.report cli.show cli.runs cli.average cli.export cli.main __main__
 """
 ORDER = _IN_ORDER.split()
 HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"

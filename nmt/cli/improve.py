@@ -57,11 +57,11 @@ def improve(
         raise ConfigError("--make FILE makes one file in the current folder: leave out --plan, --estimate and --folder")
     if plan and estimate:
         raise ConfigError("--plan and --estimate print different things; give one of the two")
-    _check_monolingual(mono_tgt, mono_src)
+    check_monolingual(mono_tgt, mono_src)
     where = Path() if make is not None else folder or Path(f"{config.stem}.improve")
     wish = Wish(
-        _seen_from(where, config), tuple(overrides or ()), mono_tgt and _seen_from(where, mono_tgt),
-        mono_src and _seen_from(where, mono_src),
+        seen_from(where, config), tuple(overrides or ()), mono_tgt and seen_from(where, mono_tgt),
+        mono_src and seen_from(where, mono_src),
         None if steps is None else tuple(steps.split(",")), folds, teachers, min_gain, sample,
     )  # fmt: skip
     draft = draft_of(wish, load_config(config, overrides or ()))
@@ -69,14 +69,14 @@ def improve(
     if plan:
         print(draft.plan().to_makefile(), end="")
     elif make is not None:
-        _make(draft, make)
+        make_file(draft, make)
     elif estimate:
         _estimate(draft, where)
     else:
         _carry_out(draft, where, as_json)
 
 
-def _check_monolingual(*texts: Path | None) -> None:
+def check_monolingual(*texts: Path | None) -> None:
     """`ConfigError` for a text that would be missed hours later."""
     for path in texts:
         if path is not None and not path.is_file():
@@ -85,17 +85,19 @@ def _check_monolingual(*texts: Path | None) -> None:
             raise ConfigError(f"{path}: holds pairs, which belong to data.train; name a text, a sentence a line")
 
 
-def _seen_from(folder: Path, path: Path) -> Path:
+def seen_from(folder: Path, path: Path) -> Path:
     """A path of the command line as it is in a folder, where all commands of the plan run."""
     return Path(os.path.relpath(path, folder))
 
 
-def _make(draft: "Draft", file: str) -> None:
+def make_file(draft: "Draft", file: str) -> None:
     """Make a file that is no other command's."""
     from nmt.atomic import write_text
 
     if file not in draft.makers:
-        raise ConfigError(f"--make {file}: these options plan no such file that nmt improve makes itself")
+        raise ConfigError(
+            f"--make {file}: these options plan no such file that nmt {draft.request.command} makes itself"
+        )
     write_text(Path(file), draft.makers[file]())
 
 
@@ -108,17 +110,13 @@ def _estimate(draft: "Draft", folder: Path) -> None:
 
 def _carry_out(draft: "Draft", folder: Path, as_json: bool) -> None:
     from nmt.improving import summary
-    from nmt.improving.beginning import begin
     from nmt.improving.deciding import read_decision
-    from nmt.improving.running import carry_out
     from nmt.insight.text_table import aligned
 
-    plan = draft.plan()
-    for line in plan.left_out:
+    for line in draft.left_out:
         _say(f"left out: {line}")
-    begin(draft, folder)
-    carry_out(plan, draft.makers, folder, _say)
-    found = summary.results(plan, draft.decided, folder)
+    carry_out_here(draft, folder)
+    found = summary.results(draft.plan(), draft.decided, folder)
     best = folder / "runs" / read_decision(draft.decided[-1], folder).best
     if as_json:
         print(json.dumps(summary.as_json(found, best)))
@@ -130,6 +128,15 @@ def _carry_out(draft: "Draft", folder: Path, as_json: bool) -> None:
         files = draft.held_out_corpora()[f"test.{name}"]
         src, tgt = (os.path.normpath(folder / "configs" / files[side]) for side in ("src", "tgt"))
         print(f"  nmt eval --model {best} --src {src} --ref {tgt}")
+
+
+def carry_out_here(draft: "Draft", folder: Path) -> None:
+    """Begin or resume a plan in its working folder, and make all of its files."""
+    from nmt.improving.beginning import begin
+    from nmt.improving.running import carry_out
+
+    begin(draft, folder)
+    carry_out(draft.plan(), draft.makers, folder, _say)
 
 
 def _say(line: str) -> None:

@@ -22,6 +22,7 @@ from nmt.cli.average import average
 from nmt.cli.compare import compare
 from nmt.cli.config import config
 from nmt.cli.data import data
+from nmt.cli.distill import distill
 from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface, export_onnx
 from nmt.cli.filtering import filter_corpora
@@ -154,6 +155,13 @@ app.command(
         "nmt improve --config captions.yaml --estimate", "nmt improve --config captions.yaml --mono-tgt news.de"
     ),
 )(improve)
+app.command(
+    rich_help_panel=_TRAIN,
+    epilog=_examples(
+        "nmt distill --teacher captions --config student.yaml --int8",
+        "nmt distill --teacher seed1 --teacher seed2 --config student.yaml --mono-src news.en",
+    ),
+)(distill)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),

@@ -10,7 +10,7 @@ from nmt.errors import ConfigError
 from nmt.improving.drafting import Draft
 from nmt.improving.manifest import MANIFEST
 
-_MAY_COME_LATER = ("mono_src",)  # text in the target language gets a tag in every vocabulary
+_MAY_COME_LATER = ("mono_src", "int8")  # text in the target language gets a tag in every vocabulary
 
 
 def begin(draft: Draft, folder: Path) -> None:
@@ -28,7 +28,7 @@ def begin(draft: Draft, folder: Path) -> None:
                 f"{folder}: was begun with {changed[0]}: {json.dumps(old[changed[0]])}, and now it is "
                 f"{json.dumps(record.get(changed[0]))}; give another --folder, or the same options"
             )
-        if old["decisions"] != record["decisions"]:
+        if old != record:
             (folder / MANIFEST).unlink(missing_ok=True)  # there is more to list
     elif plan.exists() and plan.read_text(encoding="utf-8") == makefile:
         pass  # make has begun it

@@ -150,10 +150,10 @@ def with_corpora(
 ) -> Sections:
     """More text, for the same number of updates; `instead_of` names texts that it replaces, if they are there.
 
-    A text of which cleaning has left nothing is no corpus. With `real`, an epoch has at most as many of the added pairs
+    With `real`, an epoch has at most as many of the added pairs
     as of these: of much monolingual text, other lines in each epoch.
     """
-    added = [corpus for corpus in added if (CONFIGS / corpus["src"]).stat().st_size]
+    added = not_empty(added)
     if real is not None and added:
         weight = min(1.0, round(_pairs_of_an_epoch(real) / _pairs_of_an_epoch(added), 4))
         added = [{**corpus, "weight": weight} for corpus in added]
@@ -162,6 +162,11 @@ def with_corpora(
     growth = _pairs_of_an_epoch(train) / _pairs_of_an_epoch(before)
     training = {**sections["training"], **limits(config.training, 1.0, growth)}
     return {**sections, "data": {**sections["data"], "train": train}, "training": training}
+
+
+def not_empty(corpora: Sequence[Corpus]) -> list[Corpus]:
+    """Those with a line: a text of which cleaning has left nothing is no corpus."""
+    return [corpus for corpus in corpora if (CONFIGS / corpus["src"]).stat().st_size]
 
 
 def fine_tuned(sections: Sections, config: Config, best: str, train: Sequence[Corpus]) -> Sections:

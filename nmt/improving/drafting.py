@@ -204,10 +204,11 @@ class Draft:
         self.made[name] = self.command(f"text/{name}/cleaning.tsv", [file], command, makes_folder=True)
         return self.made[name]
 
-    def translated(self, models: Sequence[str | BestRun], source: Path, output: str, needs: Sequence[str | None],
+    def translated(self, models: Sequence[Path | str | BestRun], source: Path, output: str, needs: Sequence[str | None],
                    share: float | None, *options: str) -> str:  # fmt: skip
         """A file's translations by a run, or by several together; `share`: see `Translation`."""
-        words = [word for model in models for word in ("--model", model)]
+        names = [model.as_posix() if isinstance(model, Path) else model for model in models]
+        words = [word for name in names for word in ("--model", name)]
         files = ("--input", source.as_posix(), "--output", output, "--continue")
         self.translations.append(Translation(self.step, share or 0.0, None if share else source, len(models)))
         return self.command(output, needs, Command(("translate", *words, *files, *_ENGINE, *options)))

@@ -38,7 +38,7 @@ def write_held_out(config: Config) -> dict[str, int]:
     drawn = with_hold_outs(config, lambda line: None).data
     if drawn.validation.holdout == 0:
         raise ConfigError(
-            "data.validation: the training pairs themselves would say which model is the best; give more pairs, or files"
+            "data.validation: the training pairs themselves would say which model is best; give more pairs, or files"
         )
     corpora = [*drawn.held_out.values(), *drawn.exclude]
     sizes = {}

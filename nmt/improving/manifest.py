@@ -68,6 +68,8 @@ def _made_from(target: Target) -> dict[str, str]:
             elif isinstance(word, BestRun):
                 file = _model_of(Path(word.file).read_text(encoding="utf-8"))
                 found[file] = _hash(Path(file))
+            elif before == "--model":  # a run that the plan has not made, or one of `needs`
+                found[f"{word}/model.safetensors"] = _hash(Path(word, "model.safetensors"))
     return found
 
 

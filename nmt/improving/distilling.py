@@ -1,0 +1,142 @@
+"""The plan of a distillation: teachers translate the student's training text, and the student learns from that.
+
+Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947).
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nmt.config.training import Config
+from nmt.errors import ConfigError
+from nmt.improving import configuring as configs
+from nmt.improving.configuring import Corpus, read_sections
+from nmt.improving.deciding import json_text
+from nmt.improving.drafting import HELD_OUT, Draft
+from nmt.improving.keeping_apart import FOLDER, held_out_files
+from nmt.improving.nearest import nearest_lines
+from nmt.improving.steps import check_config
+from nmt.improving.teachers import check_teachers
+
+STUDENT, INT8 = "student", "student-int8"
+"""The names of the runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """A request to `nmt distill`; paths are relative to the working folder."""
+
+    command: ClassVar[str] = "distill"
+    config: Path
+    teachers: tuple[Path, ...]
+    """Their folders."""
+    overrides: tuple[str, ...] = ()
+    mono_src: Path | None = None
+    """Text in the source language alone."""
+    n_best: int = 8
+    """Translations of each source, of which the one nearest to the reference is learned."""
+    keep_real: bool = False
+    """Whether the student also learns from the pairs as people wrote them."""
+    int8: bool = False
+    """Whether the student is fine-tuned for int8 at the end."""
+
+    @property
+    def student(self) -> str:
+        """The name of the last run."""
+        return INT8 if self.int8 else STUDENT
+
+    def arguments(self) -> tuple[str, ...]:
+        """The options that ask for the same."""
+        words = [word for teacher in self.teachers for word in ("--teacher", teacher.as_posix())]
+        words += ["--config", self.config.as_posix()]
+        for text in self.overrides:
+            words += ["--set", text]
+        words += [] if self.mono_src is None else ["--mono-src", self.mono_src.as_posix()]
+        words += ["--n-best", str(self.n_best)]
+        return (*words, *(["--keep-real"] if self.keep_real else []), *(["--int8"] if self.int8 else []))
+
+    def record(self) -> dict[str, Any]:
+        """What decides the files of the plan; the fine-tuning may be added."""
+        return {
+            "teachers": [teacher.as_posix() for teacher in self.teachers],
+            "monolingual": None if self.mono_src is None else self.mono_src.as_posix(),
+            "n_best": self.n_best,
+            "keep_real": self.keep_real,
+            "int8": True if self.int8 else None,
+        }
+
+
+def distillation_draft(request: Distillation, config: Config) -> Draft:
+    """The targets of a distillation; `ConfigError` for a configuration that is no student's."""
+    check_config(config, request.command)
+    if request.int8 and config.training.quantization is not None:
+        raise ConfigError("--int8: training.quantization trains for int8 from the start; leave one of the two out")
+    draft = Draft(request, config)
+    draft.step = "teachers"
+    draft.held_out()
+    names = [teacher.as_posix() for teacher in request.teachers]
+    checked = draft.own(f"{FOLDER.as_posix()}/teachers.json", [HELD_OUT],
+                        lambda: json_text(check_teachers(names, held_out_files(config))))  # fmt: skip
+    draft.real()
+    texts = [_taught(draft, request, checked)]
+    texts += [] if request.mono_src is None else [_monolingual(draft, request, request.mono_src, checked)]
+    texts = ["real", *texts] if request.keep_real else texts
+    draft.step = "student"
+    draft.trained(STUDENT, [], lambda: _student_sections(draft, texts), *texts, share=1.0)
+    if request.int8:
+        needs = [f"runs/{STUDENT}.done"]
+        draft.trained(INT8, needs, _int8_sections, share=configs.FINE_TUNING_SHARE)
+    return draft
+
+
+def _taught(draft: Draft, request: Distillation, checked: str) -> str:
+    """The training text with the teachers' translations that are nearest to the references; its name."""
+    number_of = str(request.n_best)
+    options = ("--json", "--n-best", number_of, "--beam-size", number_of)
+    needs, pairs, real = [checked, draft.made["real"]], list[Corpus](), draft.texts["real"]
+    chosen = list[str]()
+    for number, (corpus, files) in enumerate(zip(real, draft.text_files("real"), strict=True), start=1):
+        n_best = draft.translated(
+            request.teachers, files.src_file, f"text/translated/{number}.jsonl", needs, 1 / len(real), *options
+        )
+        output = f"text/nearest/{number}.txt"
+
+        def make(n_best: Path = Path(n_best), references: Path = files.tgt_file) -> str:
+            return nearest_lines(n_best, references)
+
+        chosen.append(draft.own(output, [n_best], make))
+        pairs.append({**corpus, "tgt": f"../{output}"})
+    plain = [{side: corpus[side] for side in ("src", "tgt")} for corpus in pairs]
+    draft.cleaned("distilled", [Path(corpus["src"]) for corpus in pairs], lambda: plain, chosen)
+    draft.texts["distilled"] = [
+        {**corpus, **cleaned} for corpus, cleaned in zip(pairs, draft.texts["distilled"], strict=True)
+    ]
+    return "distilled"
+
+
+def _monolingual(draft: Draft, request: Distillation, source: Path, checked: str) -> str:
+    """The monolingual text with the teachers' translations; its name."""
+    output = draft.translated(request.teachers, source, "text/translated/mono_src.txt", [checked], None)
+    pairs = [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}]
+    draft.cleaned("monolingual", [source], lambda: pairs, [output])
+    return "monolingual"
+
+
+def _student_sections(draft: Draft, texts: list[str]) -> configs.Sections:
+    """The student's configuration, with its test sets: nothing is chosen by them, and `nmt eval` scores them."""
+    config, held_out = draft.config, draft.held_out_corpora()
+    corpora = configs.not_empty([corpus for text in texts for corpus in draft.texts[text]])
+    sections = configs.first_sections(config, corpora, held_out)
+    tests = {name.removeprefix("test."): files for name, files in held_out.items() if name.startswith("test.")}
+    others = [files for name, files in held_out.items() if name.startswith("exclude.")]
+    sections["data"] |= {"test": tests, "exclude": others}
+    for name in ("evaluation", "export"):  # it is what the user wants to have
+        sections[name] = config.model_dump(mode="json", exclude_unset=True).get(name, {})
+    return sections
+
+
+def _int8_sections() -> configs.Sections:
+    """A fine-tuning of the student on its own text, with weights and vectors rounded as int8 rounds them."""
+    sections, config = read_sections(STUDENT)
+    tuned = configs.fine_tuned(sections, config, STUDENT, sections["data"]["train"])
+    return {**tuned, "training": {**tuned["training"], "quantization": "int8"}}

@@ -1,0 +1,88 @@
+"""The teachers of a distillation: which runs can teach, and what they have seen of the student's held-out text."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nmt.config.corpus import CorpusFiles
+from nmt.config.training import Config, DataConfig
+from nmt.data.cleaning import normalize
+from nmt.data.corpus import read_pairs
+from nmt.decoding.engines import shared_tokenizers
+from nmt.errors import ConfigError, NmtError
+from nmt.runs import RunFolder, open_run
+
+MOST = 0.5
+"""The share of a held-out set that no teacher may have learned. A few of its pairs are in any training text by chance,
+as short sentences are."""
+log = logging.getLogger(__name__)
+
+
+def open_teachers(names: Sequence[str], config: Config, folder: Path) -> list[RunFolder]:
+    """The runs that teach a student of this configuration in `folder`.
+
+    Raises `ConfigError` or `RunError` for one that cannot, or for several that are no ensemble.
+    """
+    runs = [open_run(name) for name in names]
+    for number, run in enumerate(runs):
+        if run.path.resolve() in [other.path.resolve() for other in runs[:number]]:
+            raise ConfigError(f"--teacher {run.path}: is named twice; an ensemble has different models")
+        if run.path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"--teacher {run.path}: is in the folder of its student; choose another --folder")
+        if run.is_export():
+            raise ConfigError(f"--teacher {run.path}: is an export; name the run that it was made from")
+        there = run.inference_config()
+        if there.source.type != "text":
+            raise ConfigError(f"--teacher {run.path}: reads {there.source.type}, and the student reads text")
+        languages = [(data.src_lang, data.tgt_lang) for data in (there.data, config.data)]
+        if languages[0] != languages[1]:
+            old, new = ("-".join(pair) for pair in languages)
+            raise ConfigError(f"--teacher {run.path}: translates {old}, and the student {new}; name another run")
+    shared_tokenizers(runs)
+    return runs
+
+
+def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> dict[str, dict[str, int] | None]:
+    """How many pairs of each held-out set each teacher has learned; None if that is not known, which is logged.
+
+    Raises `ConfigError` for a teacher that has learned most of a set: the student's score there would say nothing.
+    """
+    sets = {
+        name: {(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files)} for name, files in held_out.items()
+    }
+    found: dict[str, dict[str, int] | None] = {}
+    for teacher in names:
+        try:
+            seen = _learned(open_run(teacher).config().data, sets)
+        except NmtError as error:
+            log.warning("%s: whether it has learned the student's held-out text is not known: %s", teacher, error)
+            found[teacher] = None
+            continue
+        found[teacher] = {name: len(pairs) for name, pairs in seen.items()}
+        for name, pairs in seen.items():
+            size, count = len(sets[name]), len(pairs)
+            if count > MOST * size:
+                raise ConfigError(
+                    f"--teacher {teacher}: has learned {count:,} of the {size:,} pairs of the student's {name}, whose "
+                    f"score would say nothing; name another teacher, or other text, in another --folder"
+                )
+            if count:
+                log.warning("%s: has learned %d of the %d pairs of the student's %s", teacher, count, size, name)
+    return found
+
+
+def _learned(data: DataConfig, sets: Mapping[str, set[tuple[str, str]]]) -> dict[str, set[tuple[str, str]]]:
+    """The pairs of each set that are in a training text, and are not kept apart from it."""
+    apart: tuple[set[str], set[str]] = set(), set()
+    for files in data.excluded_from_training:
+        for pair in read_pairs(files):
+            for lines, line in zip(apart, pair, strict=True):
+                lines.add(normalize(line))
+    seen: dict[str, set[tuple[str, str]]] = {name: set() for name in sets}
+    for corpus in data.train:
+        for src, tgt in read_pairs(corpus):
+            pair = normalize(src), normalize(tgt)
+            for name, pairs in sets.items():
+                if pair in pairs and pair[0] not in apart[0] and pair[1] not in apart[1]:
+                    seen[name].add(pair)
+    return seen
