@@ -1,4 +1,4 @@
-"""`nmt distill`: the choice by chrF, the plan, what is kept apart, teachers that are refused, and a real distillation."""
+"""`nmt distill`: the choice by chrF, the plan, what is kept apart, which teachers are refused, and a real one."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def write_teacher(folder: Path, name: str, **data: object) -> None:
     """A run that has been trained on the tiny text, or on what `data` says, and translates nothing."""
     run = folder / "runs" / name
     settings = yaml.safe_load(CONFIG)
-    settings["data"] |= data
+    settings["data"] |= {"src_lang": "en", "tgt_lang": "zh", **data}
     for corpus in (settings["data"][key] for key in ("train", "validation", "test")):
         corpus |= {side: str(folder / corpus[side]) for side in ("src", "tgt")}
     run.mkdir(parents=True)
