@@ -242,14 +242,17 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--mono-src", "none"], "no such file"),
         ([*student, *teacher, "--set", "training.init_from=one"], "training.init_from: nmt distill trains from random"),
         ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
-        ([*student, *teacher, "--make", "runs/student.done"], "no such file that nmt distill makes itself"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
         code, _, err = cli("distill", *options)
         assert (code, message in err) == (2, True), (options, err)
+    FOLDER.mkdir()
+    os.chdir(FOLDER)
+    code, _, err = cli("distill", "--teacher", "../runs/one", "--config", "../tiny.yaml", "--make", "runs/student.done")
+    assert (code, "these options plan no such file that nmt distill makes itself" in err) == (2, True)
     (here / "runs/one/export.json").write_text("{}", encoding="utf-8")
     with pytest.raises(NmtError, match=re.escape("is an export; name the run that it was made from")):
-        open_teachers(["one"], load_config(Path("tiny.yaml")), FOLDER)
+        open_teachers(["../runs/one"], load_config(Path("../tiny.yaml")), Path())
 
 
 # ------------------------------------------------------------------------------------------- trained for real
