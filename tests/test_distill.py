@@ -1,12 +1,11 @@
 """`nmt distill`: the choice by chrF, the plan, what is kept apart, which teachers are refused, and a real one."""
 
+import contextlib
 import json
 import logging
 import os
 import re
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,10 @@ from nmt.improving.distilling import Distillation, distillation_draft
 from nmt.improving.drafting import Draft
 from nmt.improving.manifest import add_manifest
 from nmt.improving.nearest import nearest_lines
+from nmt.improving.plan import Command
 from nmt.improving.running import carry_out
 from nmt.improving.teachers import open_teachers
+from nmt.runs import RunFolder
 
 FOLDER = Path("tiny.distill")
 TEACHERS = (Path("../runs/one"), Path("../runs/two"))
@@ -60,8 +61,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class PretendedTeachers(Pretended):
     """As `Pretended`; of two translations the second is nearer to the reference."""
 
-    def __call__(self, command: object, folder: Path) -> int:
-        code = super().__call__(command, folder)  # type: ignore[arg-type]
+    def __call__(self, command: Command, folder: Path) -> int:
+        code = super().__call__(command, folder)
         words = self.commands[-1]
         if words[0] == "translate" and "--json" in words:
             output = folder / words[words.index("--output") + 1]
@@ -259,44 +260,45 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_a_distillation_that_is_stopped_ends_with_the_same_files(tmp_path: Path) -> None:
+def test_a_distillation_that_is_stopped_ends_with_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
     write_tiny(tmp_path, 200)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     with (tmp_path / "tiny.yaml").open("a", encoding="utf-8") as file:
         file.write("evaluation: {report: false}\nexport: {after_training: []}\n")
     sets = ["--set", "training.max_steps=30", "--set", "training.validate_every=15"]
+    for name, seed in (("one", 1), ("two", 2)):
+        code, _, errors = cli("train", "tiny.yaml", "--name", name, *sets, "--set", f"training.seed={seed}")
+        assert code == 0, errors
+    budget = [0]
 
-    def nmt(*words: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "nmt", *words, *sets]
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    def here(command: Command, folder: Path) -> int:
+        """Runs a command of the plan in this process, which saves the time to start another, or is killed."""
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise KeyboardInterrupt
+        with contextlib.chdir(folder):
+            code, _, errors = cli(*running._words(command, folder))
+        assert code == 0, errors
+        return code
 
-    for name in ("one", "two"):
-        seed = ["--set", f"training.seed={len(name)}{name == 'two':d}"]
-        trained = nmt("train", "tiny.yaml", "--name", name, *seed)
-        _, errors = trained.communicate()
-        assert trained.returncode == 0, errors
-    # Both see the plan from folders that are equally deep, so that all names in them are the same.
-    options = ["--mono-src", "mono.en", "--n-best", "3", "--int8", "--set", "model.num_encoder_layers=2"]
-    whole = nmt(*COMMAND, *options, "--folder", "whole")
-    out, errors = whole.communicate()
-    assert whole.returncode == 0, errors
-    assert out.splitlines() == [
+    monkeypatch.setattr(running, "_run", here)
+    options = ["--mono-src", "mono.en", "--n-best", "3", "--int8", "--set", "model.num_encoder_layers=2", *sets]
+    budget[0] = 100
+    code, out, errors = cli(*COMMAND, *options, "--folder", "whole")
+    assert (code, out.splitlines()) == (0, [
         "the student: whole/runs/student-int8", "  nmt translate --model whole/runs/student-int8",
         "  nmt eval --model whole/runs/student-int8", "  nmt export ctranslate2 --model whole/runs/student-int8",
-    ]  # fmt: skip
-    for until in ("text/translated/1.jsonl.part", "configs/student.yaml"):
-        stopped = nmt(*COMMAND, *options, "--folder", "stopped")
-        while not (tmp_path / "stopped" / until).exists() and stopped.poll() is None:
-            pass
-        stopped.send_signal(signal.SIGKILL)
-        stopped.communicate()
-    resumed = nmt(*COMMAND, *options, "--folder", "stopped")
-    _, errors = resumed.communicate()
-    assert resumed.returncode == 0, errors
+    ]), errors  # fmt: skip
+    for commands in (2, 3, 100):  # killed before a translation, before the fine-tuning, and not at all
+        budget[0] = commands
+        with contextlib.suppress(KeyboardInterrupt):
+            cli(*COMMAND, *options, "--folder", "stopped")
     files = hashes(tmp_path / "whole")
     assert files == hashes(tmp_path / "stopped")
-    assert {"runs/student/model.safetensors", "runs/student-int8/model.safetensors"} < files.keys()
+    assert {"manifest.json", "runs/student/model.safetensors", "runs/student-int8/model.safetensors"} < files.keys()
+    assert RunFolder(Path("whole/runs/student-int8")).config().model.num_encoder_layers == 2
     chosen = lines_of(tmp_path / "whole/text/nearest/1.txt")
     references = lines_of(tmp_path / "whole/text/real/train.zh")
     records = [json.loads(line) for line in lines_of(tmp_path / "whole/text/translated/1.jsonl")]
