@@ -7,9 +7,10 @@
     python scripts/measure_defaults.py table       # validation BLEU of what is there
 
 For each corpus there is a default, and for each value a lower and a higher neighbour with all else alike; R-Drop is on
-or off. Each trains for ten minutes of one core, along a cosine, with each seed. Validation BLEU is greedy, the best of
-the validations. `--runs` names the folder of the trainings, `--corpus`, `--seed` and `--variant` restrict them
-(repeatable).
+or off. Each trains for ten minutes of one core, along a cosine, with each seed; with `--whole`, for as many updates as
+`nmt init` writes for such a corpus (20 minutes to 3 hours a training: name the variants). Validation BLEU is greedy,
+the best of the validations. `--runs` names the folder of the trainings, `--corpus`, `--seed` and `--variant` restrict
+them (repeatable).
 
 measured_defaults.json beside this file keeps the updates and the scores, since all runs together take eight hours: a
 training that it has is not run again.
@@ -29,6 +30,7 @@ from filelock import FileLock
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, settings_to_yaml
+from nmt.config.recommended import recommended
 from nmt.data.corpus import read_pairs
 from nmt.distributed import ALONE
 from nmt.history import read_history
@@ -81,7 +83,7 @@ class Grid:
 
 
 GRIDS = {
-    "captions-2000": Grid(Sizes(2000, 192, 0.3, 3), (1000, 4000), (128, 256), (0.2, 0.4), (0,)),
+    "captions-2000": Grid(Sizes(2000, 192, 0.2, 3), (1000, 4000), (128, 256), (0.1, 0.3), (0,)),
     "captions-10000": Grid(Sizes(2000, 192, 0.2, 3), (1000, 4000), (128, 256), (0.1, 0.3), (0,)),
     "localisation-20000": Grid(Sizes(5000, 192, 0.2, 3), (2500, 10000), (128, 256), (0.1, 0.3), (0,)),
 }
@@ -112,8 +114,17 @@ def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def write_config(name: str, sizes: Sizes, updates: int, folder: Path) -> Path:
-    """A configuration with some sizes, for a number of updates."""
+def write_config(name: str, sizes: Sizes, updates: int | None, folder: Path) -> Path:
+    """A configuration with some sizes, for a number of updates; None: trained as `nmt init` would."""
+    if updates is None:
+        row = recommended(int(name.partition("-")[2]))
+        keys = ("max_steps", "warmup_steps", "batches_per_update", "learning_rate", "ema_decay", "validate_every")
+        length = {key: getattr(row, key) for key in keys}
+    else:
+        length = {
+            "max_steps": updates, "warmup_steps": updates // 8, "learning_rate": 2.0e-3, "ema_decay": 0.99,
+            "validate_every": -(-updates // VALIDATIONS),
+        }  # fmt: skip
     sections = {
         "data": {**corpora(name, folder), "src_lang": "en", "tgt_lang": "de"},
         "tokenizer": {"type": "bpe", "vocab_size": sizes.vocab_size, "joint": True},
@@ -122,15 +133,13 @@ def write_config(name: str, sizes: Sizes, updates: int, folder: Path) -> Path:
             "num_heads": 4, "dropout": sizes.dropout, "tie_embeddings": "all",
         },
         "training": {
-            "max_steps": updates, "batch_tokens": 1024, "learning_rate": 2.0e-3, "schedule": "cosine",
-            "warmup_steps": updates // 8, "label_smoothing": 0.1, "ema_decay": 0.99, "precision": "bf16",
-            "validate_every": -(-updates // VALIDATIONS), "threads": 1, "processes": 1, "save_every_minutes": 5,
-            "r_drop": sizes.r_drop,
+            **length, "batch_tokens": 1024, "schedule": "cosine", "label_smoothing": 0.1, "precision": "bf16",
+            "threads": 1, "processes": 1, "save_every_minutes": 5, "r_drop": sizes.r_drop,
         },
         "evaluation": {"report": False},
         "export": {"after_training": []},
     }  # fmt: skip
-    path = folder / f"{name}-{sizes}.yaml"
+    path = folder / f"{name}-{sizes}{'-whole' if updates is None else ''}.yaml"
     path.write_text(settings_to_yaml(sections), encoding="utf-8")
     return path
 
@@ -175,12 +184,12 @@ def once(path: Path) -> None:
     print(measure(load_config(path), path.parent, WARMUP, UPDATES, ALONE)["step_seconds_median"])
 
 
-def run_name(name: str, sizes: Sizes, seed: int) -> str:
+def run_name(name: str, sizes: Sizes, seed: int, whole: bool) -> str:
     """The folder of a training."""
-    return f"{name}-{sizes}-s{seed}"
+    return f"{name}-{sizes}-s{seed}{'-whole' if whole else ''}"
 
 
-def train(names: list[str], seeds: list[int], variants: list[str], folder: Path) -> None:
+def train(names: list[str], seeds: list[int], variants: list[str], whole: bool, folder: Path) -> None:
     """Train what has not been trained yet: the defaults first, then the neighbours."""
     known = measured()
     jobs = [
@@ -188,13 +197,13 @@ def train(names: list[str], seeds: list[int], variants: list[str], folder: Path)
         for name in names
         for index, (title, sizes) in enumerate(GRIDS[name].variants())
         for seed in seeds
-        if run_name(name, sizes, seed) not in known["bleu"] and (not variants or title in variants)
+        if run_name(name, sizes, seed, whole) not in known["bleu"] and (not variants or title in variants)
     ]
     for _, seed, name, sizes in sorted(jobs, key=lambda job: (job[1], job[0] > 0, names.index(job[2]), job[0])):
         default = GRIDS[name].default
         timed = default if sizes.costs_like(default) else sizes
-        path = write_config(name, sizes, int(known["updates"][f"{name}-{timed}"]), folder)
-        run = run_name(name, sizes, seed)
+        path = write_config(name, sizes, None if whole else int(known["updates"][f"{name}-{timed}"]), folder)
+        run = run_name(name, sizes, seed, whole)
         command = [sys.executable, "-m", "nmt", "train", str(path), "--name", run]
         log = folder / f"{run}.log"
         with log.open("a") as file:
@@ -207,7 +216,7 @@ def train(names: list[str], seeds: list[int], variants: list[str], folder: Path)
         print(f"{run}: {bleu:.2f}", flush=True)
 
 
-def table(names: list[str], seeds: list[int]) -> None:
+def table(names: list[str], seeds: list[int], whole: bool) -> None:
     """Print a table a corpus: each variant's updates, scores, and mean difference from the default's same seeds."""
     known = measured()
     for name in names:
@@ -215,13 +224,14 @@ def table(names: list[str], seeds: list[int]) -> None:
         print(f"\n| {name} | updates | {' | '.join(f'seed {seed}' for seed in seeds)} | difference |")
         print(f"| --- | --- |{' --- |' * (len(seeds) + 1)}")
         for title, sizes in GRIDS[name].variants():
-            updates = known["updates"][f"{name}-{default if sizes.costs_like(default) else sizes}"]
-            scores = [known["bleu"].get(run_name(name, sizes, seed)) for seed in seeds]
+            timed = known["updates"].get(f"{name}-{default if sizes.costs_like(default) else sizes}")
+            updates = recommended(int(name.partition("-")[2])).max_steps if whole else timed
+            scores = [known["bleu"].get(run_name(name, sizes, seed, whole)) for seed in seeds]
             cells = ["" if score is None else f"{score:.2f}" for score in scores]
-            own = [known["bleu"].get(run_name(name, default, seed)) for seed in seeds]
+            own = [known["bleu"].get(run_name(name, default, seed, whole)) for seed in seeds]
             gains = [a - b for a, b in zip(scores, own, strict=True) if a is not None and b is not None]
             mean = f"{statistics.mean(gains):+.2f}" if gains and title != "default" else ""
-            print(f"| {title} | {updates:,} | {' | '.join(cells)} | {mean} |")
+            print(f"| {title} | {'' if updates is None else f'{updates:,.0f}'} | {' | '.join(cells)} | {mean} |")
 
 
 def main() -> None:
@@ -233,6 +243,7 @@ def main() -> None:
     parser.add_argument("--corpus", action="append", choices=list(GRIDS))
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--variant", action="append", help="'default', or as in the table: 'dropout 0.1'")
+    parser.add_argument("--whole", action="store_true", help="for the updates that nmt init writes, not ten minutes")
     arguments = parser.parse_args()
     names, seeds, folder = arguments.corpus or list(GRIDS), arguments.seed or list(SEEDS), arguments.runs.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -240,9 +251,9 @@ def main() -> None:
         case "speed":
             speed(names, folder)
         case "train":
-            train(names, seeds, arguments.variant or [], folder)
+            train(names, seeds, arguments.variant or [], arguments.whole, folder)
         case "table":
-            table(names, seeds)
+            table(names, seeds, arguments.whole)
         case _:
             once(arguments.config)
 

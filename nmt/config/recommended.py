@@ -48,7 +48,7 @@ RECOMMENDED = (
         validate_every=100, patience=5, ema_decay=0.99, has_noise=True,
     ),
     Recommended(
-        pairs=2_000, vocab_size=2_000, layers=3, d_model=192, d_ff=384, num_heads=4, dropout=0.3, r_drop=3,
+        pairs=2_000, vocab_size=2_000, layers=3, d_model=192, d_ff=384, num_heads=4, dropout=0.2, r_drop=3,
         max_steps=2_000, warmup_steps=200, learning_rate=2.5e-3, batch_tokens=1_024, batches_per_update=2,
         validate_every=200, patience=5, ema_decay=0.995, has_noise=True,
     ),
