@@ -84,7 +84,7 @@ class Grid:
 
 GRIDS = {
     "captions-2000": Grid(Sizes(2000, 192, 0.2, 3), (1000, 4000), (128, 256), (0.1, 0.3), (0,)),
-    "captions-10000": Grid(Sizes(2000, 192, 0.2, 3), (1000, 4000), (128, 256), (0.1, 0.3), (0,)),
+    "captions-10000": Grid(Sizes(4000, 192, 0.1, 3), (2000, 8000), (128, 256), (0.05, 0.2), (0,)),
     "localisation-20000": Grid(Sizes(5000, 192, 0.2, 3), (2500, 10000), (128, 256), (0.1, 0.3), (0,)),
 }
 """The defaults are those of nmt/config/recommended.py."""
