@@ -159,7 +159,7 @@ app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(
         "nmt distill --teacher captions --config student.yaml --int8",
-        "nmt distill --teacher seed1 --teacher seed2 --config student.yaml --mono-src news.en",
+        "nmt distill --teacher one --teacher two --config student.yaml",
     ),
 )(distill)
 app.command(

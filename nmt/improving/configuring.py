@@ -150,8 +150,8 @@ def with_corpora(
 ) -> Sections:
     """More text, for the same number of updates; `instead_of` names texts that it replaces, if they are there.
 
-    With `real`, an epoch has at most as many of the added pairs
-    as of these: of much monolingual text, other lines in each epoch.
+    With `real`, an epoch has at most as many of the added pairs as of these: of much monolingual text, other lines in
+    each epoch.
     """
     added = not_empty(added)
     if real is not None and added:
