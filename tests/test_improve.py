@@ -456,13 +456,17 @@ def test_a_folder_is_resumed_with_the_same_options_or_more_steps(here: Path, mon
     improved(monkeypatch, pretended := Pretended(), longer)
     assert [words[0] for words in pretended.commands] == ["translate", "data", "train", "eval"]
     assert "runs/self_training" in json.loads((FOLDER / "manifest.json").read_text())
-    for other in (
-        Wish(Path("../tiny.yaml"), steps=("cutoff",)),
-        Wish(Path("../tiny.yaml"), steps=("bidirectional",), min_gain=1.0),
-        Wish(Path("../tiny.yaml"), ("training.seed=3",), steps=("bidirectional", "self_training"),
-             mono_src=Path("../mono.en")),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match="was begun with"):
+    for message, other in {
+        'mono_src: "../mono.en", and now it is null': Wish(Path("../tiny.yaml"), steps=("bidirectional",)),
+        'decisions: ["baseline", "bidirectional", "self_training"], and now it is ["baseline", "cutoff"]':
+            Wish(Path("../tiny.yaml"), steps=("cutoff",), mono_src=Path("../mono.en")),
+        "min_gain: 0.3, and now it is 1.0":
+            Wish(Path("../tiny.yaml"), steps=("bidirectional",), min_gain=1.0, mono_src=Path("../mono.en")),
+        "training.seed: 1, and now it is 3":
+            Wish(Path("../tiny.yaml"), ("training.seed=3",), steps=("bidirectional", "self_training"),
+                 mono_src=Path("../mono.en")),
+    }.items():  # fmt: skip
+        with pytest.raises(ConfigError, match=re.escape(f"was begun with {message}")):
             begin(drafted(other), FOLDER)
 
 

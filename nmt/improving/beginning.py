@@ -1,6 +1,5 @@
 """The working folder of a plan: a new one, or one that the same options have begun."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,10 @@ def begin(draft: Draft, folder: Path) -> None:
     if file.exists():
         old = read_json(file)
         if changed := [key for key, value in old.items() if not _allows(key, value, record.get(key))]:
+            before, now = (json.dumps(one.get(changed[0]), ensure_ascii=False) for one in (old, record))
             raise ConfigError(
-                f"{folder}: was begun with {changed[0]}: {json.dumps(old[changed[0]])}, and now it is "
-                f"{json.dumps(record.get(changed[0]))}; give another --folder, or the same options"
+                f"{folder}: was begun with {changed[0]}: {before}, and now it is {now}; give another --folder, or the "
+                f"same options"
             )
         if old != record:
             (folder / MANIFEST).unlink(missing_ok=True)  # there is more to list
@@ -42,10 +42,10 @@ def begin(draft: Draft, folder: Path) -> None:
 
 def _record(draft: Draft) -> dict[str, Any]:
     """What decides the files of the plan, by name."""
-    config = draft.config.model_dump_json(exclude={"data": {"train", "validation", "test", "exclude"}})
-    files = [[str(path.name) for path in (one.src_file, one.tgt_file)] for one in draft.config.data.train]
+    sections = draft.config.model_dump(mode="json", exclude={"data": {"train", "validation", "test", "exclude"}})
     return {
-        "configuration": hashlib.sha256(f"{config}{files}".encode()).hexdigest(),
+        **{f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()},
+        "data.train": [[path.name for path in (one.src_file, one.tgt_file)] for one in draft.config.data.train],
         **draft.request.record(),
         "decisions": draft.decided,
     }

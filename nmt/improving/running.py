@@ -33,7 +33,7 @@ def carry_out(plan: Plan, makers: Mapping[str, Callable[[], str]], folder: Path,
     this process, even if this one is killed.
     """
     folder.mkdir(exist_ok=True)
-    with locked(folder, wait=False) as is_ours:
+    with locked(folder, wait=False, leaves_no_file=True) as is_ours:
         if not is_ours:
             raise RunError(f"{folder}: another process is at work here; wait for it, or choose another --folder")
         _remove_leftovers(folder)
