@@ -139,7 +139,7 @@ def test_the_best_point_that_surely_keeps_the_budget_is_chosen(points: list[Poin
 
 
 def test_the_alphas_that_are_tried() -> None:
-    assert GuardConfig().tried == (0.2, 0.4, 0.6, 0.8, 1.0)
+    assert GuardConfig().tried == (0.4, 0.6, 0.8, 0.9, 1.0)
     assert GuardConfig(alphas=(0.7, 0.3), max_alpha=0.5).tried == (0.3, 0.5)
 
 
@@ -285,7 +285,7 @@ def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
     assert not texts[0] & texts[1]
     # It is an ordinary configuration, and nothing is left to do.
     config = new.config()
-    assert (config.data.replay, config.guard.drop_metric, config.training.best_metric) == (0.5, "loss", "loss")
+    assert (config.data.replay, config.guard.drop_metric, config.training.best_metric) == (0.8, "loss", "loss")
     assert [files.replayed for files in config.data.train] == [False, True]
     model = new.model_file.read_bytes()
     for again in (["train", "small.yaml"], command):
@@ -319,7 +319,7 @@ def test_a_budget_that_nothing_keeps_leaves_the_old_weights(here: Path, cli: Cli
     assert tests is not None
     assert {test.name: test.scores["loss"].change for test in tests} == {"new": 0.0, "general": 0.0}
     kept = [set(Path(f"copy-adapted.general-{name}.en").read_text().splitlines()) for name in ("validation", "test")]
-    assert [len(lines) for lines in kept] == [40, 40]
+    assert [len(lines) for lines in kept] == [80, 80]
     assert not kept[0] & kept[1]
 
 
@@ -351,7 +351,7 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     assert [files.replayed for files in config.data.train] == [False, True]
     assert config.guard.validation is not None
     held_out = config.guard.validation.src_file.read_text().splitlines()
-    assert len(held_out) == 20
+    assert len(held_out) == 40
     assert set(held_out) < set(lines)
     assert config.guard.validation in config.data.exclude
     assert any("references are the translations of" in line for line in said)
@@ -364,6 +364,34 @@ def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> 
     Path("general.txt").write_text("1 2 3\n")
     with pytest.raises(ConfigError, match=r"own\.general\.src\.en: was made from other text than general\.txt"):
         write_plan(wish, Path("own.yaml"), False, said.append)
+
+
+@pytest.mark.parametrize(
+    ("base", "keep", "rate"),
+    [
+        ("own", ["general.tsv"], 2.0e-3),  # 0.4 times the 5e-3 that the base was trained with
+        ("own", [], 2.0e-3),  # its own training text is mixed in
+        ("moved", [], 5.0e-4),  # nothing is: a tenth
+        ("imported", ["general.tsv"], 1.0e-4),
+        ("imported", [], 1.0e-4),
+    ],
+)
+def test_the_learning_rate_follows_that_of_the_base(here: Path, base: str, keep: list[str], rate: float) -> None:
+    Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
+    old = RunFolder(here / "runs" / "copy")
+    if base == "imported":
+        without_training(old)
+    elif base == "moved":
+        sections = yaml.safe_load(old.config_file.read_text())
+        sections["data"]["train"][0] |= {"src": "gone.en", "tgt": "gone.de"}
+        old.config_file.write_text(yaml.safe_dump(sections))
+    wish = Wish(old, [Path("new.tsv")], [Path(path) for path in keep], None, 0.5, "bleu", [])
+    said: list[str] = []
+    assert write_plan(wish, Path("plan.yaml"), False, said.append)
+    written = yaml.safe_load(Path("plan.yaml").read_text())
+    assert written["training"]["learning_rate"] == rate
+    assert written["data"].get("replay", 0) == (0.8 if keep or base == "own" else 0)
+    assert any("so none is mixed in" in line for line in said) == (base == "moved")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class GuardConfig(Section):
     counts those with four times the allowed drop as not better. `null`: there is none, and `max_alpha` decides."""
     test: dict[str, CorpusFiles] = Field(default_factory=dict)
     """General text that decides nothing, by name: scored before and after, as are the old run's test sets."""
-    alphas: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.2, 0.4, 0.6, 0.8)
+    alphas: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.4, 0.6, 0.8, 0.9)
     """The weights between: each is (1 - alpha) times the old run's and alpha times the new ones. 0 and 1 are always
     tried."""
     max_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
