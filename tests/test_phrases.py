@@ -75,11 +75,11 @@ def test_words_are_what_is_between_spaces_and_the_punctuation_around_them(kind: 
 
 def test_in_a_script_without_spaces_every_piece_is_a_word_and_bytes_belong_to_one() -> None:
     text = (TINY / "train.zh").read_text(encoding="utf-8").splitlines()[:300]
-    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(vocab_size=420))
+    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(vocab_size=520))
     (found,) = words_of(Splitter(tokenizer, True), tokenizer, ["老师和她🎉爸爸。"])
     pieces = tokenizer.pieces(tokenizer.encode("老师和她🎉爸爸。"))
     assert sum(piece.startswith("<0x") for piece in pieces) == 4
-    assert len(found) == len(pieces) - 4
+    assert len(found) == sum(not piece.startswith("<0x") and piece != "▁" for piece in pieces)
     assert "".join(text for text, _ in found) == "老师和她🎉爸爸。"
     assert [text for text, is_text in found if not is_text] == ["。"]
 
@@ -94,12 +94,13 @@ def words(*texts: str) -> Tokenizers:
 FILES = HeldOutFiles(src=Path("src.txt"), tgt=Path("tgt.txt"))
 Chances = dict[tuple[str, str], float]
 PAIRS = [
-    "the house", "das haus", "the book", "das buch", "a Book", "ein buch", "a the the dog", "der hund", "dog .", "hund ."
+    "the house", "das haus", "the book", "das buch", "a Book", "ein buch",
+    "a the the dog", "der hund", "dog .", "hund .",
 ]  # fmt: skip
 
 
 def slow_model_1(pairs: Sequence[tuple[list[str], list[str]]], iterations: int) -> Chances:
-    """t(f | e) for each pair of words that are in one sentence pair, with NULL as "": Brown et al. 1993, by the formula.
+    """t(f | e) for words that are in one sentence pair, with NULL as "": Brown et al. 1993, by the formula.
 
     The count of (f, e) is the sum over the sentence pairs and their words of t(f | e) / sum over e' of t(f | e').
     """
@@ -214,14 +215,17 @@ def test_phrases_are_those_that_no_link_leaves() -> None:
     assert len(kinds) > 8
 
 
-SRC_WORDS = "sun moon star tree bird fish ball book lamp hand hill road king coin door leaf wind rain fire snow".split()
+SRC_WORDS = [
+    "sun", "moon", "star", "tree", "bird", "fish", "ball", "book", "lamp", "hand",
+    "hill", "road", "king", "coin", "door", "leaf", "wind", "rain", "fire", "snow",
+]  # fmt: skip
 TRANSLATED = {word: word[::-1].capitalize() for word in SRC_WORDS}
 Toy = tuple[Tokenizers, EncodedCorpus, Lexicon]
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """Sentences of random words and a comma; the translation has each word's own, in reverse order, and a final point."""
+    """Sentences of random words and a comma; the translation has each word's own, in reverse order, and a point."""
     folder, random = tmp_path_factory.mktemp("toy"), Random(1)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
@@ -313,14 +317,12 @@ def test_noise_changes_the_sources_of_phrases(toy: Toy) -> None:
 
 
 def test_a_phrase_keeps_the_tag_of_its_pair_and_has_no_unknown_word() -> None:
-    config = TokenizerConfig(type="word", vocab_size=24, joint=False, tags=("bt",))
+    config = TokenizerConfig(type="word", vocab_size=24, joint=False, tags=("bt",))  # a word is left out
     random = Random(1)
     sentences = [random.sample(SRC_WORDS, 5) for _ in range(200)]
     Path("src.txt").write_text("".join(f"{' '.join(words)}\n" for words in sentences))
     Path("tgt.txt").write_text("".join(f"{translation(words)}\n" for words in sentences))
     tokenizers = ensure_tokenizers([FILES], config, Path("tokenizer"))
-    unknown = 4 + 1 + len(SRC_WORDS) - 24
-    assert unknown == 1
     files = TrainingFiles(src=FILES.src, tgt=FILES.tgt, tag="bt")
     corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
     lexicon = ensure_lexicon(corpus, tokenizers, (False, False))

@@ -409,7 +409,8 @@ class Config(InferenceConfig):
             )
         if self.tokenizer.type == "marian" and self.augmentation.phrases:
             raise ValueError(
-                "augmentation.phrases: not with the tokenizer of an imported model (tokenizer.type: marian); leave it out"
+                "augmentation.phrases: not with the tokenizer of an imported model, tokenizer.type: marian; leave it "
+                "out"
             )
         if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(

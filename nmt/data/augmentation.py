@@ -19,8 +19,8 @@ from nmt.config.augmentation import AugmentationConfig
 from nmt.config.training import Config
 from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
-from nmt.data.lexicon import Lexicon
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
+from nmt.data.lexicon import Lexicon
 from nmt.data.noise import noisy
 from nmt.data.phrases import Phrase, Phrases
 from nmt.data.subwords import SubwordSampler

@@ -49,7 +49,7 @@ def blocks(sure: NDArray[np.bool_], possible: NDArray[np.bool_]) -> list[Block]:
     A phrase pair is consistent (Koehn et al. 2003): no possible link leads from inside to outside. The first and the
     last word of both sides have sure links. A pair whose sides differ by more than MAX_DIFFERENCE words is left out.
     """
-    src_is_sure, tgt_is_sure = sure.any(axis=1).tolist(), sure.any(axis=0).tolist()
+    src_is_sure, tgt_is_sure = (np.logical_or.reduce(sure, axis=axis).tolist() for axis in (1, 0))
     targets, sources = _extents(possible), _extents(possible.T)
     found = []
     for src_begin in np.flatnonzero(src_is_sure).tolist():
@@ -83,7 +83,7 @@ class Phrases:
         self._lexicon = lexicon
 
     def draw(self, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
-        """A random phrase pair of each row that has any."""
+        """A random phrase pair of each row that has any. No phrase has more pieces than its row."""
         sides = src, tgt
         words = [splitter(side) for splitter, side in zip(self._splitters, sides, strict=True)]
         links = Links.of(words[0].counts, words[1].counts)
@@ -132,5 +132,5 @@ def _spans(block: Block, begins: Sequence[int]) -> tuple[slice, slice]:
 def _chosen(spans: Sequence[tuple[slice, slice]], random: np.random.Generator) -> tuple[slice, slice]:
     """One at random, its number of source words by LENGTH_CHANCES."""
     sizes = [src.stop - src.start for src, _ in spans]
-    chances = np.cumsum([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
-    return spans[int(np.searchsorted(chances, random.random() * chances[-1], side="right"))]
+    chances = np.array([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
+    return spans[random.choice(len(spans), p=chances / chances.sum())]

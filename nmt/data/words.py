@@ -67,8 +67,9 @@ class Splitter:
         begins = self._begins[ids]
         begins[1:] &= ~self._is_space[ids[:-1]]  # a word after a space that is a piece of its own begins there
         begins[row_begins] = True
-        is_punctuation = self._is_punctuation[ids]
-        begins = _with_punctuation_apart(begins, is_punctuation)
+        is_space = self._is_space[ids]
+        is_punctuation = self._is_punctuation[ids] | is_space
+        begins = _with_punctuation_apart(begins, is_punctuation, is_space)
         edges = np.flatnonzero(begins)
         is_text = np.logical_not(
             np.logical_and.reduceat(is_punctuation, edges) | np.logical_or.reduceat(self._is_special[ids], edges)
@@ -81,16 +82,21 @@ class Splitter:
         )
 
 
-def _with_punctuation_apart(begins: NDArray[np.bool_], is_punctuation: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where words begin if the punctuation at the two ends of each becomes a word of its own."""
+def _with_punctuation_apart(
+    begins: NDArray[np.bool_], is_punctuation: NDArray[np.bool_], is_space: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Where words begin if the punctuation at the two ends of each becomes a word of its own.
+
+    A piece that is a space alone counts as punctuation, too, but belongs to what follows.
+    """
     edges = np.flatnonzero(begins)
     sizes = np.diff(np.append(edges, len(begins)))
-    letters = np.cumsum(~is_punctuation)  # pieces up to each place that are no punctuation
-    before = np.repeat(letters[edges] - ~is_punctuation[edges], sizes)
-    after = np.repeat(letters[edges + sizes - 1], sizes)
-    is_leading, is_trailing = letters == before, letters - ~is_punctuation == after
+    others = np.logical_not(is_punctuation).astype(np.int64)
+    up_to = np.cumsum(others)  # the pieces up to each place that are no punctuation
+    is_leading = up_to == np.repeat((up_to - others)[edges], sizes)
+    is_trailing = up_to - others == np.repeat(up_to[edges + sizes - 1], sizes)
     inner = begins.copy()
-    inner[1:] |= is_leading[:-1] & ~is_leading[1:]
+    inner[1:] |= is_leading[:-1] & ~is_leading[1:] & ~is_space[:-1]
     inner[1:] |= ~is_trailing[:-1] & is_trailing[1:]
     return inner
 
