@@ -107,7 +107,7 @@ SITUATIONS = [
     ),
     Situation(
         "right to left", two(300, "he", "ar"), OF.format("he", "ar"),
-        {"tokenizer.joint": False, "augmentation.lower_case": 0, "augmentation.title_case": 0,
+        {"tokenizer.joint": False, "augmentation.lower_case": 0, "augmentation.title_case": 0, "augmentation.phrases": 0.05,
          "decoding.lower_capitals": False, "decoding.copied": ("symbols", "addresses", "numbers")},
     ),
     Situation(
