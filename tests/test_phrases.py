@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import shutil
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -169,6 +170,11 @@ def test_a_lexicon_is_made_once_and_read_from_the_cache_afterwards() -> None:
     sent = pickle.dumps(one)
     assert len(sent) < 1000
     assert pickle.loads(sent)._entries.tolist() == one._entries.tolist()
+    before = {path.name: path.read_bytes() for path in one._folder.iterdir()}
+    shutil.rmtree(one._folder)
+    made = ensure_lexicon(corpus, tokenizers, (False, False), said.append)
+    assert len(said) == 3
+    assert {path.name: path.read_bytes() for path in made._folder.iterdir()} == before
 
 
 def test_a_sample_is_spread_evenly_and_has_few_enough_pairs_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +231,15 @@ Toy = tuple[Tokenizers, EncodedCorpus, Lexicon]
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """Sentences of random words and a comma; the translation has each word's own, in reverse order, and a point."""
+    """Sentences of random words, a comma and a mark; in translation, each word's own in reverse order, and the mark."""
     folder, random = tmp_path_factory.mktemp("toy"), Random(1)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         sentences = [random.sample(SRC_WORDS, random.randint(3, 8)) for _ in range(300)]
-        Path("src.txt").write_text("".join(f"{' '.join(words[:-1])}, {words[-1]}.\n" for words in sentences))
-        Path("tgt.txt").write_text("".join(f"{translation(words)}.\n" for words in sentences))
+        ends = random.choices(".?!", k=300)
+        both = [*zip(sentences, ends, strict=True)]
+        Path("src.txt").write_text("".join(f"{' '.join(words[:-1])}, {words[-1]}{end}\n" for words, end in both))
+        Path("tgt.txt").write_text("".join(f"{translation(words)}{end}\n" for words, end in both))
         tokenizers = ensure_tokenizers([FILES], TokenizerConfig(vocab_size=380), Path("tokenizer"))
         files = TrainingFiles(**FILES.model_dump())
         corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
@@ -283,7 +291,7 @@ def test_a_share_of_the_batches_is_of_phrases_and_none_of_them_is_joined(toy: To
     for number in range(300):
         found = change(number, src, tgt)
         sources = texts(found.src, toy)
-        is_short = all(len(text.split()) <= MAX_WORDS and text[-1] != "." for text in sources)
+        is_short = all(len(text.split()) <= MAX_WORDS and text[-1] not in ".?!" for text in sources)
         kinds["phrases" if is_short else "as they are" if sources == plain else "joined"] += 1
         if is_short:
             assert [translation(text.split()) for text in sources] == texts(found.tgt, toy)
