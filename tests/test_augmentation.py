@@ -33,6 +33,7 @@ from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.cleaning import normalize
 from nmt.data.copying import made_up_text
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.data.lexicon import Lexicon, ensure_lexicon
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
 from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
@@ -41,7 +42,7 @@ from nmt.errors import ConfigError
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 FILES = HeldOutFiles(src=TINY / "val.en", tgt=TINY / "val.zh")
 CPU = torch.device("cpu")
-Corpus = tuple[Tokenizers, EncodedCorpus]
+Corpus = tuple[Tokenizers, EncodedCorpus, Lexicon]
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         tokenizers = ensure_tokenizers([files], TokenizerConfig(vocab_size=700), Path("tokenizer"))
-        return tokenizers, EncodedCorpus(
+        encoded = EncodedCorpus(
             encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve(),
             (OWN_SPECIAL_IDS, OWN_SPECIAL_IDS),
         )
+        lexicon = ensure_lexicon(encoded, tokenizers, (False, True))
+        return tokenizers, encoded, Lexicon(lexicon._folder.resolve(), lexicon.by_piece)
 
 
 def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settings: float) -> Augmentation:
@@ -66,7 +69,7 @@ def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settin
         training=TrainingConfig(max_steps=1),
         augmentation=AugmentationConfig(**settings),
     )
-    return Augmentation(config, corpus[0], epoch)
+    return Augmentation(config, corpus[0], epoch, corpus[2] if settings.get("phrases") else None)
 
 
 def augmented(corpus: Corpus, pairs: list[int], number: int = 0, epoch: int = 0, **settings: float) -> Augmented:
@@ -390,7 +393,8 @@ def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> 
         {"join": 0.5},
         {"subword_sampling": 0.5},
         {"copies": 0.9},
-        {"join": 0.9, "subword_sampling": 0.9, "copies": 0.9},
+        {"phrases": 0.9},
+        {"join": 0.9, "subword_sampling": 0.9, "copies": 0.9, "phrases": 0.3},
     ],
 )
 @pytest.mark.parametrize("room", [0, 30])
@@ -427,7 +431,7 @@ def test_words_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest
 ALL_ON = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=275", "augmentation.subword_sampling=0.2", "augmentation.join=0.2",
     "augmentation.src_word_dropout=0.1", "augmentation.tgt_word_dropout=0.1", "augmentation.drop_punctuation=0.1",
-    "augmentation.title_case=0.1", "augmentation.copies=0.1",
+    "augmentation.title_case=0.1", "augmentation.copies=0.1", "augmentation.phrases=0.3",
 ]  # fmt: skip
 
 
@@ -479,7 +483,7 @@ def test_workers_make_the_same_batches_with_every_start_method(
         monkeypatch.setattr(nmt.data.batches, "START_METHOD", method)
     encoded = corpus[1]
     plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, 600, 1, 0)
-    change = augmentation(corpus, subword_sampling=0.3, drop_punctuation=0.3, lower_case=0.3, join=0.3)
+    change = augmentation(corpus, subword_sampling=0.3, drop_punctuation=0.3, lower_case=0.3, join=0.3, phrases=0.3)
     loader = batch_loader(encoded, plan, CPU, augmentation=change)
     assert loader.num_workers == 1
     made = iter(loader)

@@ -108,7 +108,8 @@ SITUATIONS = [
     Situation(
         "right to left", two(300, "he", "ar"), OF.format("he", "ar"),
         {"tokenizer.joint": False, "augmentation.lower_case": 0, "augmentation.title_case": 0,
-         "decoding.lower_capitals": False, "decoding.copied": ("symbols", "addresses", "numbers")},
+         "augmentation.phrases": 0.05, "decoding.lower_capitals": False,
+         "decoding.copied": ("symbols", "addresses", "numbers")},
     ),
     Situation(
         "no spaces", two(300, "th", "ja"), OF.format("th", "ja"), {"data.max_length": 128}, "th: without spaces, "

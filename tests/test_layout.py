@@ -24,7 +24,7 @@ _IN_ORDER = """
     data.counts data.profile data.profiling data.folds
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
     data.statistics data.encoding data.dataset data.mixture data.subwords
-    data.copying data.noise data.augmentation data.batches
+    data.words data.lexicon data.phrases data.copying data.noise data.augmentation data.batches
     models.layers models.quantization models.interface models.dropout models.positions models.initialisation
     models.source_layer models.attention
     models.transformer models.recurrence models.source_attention models.stepwise models.rnn models.ensemble

@@ -407,6 +407,11 @@ class Config(InferenceConfig):
                 "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
                 "nothing of how else to write a word; leave it out"
             )
+        if self.tokenizer.type == "marian" and self.augmentation.phrases:
+            raise ValueError(
+                "augmentation.phrases: not with the tokenizer of an imported model, tokenizer.type: marian; leave it "
+                "out"
+            )
         if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "

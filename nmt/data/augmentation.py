@@ -1,4 +1,5 @@
-"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise, copies.
+"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise, copies,
+phrases instead of sentences.
 
 A pair's text is decoded from its ids. A tag before its source (`data.train.tag`) is set aside meanwhile. Everything
 random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
@@ -19,7 +20,9 @@ from nmt.config.training import Config
 from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
+from nmt.data.lexicon import Lexicon
 from nmt.data.noise import noisy
+from nmt.data.phrases import Phrase, Phrases
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.languages import base_language, is_without_spaces
@@ -46,7 +49,8 @@ class Augmented(NamedTuple):
 class Augmentation:
     """A run's `augmentation`, for the batches of one epoch."""
 
-    def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int) -> None:
+    def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int, lexicon: Lexicon | None = None) -> None:
+        """`lexicon` is that of the training corpus, and needed for `phrases` alone."""
         self._config = config.augmentation
         self._max_length = config.data.max_length
         dotless_i = has_dotless_i(base_language(config.data.src_lang))
@@ -56,6 +60,8 @@ class Augmentation:
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
+        assert lexicon is not None or not config.augmentation.phrases
+        self._phrases = Phrases(tokenizers, lexicon) if lexicon is not None else None
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         self._noise = np.array([files.noise for files in config.data.train])
         self._by_piece = is_without_spaces(config.data.src_lang)
@@ -68,10 +74,14 @@ class Augmentation:
         config = self._config
         random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
         src, tags = self._without_tags(src)
-        if (noise := np.broadcast_to(self._noise[corpora], len(src[1]))).any():
+        phrases = self._drawn_phrases(src, tgt, random)
+        if phrases:
+            src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
+            tags = tags[[phrase.row for phrase in phrases]]
+        elif (noise := np.broadcast_to(self._noise[corpora], len(src[1]))).any():
             src = self._noisy(src, noise, random)
         cuts = [(0, 0)] * len(src[1])
-        if config.join and random.random() < config.join:
+        if config.join and not phrases and random.random() < config.join:
             src, tgt, tags, cuts = self._joined(src, tgt, tags)
         if config.changes_text:
             limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
@@ -90,6 +100,12 @@ class Augmentation:
         return Augmented(
             _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
+
+    def _drawn_phrases(self, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
+        """The phrases that replace a batch's pairs, if it is drawn for that and has any."""
+        if self._phrases is None or random.random() >= self._config.phrases:
+            return []
+        return self._phrases.draw(src, tgt, random)
 
     def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
         """A randomly chosen change, or None, for each of `count` sources."""

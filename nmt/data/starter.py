@@ -17,6 +17,7 @@ from nmt.config.recommended import (
     JOIN,
     LABEL_SMOOTHING,
     LOWER_CASE,
+    PHRASES,
     TITLE_CASE,
     Recommended,
     holdout,
@@ -246,7 +247,8 @@ def _augmentation(row: Recommended, found: Inspection) -> Lines:
         yield f"  lower_case: {LOWER_CASE:g}", "share of the sources that are lowercased,"
         yield f"  title_case: {TITLE_CASE:g}", "written as headlines,"
     yield f"  drop_punctuation: {DROP_PUNCTUATION:g}", "that lose their punctuation,"
-    yield f"  join: {JOIN:g}", "and of the batches with two sentences a line"
+    yield f"  join: {JOIN:g}", "and of the batches with two sentences a line,"
+    yield f"  phrases: {PHRASES:g}", "or with single words and short phrases"
 
 
 def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:

@@ -96,7 +96,7 @@ class Feed:
         """The augmentation of an epoch's batches; None if it is off."""
         if not self._config.changes_pairs:
             return None
-        return Augmentation(self._config, self._prepared.tokenizers, epoch)
+        return Augmentation(self._config, self._prepared.tokenizers, epoch, self._prepared.lexicon)
 
 
 def batches_with_restarts(

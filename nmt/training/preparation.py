@@ -11,6 +11,7 @@ from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
+from nmt.data.lexicon import Lexicon, ensure_lexicon
 from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
 from nmt.data.vectors import check_corpora
@@ -20,6 +21,7 @@ from nmt.errors import NmtError
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import make_metrics
 from nmt.inheritance import copy_tokenizer, starting_run
+from nmt.languages import is_without_spaces
 from nmt.runs import RunFolder
 from nmt.training.scalars import require_tensorboard
 
@@ -32,6 +34,8 @@ class Prepared:
     selection: Selection | None
     """The training pairs that `data.cleaning` keeps; None if it is off."""
     corpus: EncodedCorpus
+    lexicon: Lexicon | None
+    """Of the training corpus; None without `augmentation.phrases`."""
     validation: TestSet
     """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
@@ -121,6 +125,10 @@ def prepare(
     else:
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source, selection)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
+    lexicon = None
+    if config.augmentation.phrases:
+        by_piece = is_without_spaces(data.src_lang), is_without_spaces(data.tgt_lang)
+        lexicon = ensure_lexicon(corpus, tokenizers, by_piece, say)
     validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source)
     general_corpus = None
     if general is not None and config.guard.validation is not None:
@@ -130,6 +138,7 @@ def prepare(
         tokenizers,
         selection,
         corpus,
+        lexicon,
         validation,
         validation_corpus,
         general,

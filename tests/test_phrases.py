@@ -1,0 +1,363 @@
+"""Phrase pairs out of sentence pairs: words, IBM Model 1, consistency, and what a training sees of them."""
+
+import itertools
+import pickle
+import shutil
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+import nmt.data.lexicon
+from nmt.config.augmentation import AugmentationConfig
+from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.file import load_config
+from nmt.config.inference import TokenizerConfig
+from nmt.config.training import Config, DataConfig, TrainingConfig
+from nmt.data.augmentation import Augmentation
+from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.data.lexicon import Lexicon, Links, ensure_lexicon, sample
+from nmt.data.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, Block, Phrases, blocks
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.vocabulary import UNK_ID
+from nmt.data.words import Splitter
+from nmt.errors import ConfigError
+
+TINY = Path(__file__).parent.parent / "data" / "tiny"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def as_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
+    return np.concatenate([np.array(row) for row in rows]), np.array([len(row) for row in rows])
+
+
+def words_of(splitter: Splitter, tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[tuple[str, bool]]]:
+    """The text of each word of each line, and whether it counts as text."""
+    ids, lengths = as_ragged([tokenizer.encode(line) for line in lines])
+    words = splitter((ids, lengths))
+    texts = [tokenizer.decode(ids[a:b].tolist()).strip() for a, b in itertools.pairwise(words.edges.tolist())]
+    found = list(zip(texts, words.is_text.tolist(), strict=True))
+    ends = np.cumsum(words.counts).tolist()
+    return [found[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+
+
+def split(line: str) -> Iterator[tuple[str, bool]]:
+    """The words of a line between spaces, punctuation at their ends apart."""
+    for word in line.split():
+        marks = "".join("p" if unicodedata.category(character)[0] in "PS" else "x" for character in word)
+        begin, end = len(marks) - len(marks.lstrip("p")), len(marks.rstrip("p"))
+        parts = (
+            [(word, False)] if begin > end else [(word[:begin], False), (word[begin:end], True), (word[end:], False)]
+        )
+        yield from ((part, is_text) for part, is_text in parts if part)
+
+
+LINES = [
+    'the teacher\'s t-shirt, "the black" (coat)... is too-cheap !', "— and — so", "a  b 漢字 x漢y 🎉 z", "...", "old",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_words_are_what_is_between_spaces_and_the_punctuation_around_them(kind: str) -> None:
+    text = [*(TINY / "train.en").read_text(encoding="utf-8").splitlines()[:400], *LINES]
+    config = TokenizerConfig(type=kind, vocab_size=450)  # type: ignore[arg-type]
+    tokenizer = SentencePieceTokenizer.train(text, config)
+    for splitter in (Splitter(tokenizer, False), pickle.loads(pickle.dumps(Splitter(tokenizer, False)))):
+        assert words_of(splitter, tokenizer, text) == [list(split(line)) for line in text]
+
+
+def test_in_a_script_without_spaces_every_piece_is_a_word_and_bytes_belong_to_one() -> None:
+    text = (TINY / "train.zh").read_text(encoding="utf-8").splitlines()[:300]
+    tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(vocab_size=520))
+    (found,) = words_of(Splitter(tokenizer, True), tokenizer, ["老师和她🎉爸爸。"])
+    pieces = tokenizer.pieces(tokenizer.encode("老师和她🎉爸爸。"))
+    assert sum(piece.startswith("<0x") for piece in pieces) == 4
+    assert len(found) == sum(not piece.startswith("<0x") and piece != "▁" for piece in pieces)
+    assert "".join(text for text, _ in found) == "老师和她🎉爸爸。"
+    assert [text for text, is_text in found if not is_text] == ["。"]
+
+
+def words(*texts: str) -> Tokenizers:
+    """Tokenizers of words for the sources and targets, which are written in turn."""
+    (Path.cwd() / "src.txt").write_text("".join(f"{line}\n" for line in texts[::2]), encoding="utf-8")
+    (Path.cwd() / "tgt.txt").write_text("".join(f"{line}\n" for line in texts[1::2]), encoding="utf-8")
+    return ensure_tokenizers([FILES], TokenizerConfig(type="word", joint=False), Path("tokenizer"))
+
+
+FILES = HeldOutFiles(src=Path("src.txt"), tgt=Path("tgt.txt"))
+Chances = dict[tuple[str, str], float]
+PAIRS = [
+    "the house", "das haus", "the book", "das buch", "a Book", "ein buch",
+    "a the the dog", "der hund", "dog .", "hund .",
+]  # fmt: skip
+
+
+def slow_model_1(pairs: Sequence[tuple[list[str], list[str]]], iterations: int) -> Chances:
+    """t(f | e) for words that are in one sentence pair, with NULL as "": Brown et al. 1993, by the formula.
+
+    The count of (f, e) is the sum over the sentence pairs and their words of t(f | e) / sum over e' of t(f | e').
+    """
+    chances: Chances = defaultdict(lambda: 1 / len({word for _, tgt in pairs for word in tgt}))
+    for _ in range(iterations):
+        counts: Chances = defaultdict(float)
+        for src, tgt in pairs:
+            for f in tgt:
+                total = sum(chances[e, f] for e in ["", *src])
+                for e in ["", *src]:
+                    counts[e, f] += chances[e, f] / total
+        totals: dict[str, float] = defaultdict(float)
+        for (e, _), count in counts.items():
+            totals[e] += count
+        chances = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
+    return chances
+
+
+def test_model_1_gives_what_the_formula_gives_in_both_directions() -> None:
+    tokenizers = words(*PAIRS)
+    corpus = encode_corpus([FILES], tokenizers, Path("tokenizer"), 50, num_processes=0)
+    lexicon = ensure_lexicon(corpus, tokenizers, (False, False))
+    side = [line.lower().split() for line in PAIRS]
+    pairs = list(zip(side[::2], side[1::2], strict=True))
+    forward = slow_model_1(pairs, nmt.data.lexicon.ITERATIONS)
+    backward = slow_model_1([(tgt, src) for src, tgt in pairs], nmt.data.lexicon.ITERATIONS)
+    every = np.arange(len(pairs))
+    found = [
+        Splitter(tokenizer, False)(side.gather(every))
+        for tokenizer, side in ((tokenizers.src, corpus.src), (tokenizers.tgt, corpus.tgt))
+    ]
+    links = Links.of(found[0].counts, found[1].counts)
+    posteriors = lexicon.posteriors(found[0], found[1], links)
+    expected: tuple[list[float], list[float]] = ([], [])
+    for src, tgt in pairs:
+        for e, f in itertools.product(src, tgt):
+            expected[0].append(forward[e, f] / sum(forward[other, f] for other in ["", *src]))
+            expected[1].append(backward[f, e] / sum(backward[other, e] for other in ["", *tgt]))
+    for ours, theirs in zip(posteriors, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert max(expected[0]) > 0.9
+
+
+def test_links_are_every_source_word_with_every_target_word() -> None:
+    src, tgt = np.array([2, 1, 3]), np.array([1, 4, 2])
+    links = Links.of(src, tgt)
+    expected = [
+        (sum(src[:row]) + one, sum(tgt[:row]) + other)
+        for row in range(3)
+        for one, other in itertools.product(range(src[row]), range(tgt[row]))
+    ]
+    assert list(zip(links.src.tolist(), links.tgt.tolist(), strict=True)) == expected
+
+
+def test_a_lexicon_is_made_once_and_read_from_the_cache_afterwards() -> None:
+    tokenizers = words(*PAIRS)
+    corpus = encode_corpus([FILES], tokenizers, Path("tokenizer"), 50, num_processes=0)
+    said: list[str] = []
+    one, again, other = (
+        ensure_lexicon(corpus, tokenizers, by_piece, said.append)
+        for by_piece in ((False, False), (False, False), (False, True))
+    )
+    assert len(said) == 2
+    assert said[0].startswith("aligned the words of 5 pairs in ")
+    assert one._folder == again._folder != other._folder
+    sent = pickle.dumps(one)
+    assert len(sent) < 1000
+    assert pickle.loads(sent)._entries.tolist() == one._entries.tolist()
+    before = {path.name: path.read_bytes() for path in one._folder.iterdir()}
+    shutil.rmtree(one._folder)
+    made = ensure_lexicon(corpus, tokenizers, (False, False), said.append)
+    assert len(said) == 3
+    assert {path.name: path.read_bytes() for path in made._folder.iterdir()} == before
+
+
+def test_a_sample_is_spread_evenly_and_has_few_enough_pairs_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.random.default_rng(1).integers(1, 30, size=(2, 5000)).astype(np.int32)
+    assert sample(*lengths).tolist() == [*range(5000)]
+    monkeypatch.setattr(nmt.data.lexicon, "MAX_PAIRS", 1000)
+    pairs = sample(*lengths)
+    assert len(pairs) == 1000
+    assert {0, 4999} < {*pairs.tolist()}
+    assert set(np.diff(pairs)) <= {4, 5, 6}
+    for limit in (20_000, 100_000):
+        monkeypatch.setattr(nmt.data.lexicon, "MAX_LINKS", limit)
+        pairs = sample(*lengths)
+        assert 0.8 * limit < (lengths[0][pairs] * lengths[1][pairs]).sum() <= limit
+        assert len(set(pairs)) == len(pairs)
+        assert np.bincount(pairs // 500).min() > 0.6 * len(pairs) / 10
+    assert sample(np.array([10_000]), np.array([10_000])).tolist() == [0]
+
+
+def test_phrases_are_those_that_no_link_leaves() -> None:
+    """Brute force: every source span with every target span."""
+    random = np.random.default_rng(3)
+    kinds: Counter[tuple[int, int]] = Counter()
+    for _ in range(400):
+        shape = random.integers(1, 8, size=2)
+        possible = random.random(shape) < 0.2
+        sure = possible & (random.random(shape) < 0.7)
+        expected = []
+        for i, j in itertools.product(*(itertools.combinations(range(size + 1), 2) for size in shape.tolist())):
+            block = np.zeros(shape, dtype=bool)
+            block[slice(*i), slice(*j)] = True
+            beside = np.zeros(shape, dtype=bool)
+            beside[slice(*i)] = beside[:, slice(*j)] = True
+            if (
+                i[1] - i[0] <= MAX_WORDS
+                and abs((i[1] - i[0]) - (j[1] - j[0])) <= MAX_DIFFERENCE
+                and not (possible & beside & ~block).any()
+                and all((sure & block)[row].any() for row in (i[0], i[1] - 1))
+                and all((sure & block)[:, column].any() for column in (j[0], j[1] - 1))
+            ):
+                expected.append(Block(*i, *j))
+                kinds[i[1] - i[0], j[1] - j[0]] += 1
+        assert sorted(blocks(sure, possible)) == sorted(expected)
+    assert len(kinds) > 8
+
+
+SRC_WORDS = [
+    "sun", "moon", "star", "tree", "bird", "fish", "ball", "book", "lamp", "hand",
+    "hill", "road", "king", "coin", "door", "leaf", "wind", "rain", "fire", "snow",
+]  # fmt: skip
+TRANSLATED = {word: word[::-1].capitalize() for word in SRC_WORDS}
+Toy = tuple[Tokenizers, EncodedCorpus, Lexicon]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """Sentences of random words, a comma and a mark; in translation, each word's own in reverse order, and the mark."""
+    folder, random = tmp_path_factory.mktemp("toy"), Random(1)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        sentences = [random.sample(SRC_WORDS, random.randint(3, 8)) for _ in range(300)]
+        ends = random.choices(".?!", k=300)
+        both = [*zip(sentences, ends, strict=True)]
+        Path("src.txt").write_text("".join(f"{' '.join(words[:-1])}, {words[-1]}{end}\n" for words, end in both))
+        Path("tgt.txt").write_text("".join(f"{translation(words)}{end}\n" for words, end in both))
+        tokenizers = ensure_tokenizers([FILES], TokenizerConfig(vocab_size=380), Path("tokenizer"))
+        files = TrainingFiles(**FILES.model_dump())
+        corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
+        again = pickle.loads(pickle.dumps((corpus, ensure_lexicon(corpus, tokenizers, (False, False)))))
+        return tokenizers, *again
+
+
+def translation(words: Sequence[str]) -> str:
+    return " ".join(TRANSLATED[word] for word in reversed(words))
+
+
+def augmentation(toy: Toy, epoch: int = 0, tags: Tokenizers | None = None, **settings: float) -> Augmentation:
+    files = TrainingFiles(src=Path("src.txt"), tgt=Path("tgt.txt"))
+    config = Config(
+        data=DataConfig(train=(files,), validation=FILES, src_lang="en", tgt_lang="de"),
+        training=TrainingConfig(max_steps=1),
+        augmentation=AugmentationConfig(**settings),
+    )
+    return Augmentation(config, tags or toy[0], epoch, toy[2] if settings.get("phrases") else None)
+
+
+def texts(side: Ragged, toy: Toy) -> list[str]:
+    return [toy[0].src.decode(row.tolist()) for row in np.split(side[0], np.cumsum(side[1])[:-1])]
+
+
+def test_the_phrases_of_a_known_dictionary_are_its_words_in_every_length(toy: Toy) -> None:
+    pairs = np.arange(300)
+    src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
+    drawn = Phrases(toy[0], toy[2]).draw(src, tgt, np.random.default_rng(1))
+    assert len(drawn) > 290
+    sizes: Counter[int] = Counter()
+    sources = texts(src, toy)
+    for phrase in drawn:
+        text, translated = (toy[0].src.decode(side.tolist()) for side in (phrase.src, phrase.tgt))
+        sizes[len(text.split())] += 1
+        assert f" {text}" in f" {sources[phrase.row]}"
+        assert translated == translation(text.split())
+        assert toy[0].src.encode(text) == phrase.src.tolist()
+        assert toy[0].tgt.encode(translated) == phrase.tgt.tolist()
+    for size, chance in enumerate(LENGTH_CHANCES, start=1):
+        assert sizes[size] / len(drawn) == pytest.approx(chance, abs=4 * (chance / len(drawn)) ** 0.5)
+
+
+def test_a_share_of_the_batches_is_of_phrases_and_none_of_them_is_joined(toy: Toy) -> None:
+    pairs = np.arange(40)
+    src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
+    plain, change = texts(src, toy), augmentation(toy, phrases=0.2, join=0.5)
+    kinds: Counter[str] = Counter()
+    for number in range(300):
+        found = change(number, src, tgt)
+        sources = texts(found.src, toy)
+        is_short = all(len(text.split()) <= MAX_WORDS and text[-1] not in ".?!" for text in sources)
+        kinds["phrases" if is_short else "as they are" if sources == plain else "joined"] += 1
+        if is_short:
+            assert [translation(text.split()) for text in sources] == texts(found.tgt, toy)
+            assert found.tgt_seen.tolist() == found.tgt[0].tolist()
+    for kind, chance in (("phrases", 0.2), ("joined", 0.4), ("as they are", 0.4)):
+        assert kinds[kind] / 300 == pytest.approx(chance, abs=4 * (chance / 300) ** 0.5)
+
+
+def test_phrases_depend_on_epoch_and_batch_and_are_the_same_in_another_process(toy: Toy) -> None:
+    pairs = np.arange(60)
+    src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
+
+    def drawn(change: Augmentation, number: int) -> list[int]:
+        found = change(number, src, tgt)
+        return [*found.src[0].tolist(), *found.tgt[0].tolist()]
+
+    change = augmentation(toy, 2, phrases=0.999)
+    first = drawn(change, 3)
+    assert drawn(pickle.loads(pickle.dumps(change)), 3) == first
+    assert drawn(change, 4) != first != drawn(augmentation(toy, 1, phrases=0.999), 3)
+
+
+def test_noise_changes_the_sources_of_phrases(toy: Toy) -> None:
+    pairs = np.arange(60)
+    src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
+    found = augmentation(toy, phrases=0.999, title_case=0.999)(0, src, tgt)
+    plain = augmentation(toy, phrases=0.999)(0, src, tgt)
+    # A capital may take a piece more than there is room for.
+    assert {(one.lower(), one.istitle()) for one in texts(found.src, toy)} >= {(texts(plain.src, toy)[0], True)}
+    assert texts(found.tgt, toy) == texts(plain.tgt, toy)
+
+
+def test_a_phrase_keeps_the_tag_of_its_pair_and_has_no_unknown_word() -> None:
+    config = TokenizerConfig(type="word", vocab_size=24, joint=False, tags=("bt",))  # a word is left out
+    random = Random(1)
+    sentences = [random.sample(SRC_WORDS, 5) for _ in range(200)]
+    Path("src.txt").write_text("".join(f"{' '.join(words)}\n" for words in sentences))
+    Path("tgt.txt").write_text("".join(f"{translation(words)}\n" for words in sentences))
+    tokenizers = ensure_tokenizers([FILES], config, Path("tokenizer"))
+    files = TrainingFiles(src=FILES.src, tgt=FILES.tgt, tag="bt")
+    corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
+    lexicon = ensure_lexicon(corpus, tokenizers, (False, False))
+    pairs = np.arange(200)
+    found = augmentation((tokenizers, corpus, lexicon), phrases=0.999)(
+        0, *(s.gather(pairs) for s in (corpus.src, corpus.tgt))
+    )
+    rows = [row.tolist() for row in np.split(found.src[0], np.cumsum(found.src[1])[:-1])]
+    assert len(rows) > 150
+    assert all(
+        row[0] == 4 and 4 not in row[1:] and UNK_ID not in row and 2 <= len(row) <= 1 + MAX_WORDS for row in rows
+    )
+    assert UNK_ID not in found.tgt[0]
+
+
+def test_a_batch_without_any_phrase_stays_as_it_is(toy: Toy) -> None:
+    ids = toy[0].src.encode("Unknown?")
+    side = as_ragged([ids, ids])
+    found = augmentation(toy, phrases=0.999)(0, side, side)
+    assert found.src[0].tolist() == found.tgt[0].tolist() == [*ids, *ids]
+
+
+def test_phrases_are_for_sources_of_text_and_tokenizers_of_our_own(copy_task: Path) -> None:
+    load_config(copy_task, ["augmentation.phrases=0.1"])
+    vectors = ["augmentation.phrases=0.1", "source.type=vectors", "source.features=3"]
+    with pytest.raises(ConfigError, match=r"augmentation\.phrases: for a source of text"):
+        load_config(copy_task, vectors)
+    marian = ["augmentation.phrases=0.1", "tokenizer.type=marian", "training.init_from=runs/other"]
+    with pytest.raises(ConfigError, match=r"augmentation\.phrases: not with the tokenizer of an imported model"):
+        load_config(copy_task, marian)
