@@ -13,9 +13,10 @@ from typing import Any
 
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import DataConfig
 from nmt.config.file import load_config
 from nmt.config.inference import InferenceConfig
-from nmt.config.training import Config, DataConfig, TrainingConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.errors import ConfigError, RunError
 from nmt.languages import language_suffix
 from nmt.runs import RunFolder, open_run

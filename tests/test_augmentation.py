@@ -25,9 +25,10 @@ import nmt.data.batches
 import nmt.training.feeding
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.data import DataConfig
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import Config, DataConfig, TrainingConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import Augmentation, Augmented, reach
 from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.cleaning import normalize

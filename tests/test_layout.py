@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "nmt"
 # In the order of the data flow. A new file is entered here.
 _IN_ORDER = """
     version errors suffixes languages config.section config.source config.inference config.corpus config.cleaning
-    config.guard config.augmentation config.evaluation config.training
+    config.guard config.data config.augmentation config.evaluation config.training
     config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
     data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus

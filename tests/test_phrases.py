@@ -15,9 +15,10 @@ import pytest
 import nmt.data.lexicon
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.data import DataConfig
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import Config, DataConfig, TrainingConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import Augmentation
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.lexicon import Lexicon, Links, ensure_lexicon, sample

@@ -13,9 +13,10 @@ import nmt
 from nmt.atomic import read_json
 from nmt.checkpoint import save_weights
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.data import DataConfig
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import AugmentationConfig, Config, DataConfig, TrainingConfig
+from nmt.config.training import AugmentationConfig, Config, TrainingConfig
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import batch_loader

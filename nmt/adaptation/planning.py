@@ -11,8 +11,9 @@ from typing import Any
 from nmt.atomic import write_text
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import DataConfig
 from nmt.config.file import settings_to_yaml, with_overrides
-from nmt.config.training import Config, DataConfig
+from nmt.config.training import Config
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs
 from nmt.data.discovery import discover

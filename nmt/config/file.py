@@ -15,9 +15,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
+from nmt.config.data import DataConfig
 from nmt.config.inference import InferenceConfig, TextConfig
 from nmt.config.section import selector_of, variants
-from nmt.config.training import Config, DataConfig
+from nmt.config.training import Config
 from nmt.errors import ConfigError
 
 Schema = TypeVar("Schema", bound=BaseModel)

@@ -1,205 +1,22 @@
-"""What training adds to a configuration: corpora, the training itself, and the whole configuration of a run.
+"""What training adds to a configuration: the training itself, and the whole configuration of a run.
 
 A YAML file is parsed once (file.py) into these frozen objects; each part of the program then gets only its section.
 The keys a file may have are exactly the fields of the classes here and in the files beside this one.
 """
 
-import contextlib
-import re
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from nmt.config.augmentation import AugmentationConfig
-from nmt.config.cleaning import CleaningConfig
-from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, check_sources, in_the_languages
+from nmt.config.corpus import check_sources
+from nmt.config.data import DataConfig
 from nmt.config.evaluation import EvaluationConfig, ExportConfig
 from nmt.config.guard import GuardConfig
-from nmt.config.inference import InferenceConfig, TextConfig
+from nmt.config.inference import InferenceConfig
 from nmt.config.section import ModelPart, PositiveInt, Rate, Section
-from nmt.languages import check_language, language_suffix
 
 MAX_PROCESSES = 1_024
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, dict) else value
-
-
-def _named_test_sets(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    if any(isinstance(part, str | int) for part in value.values()):  # paths, or the number of a hold-out
-        return {"test": value}
-    return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
-
-
-def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
-    """The values of the section `data` with a validation set, and with the files of hold-outs that name none.
-
-    They are named after the configuration file, which only the `context` of one has.
-    """
-    stem = context.get("stem") if isinstance(context, dict) else None
-    if stem is None:
-        return data
-    validation = data.get("validation", {"holdout": "auto"})
-    tests = _named_test_sets(data.get("test", {}))
-    if isinstance(tests, dict):
-        tests = {name: _with_files(files, f"{stem}.{name}", data) for name, files in tests.items()}
-    return {**data, "validation": _with_files(validation, f"{stem}.validation", data), "test": tests}
-
-
-def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
-    """One held-out set, with the files of a hold-out that names none: `name` and a language each."""
-    if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
-        return files
-    if files["holdout"] == 0:
-        corpora = _as_list(data.get("train"))
-        first = corpora[0] if isinstance(corpora, list) and corpora else None
-        given = first if isinstance(first, dict) else {}
-        return {**files, **{key: value for key, value in given.items() if key in CorpusFiles.model_fields}}
-    languages = [str(data[side]) for side in ("src_lang", "tgt_lang")]
-    for index, language in enumerate(languages):
-        with contextlib.suppress(ValueError):  # which is reported itself
-            languages[index] = check_language(language)
-    if languages[0] == languages[1]:
-        languages = [f"src.{languages[0]}", f"tgt.{languages[1]}"]
-    return {**files, "src": f"{name}.{languages[0]}", "tgt": f"{name}.{languages[1]}"}
-
-
-class DataConfig(TextConfig):
-    """Corpora for training, validation and tests, and their languages."""
-
-    train: Annotated[
-        tuple[Annotated[TrainingFiles, AfterValidator(in_the_languages)], ...],
-        Field(min_length=1),
-        BeforeValidator(
-            _as_list, json_schema_input_type=TrainingFiles | Annotated[tuple[TrainingFiles, ...], Field(min_length=1)]
-        ),
-    ]
-    """The training corpus: one `{src, tgt}` or `{pairs}`, or a list of several. A `weight` makes the pairs of one
-    corpus occur more or less often."""
-    temperature: Annotated[float, Field(ge=1)] | None = None
-    """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
-    as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
-    replay: Rate = 0.0
-    """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
-    the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
-    exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
-    """Other texts to keep apart from the training text, such as a test set for later: what shares its source or its
-    target with one of their pairs leaves the training text. With `training.init_from`, by default the texts that were
-    kept apart there."""
-    cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
-    """The rules by which pairs are left out of the training text."""
-    validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
-    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
-    `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
-    test: Annotated[
-        dict[str, Annotated[HeldOutFiles, AfterValidator(in_the_languages)]],
-        BeforeValidator(_named_test_sets, json_schema_input_type=HeldOutFiles | dict[str, HeldOutFiles]),
-    ] = Field(default_factory=dict)
-    """The test sets that `nmt eval` scores: `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}` for each, or
-    one without a name, which is named `test`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_file_names(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Take a language that is not given from the suffix of the first training file, and name hold-outs' files."""
-        if not isinstance(raw, dict):
-            return raw
-        corpora, languages = _as_list(raw.get("train")), {}
-        first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
-        for side in ("src", "tgt"):
-            if raw.get(f"{side}_lang"):
-                continue
-            path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
-            if isinstance(first, dict) and first.get("pairs") is not None:
-                raise ValueError(
-                    f"data.{side}_lang: not given, and {first['pairs']} holds both sides, and its name says no "
-                    f"language; add data.src_lang and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
-                )
-            if not isinstance(path, str | Path):
-                languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
-                continue
-            languages[f"{side}_lang"] = language_suffix(Path(path))
-            if not languages[f"{side}_lang"]:
-                raise ValueError(
-                    f"data.{side}_lang: not given, and the name {Path(path).name} does not end in a language code; "
-                    f"add data.{side}_lang, for example `{side}_lang: de`"
-                )
-        return _with_hold_outs(raw | languages, info.context)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _replaced(cls, raw: Any) -> Any:
-        """`drop_duplicates`, which old run folders have."""
-        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
-            return raw
-        if raw["drop_duplicates"] is True:
-            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
-        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
-
-    @field_validator("temperature")
-    @classmethod
-    def _temperature_without_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
-            raise ValueError("a temperature and the weights in data.train exclude each other; leave one of them out")
-        return value
-
-    @model_validator(mode="after")
-    def _replay_without_temperature(self) -> Self:
-        if self.replay and self.temperature is not None:
-            raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
-        return self
-
-    @field_validator("test")
-    @classmethod
-    def _test_names(cls, value: dict[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-                raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
-            if value[name].holdout == 0:
-                raise ValueError(f"{name}: holdout: 0 is for data.validation; a test set has at least one pair")
-        return value
-
-    @model_validator(mode="after")
-    def _hold_outs_are_apart(self) -> Self:
-        if self.validation.holdout == 0 and self.hold_outs:
-            raise ValueError(
-                f"data.{next(iter(self.hold_outs))}: is drawn from the training pairs, which are the validation set "
-                f"with data.validation.holdout: 0; give data.validation files, or a number"
-            )
-        names: dict[Path, str] = {}
-        for corpus in self.train:
-            names |= dict.fromkeys((corpus.src_file, corpus.tgt_file), "data.train")
-        for name, held_out in self.held_out.items():
-            own = (held_out.src_file, held_out.tgt_file)
-            for file in own if held_out.is_drawn else ():
-                if file in names:
-                    raise ValueError(
-                        f"data.{name}: {file.name} is also a file of {names[file]}; give the test set another name, or "
-                        f"the hold-out another src and tgt"
-                    )
-            if held_out.holdout != 0:
-                names |= dict.fromkeys(own, f"data.{name}")
-        return self
-
-    @property
-    def held_out(self) -> dict[str, HeldOutFiles]:
-        """The validation set and the test sets by their keys: `validation`, `test.NAME`."""
-        return {"validation": self.validation, **{f"test.{name}": files for name, files in self.test.items()}}
-
-    @property
-    def hold_outs(self) -> dict[str, HeldOutFiles]:
-        """Those of `held_out` that are drawn from the training corpora."""
-        return {name: files for name, files in self.held_out.items() if files.is_drawn}
-
-    @property
-    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
-        """The texts whose sources and targets leave the training text."""
-        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
-        return (*(files for files in held_out.values() if files.holdout != 0), *self.exclude)
 
 
 class TrainingConfig(Section):
@@ -377,60 +194,76 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
-        corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
-        if self.source.type != "text" and any(files.pairs for files in corpora):
-            raise ValueError(f"data: `pairs` is for text, and source.type is {self.source.type}; name src and tgt")
-        if self.source.type != "text" and (hold_outs := self.data.hold_outs):
-            raise ValueError(
-                f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
-                f"{self.source.type}; name the set's src and tgt"
-            )
-        if self.source.type != "text" and self.data.exclude:
-            raise ValueError(f"data.exclude: for a source of text, and source.type is {self.source.type}; leave it out")
-        if self.source.type != "text" and (keys := self.data.cleaning.of_text):
-            raise ValueError(
-                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
-                f"{self.source.type}; leave it out (duplicates finds repeated pairs of these sources, too)"
-            )
-        if self.source.type != "text" and (keys := self.augmentation.of_source_text):
-            raise ValueError(
-                f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "
-                f"{self.source.type}; leave it out (subword_sampling and tgt_word_dropout change the target)"
-            )
-        if self.tokenizer.type == "marian" and self.training.init_from is None:
-            raise ValueError(
-                "tokenizer.type: marian is that of an imported model (nmt import), for a training that starts from it "
-                "(training.init_from); for a new model choose another"
-            )
-        if self.tokenizer.type == "marian" and self.augmentation.subword_sampling:
-            raise ValueError(
-                "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
-                "nothing of how else to write a word; leave it out"
-            )
-        if self.tokenizer.type == "marian" and self.augmentation.phrases:
-            raise ValueError(
-                "augmentation.phrases: not with the tokenizer of an imported model, tokenizer.type: marian; leave it "
-                "out"
-            )
-        if self.augmentation.subword_sampling and self.tokenizer.type not in ("bpe", "unigram"):
-            raise ValueError(
-                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {self.tokenizer.type} "
-                f"tokenizer has one way to write a word"
-            )
-        if self.augmentation.copies and (self.tokenizer.type == "word" or not self.tokenizer.byte_fallback):
-            lacking = "another type than word" if self.tokenizer.type == "word" else "byte_fallback: true"
-            raise ValueError(
-                f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
-                f"training corpus lacks, such as an emoji; leave copies out"
-            )
+        if self.source.type != "text":
+            self._check_without_text()
+        self._check_augmentation()
         check_sources(self.data.train, self.tokenizer, self.source.type)
-        settings = self.training
-        if self.data.replay and settings.init_from is None:
+        if self.data.replay and self.training.init_from is None:
             raise ValueError(
                 "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
                 "data.replay out, or add the corpus to data.train with a weight"
             )
-        self.guard.check(settings.init_from is not None, self.source.type)
+        self.guard.check(self.training.init_from is not None, self.source.type)
+        self._check_training()
+        return self
+
+    def _check_without_text(self) -> None:
+        """`ValueError` for what needs sources of text: the sources are vectors or images."""
+        source = self.source.type
+        corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
+        if any(files.pairs for files in corpora):
+            raise ValueError(f"data: `pairs` is for text, and source.type is {source}; name src and tgt")
+        if hold_outs := self.data.hold_outs:
+            raise ValueError(
+                f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
+                f"{source}; name the set's src and tgt"
+            )
+        if self.data.exclude:
+            raise ValueError(f"data.exclude: for a source of text, and source.type is {source}; leave it out")
+        if keys := self.data.cleaning.of_text:
+            raise ValueError(
+                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
+                f"{source}; leave it out (duplicates finds repeated pairs of these sources, too)"
+            )
+        if keys := self.augmentation.of_source_text:
+            raise ValueError(
+                f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "
+                f"{source}; leave it out (subword_sampling and tgt_word_dropout change the target)"
+            )
+
+    def _check_augmentation(self) -> None:
+        """`ValueError` for augmentation that the tokenizer cannot do."""
+        tokenizer, augmentation = self.tokenizer, self.augmentation
+        if tokenizer.type == "marian" and self.training.init_from is None:
+            raise ValueError(
+                "tokenizer.type: marian is that of an imported model (nmt import), for a training that starts from it "
+                "(training.init_from); for a new model choose another"
+            )
+        if tokenizer.type == "marian" and augmentation.subword_sampling:
+            raise ValueError(
+                "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
+                "nothing of how else to write a word; leave it out"
+            )
+        if tokenizer.type == "marian" and augmentation.phrases:
+            raise ValueError(
+                "augmentation.phrases: not with the tokenizer of an imported model, tokenizer.type: marian; leave it "
+                "out"
+            )
+        if augmentation.subword_sampling and tokenizer.type not in ("bpe", "unigram"):
+            raise ValueError(
+                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} "
+                f"tokenizer has one way to write a word"
+            )
+        if augmentation.copies and (tokenizer.type == "word" or not tokenizer.byte_fallback):
+            lacking = "another type than word" if tokenizer.type == "word" else "byte_fallback: true"
+            raise ValueError(
+                f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
+                f"training corpus lacks, such as an emoji; leave copies out"
+            )
+
+    def _check_training(self) -> None:
+        """`ValueError` for settings of the training that do not go with the model or the data."""
+        settings = self.training
         if settings.quantization and (self.model.architecture == "rnn" or self.source.type != "text"):
             what = f"source.type is {self.source.type}"
             if self.source.type == "text":
@@ -449,4 +282,3 @@ class Config(InferenceConfig):
                 f"training.{key} ({value}) must be more than data.max_length "
                 f"({self.data.max_length}), or the longest pair fits no batch"
             )
-        return self

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
-from nmt.config.training import Config, DataConfig, TrainingConfig
+from nmt.config.data import DataConfig
+from nmt.config.training import Config, TrainingConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, is_empty, pairs_in, read_pairs
 from nmt.data.selection import select

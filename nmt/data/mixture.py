@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.training import DataConfig
+from nmt.config.data import DataConfig
 from nmt.errors import DataError
 
 Pairs = NDArray[np.integer]

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.training import Config, DataConfig
+from nmt.config.data import DataConfig
+from nmt.config.training import Config
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.decoding.engines import shared_tokenizers

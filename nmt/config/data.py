@@ -1,0 +1,193 @@
+"""Which text a training reads: the section `data` of its configuration."""
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
+from nmt.config.inference import TextConfig
+from nmt.config.section import Rate
+from nmt.languages import check_language, language_suffix
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+def _named_test_sets(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    if any(isinstance(part, str | int) for part in value.values()):  # paths, or the number of a hold-out
+        return {"test": value}
+    return {str(name): files for name, files in value.items()}  # a name like 2016 is a number to YAML
+
+
+def _with_hold_outs(data: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The values of the section `data` with a validation set, and with the files of hold-outs that name none.
+
+    They are named after the configuration file, which only the `context` of one has.
+    """
+    stem = context.get("stem") if isinstance(context, dict) else None
+    if stem is None:
+        return data
+    validation = data.get("validation", {"holdout": "auto"})
+    tests = _named_test_sets(data.get("test", {}))
+    if isinstance(tests, dict):
+        tests = {name: _with_files(files, f"{stem}.{name}", data) for name, files in tests.items()}
+    return {**data, "validation": _with_files(validation, f"{stem}.validation", data), "test": tests}
+
+
+def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
+    """One held-out set, with the files of a hold-out that names none: `name` and a language each."""
+    if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
+        return files
+    if files["holdout"] == 0:
+        corpora = _as_list(data.get("train"))
+        first = corpora[0] if isinstance(corpora, list) and corpora else None
+        given = first if isinstance(first, dict) else {}
+        return {**files, **{key: value for key, value in given.items() if key in CorpusFiles.model_fields}}
+    languages = [str(data[side]) for side in ("src_lang", "tgt_lang")]
+    for index, language in enumerate(languages):
+        with contextlib.suppress(ValueError):  # which is reported itself
+            languages[index] = check_language(language)
+    if languages[0] == languages[1]:
+        languages = [f"src.{languages[0]}", f"tgt.{languages[1]}"]
+    return {**files, "src": f"{name}.{languages[0]}", "tgt": f"{name}.{languages[1]}"}
+
+
+class DataConfig(TextConfig):
+    """Corpora for training, validation and tests, and their languages."""
+
+    train: Annotated[
+        tuple[Annotated[TrainingFiles, AfterValidator(in_the_languages)], ...],
+        Field(min_length=1),
+        BeforeValidator(
+            _as_list, json_schema_input_type=TrainingFiles | Annotated[tuple[TrainingFiles, ...], Field(min_length=1)]
+        ),
+    ]
+    """The training corpus: one `{src, tgt}` or `{pairs}`, or a list of several. A `weight` makes the pairs of one
+    corpus occur more or less often."""
+    temperature: Annotated[float, Field(ge=1)] | None = None
+    """Instead of weights: sample each corpus in proportion to `size ** (1 / temperature)`, with as many pairs an epoch
+    as all corpora have together. 1 keeps the sizes; higher values make them more equal (5 is usual). `null`: off."""
+    replay: Rate = 0.0
+    """With `training.init_from`: the share of each epoch's pairs that comes from that run's training corpora, so that
+    the model forgets less. The pairs are sampled again for each epoch, by the weights of those corpora. 0: off."""
+    exclude: tuple[Annotated[CorpusFiles, AfterValidator(in_the_languages)], ...] = ()
+    """Other texts to keep apart from the training text, such as a test set for later: what shares its source or its
+    target with one of their pairs leaves the training text. With `training.init_from`, by default the texts that were
+    kept apart there."""
+    cleaning: CleaningConfig = Field(default_factory=CleaningConfig)
+    """The rules by which pairs are left out of the training text."""
+    validation: Annotated[HeldOutFiles, AfterValidator(in_the_languages)]
+    """The validation set: decides which checkpoint is the best and, with `training.patience`, when training stops.
+    `{src, tgt}`, `{pairs}`, or `{holdout: N}` to draw N of the training pairs. Default: `{holdout: auto}`."""
+    test: Annotated[
+        dict[str, Annotated[HeldOutFiles, AfterValidator(in_the_languages)]],
+        BeforeValidator(_named_test_sets, json_schema_input_type=HeldOutFiles | dict[str, HeldOutFiles]),
+    ] = Field(default_factory=dict)
+    """The test sets that `nmt eval` scores: `NAME: {src, tgt}`, `NAME: {pairs}` or `NAME: {holdout: N}` for each, or
+    one without a name, which is named `test`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_file_names(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Take a language that is not given from the suffix of the first training file, and name hold-outs' files."""
+        if not isinstance(raw, dict):
+            return raw
+        corpora, languages = _as_list(raw.get("train")), {}
+        first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
+        for side in ("src", "tgt"):
+            if raw.get(f"{side}_lang"):
+                continue
+            path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
+            if isinstance(first, dict) and first.get("pairs") is not None:
+                raise ValueError(
+                    f"data.{side}_lang: not given, and {first['pairs']} holds both sides, and its name says no "
+                    f"language; add data.src_lang and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"
+                )
+            if not isinstance(path, str | Path):
+                languages[f"{side}_lang"] = "und"  # valid; the missing path has its own message
+                continue
+            languages[f"{side}_lang"] = language_suffix(Path(path))
+            if not languages[f"{side}_lang"]:
+                raise ValueError(
+                    f"data.{side}_lang: not given, and the name {Path(path).name} does not end in a language code; "
+                    f"add data.{side}_lang, for example `{side}_lang: de`"
+                )
+        return _with_hold_outs(raw | languages, info.context)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replaced(cls, raw: Any) -> Any:
+        """`drop_duplicates`, which old run folders have."""
+        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
+            return raw
+        if raw["drop_duplicates"] is True:
+            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
+        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
+
+    @field_validator("temperature")
+    @classmethod
+    def _temperature_without_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
+            raise ValueError("a temperature and the weights in data.train exclude each other; leave one of them out")
+        return value
+
+    @model_validator(mode="after")
+    def _replay_without_temperature(self) -> Self:
+        if self.replay and self.temperature is not None:
+            raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
+        return self
+
+    @field_validator("test")
+    @classmethod
+    def _test_names(cls, value: dict[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+                raise ValueError(f"a test set's name becomes a file's name; {name!r} cannot (letters, digits, _ . -)")
+            if value[name].holdout == 0:
+                raise ValueError(f"{name}: holdout: 0 is for data.validation; a test set has at least one pair")
+        return value
+
+    @model_validator(mode="after")
+    def _hold_outs_are_apart(self) -> Self:
+        if self.validation.holdout == 0 and self.hold_outs:
+            raise ValueError(
+                f"data.{next(iter(self.hold_outs))}: is drawn from the training pairs, which are the validation set "
+                f"with data.validation.holdout: 0; give data.validation files, or a number"
+            )
+        names: dict[Path, str] = {}
+        for corpus in self.train:
+            names |= dict.fromkeys((corpus.src_file, corpus.tgt_file), "data.train")
+        for name, held_out in self.held_out.items():
+            own = (held_out.src_file, held_out.tgt_file)
+            for file in own if held_out.is_drawn else ():
+                if file in names:
+                    raise ValueError(
+                        f"data.{name}: {file.name} is also a file of {names[file]}; give the test set another name, or "
+                        f"the hold-out another src and tgt"
+                    )
+            if held_out.holdout != 0:
+                names |= dict.fromkeys(own, f"data.{name}")
+        return self
+
+    @property
+    def held_out(self) -> dict[str, HeldOutFiles]:
+        """The validation set and the test sets by their keys: `validation`, `test.NAME`."""
+        return {"validation": self.validation, **{f"test.{name}": files for name, files in self.test.items()}}
+
+    @property
+    def hold_outs(self) -> dict[str, HeldOutFiles]:
+        """Those of `held_out` that are drawn from the training corpora."""
+        return {name: files for name, files in self.held_out.items() if files.is_drawn}
+
+    @property
+    def excluded_from_training(self) -> tuple[CorpusFiles, ...]:
+        """The texts whose sources and targets leave the training text."""
+        held_out = self.held_out if self.cleaning.overlap else self.hold_outs
+        return (*(files for files in held_out.values() if files.holdout != 0), *self.exclude)
