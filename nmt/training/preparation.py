@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.data.batches import num_workers, start_worker_server
@@ -81,7 +82,6 @@ def prepare(
     """
     data, source = config.data, config.source
     problems = Problems()
-    test_sets = {}
     with problems.collected():
         device = ranks.device(choose_device(config.training.device))
         dtype = choose_dtype(config.training.precision, device)
@@ -89,24 +89,10 @@ def prepare(
         with problems.collected():
             require_tensorboard()
     with problems.collected():
-        names: set[Metric] = {"bleu", "chrf"}  # those of a guard, too
-        if config.training.best_metric != "loss":
-            names.add(config.training.best_metric)
-        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
+        metrics = _metrics(config)
     with problems.collected():
         make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
-    with problems.collected():
-        validation = corpus_test_set(data.validation, source)
-    general = None
-    for files in config.guard.test.values() if config.guard.is_on else ():
-        with problems.collected():
-            corpus_test_set(files, source)
-    if config.guard.is_on and config.guard.validation is not None:
-        with problems.collected():
-            general = corpus_test_set(config.guard.validation, source)
-    for name, files in data.test.items():
-        with problems.collected():
-            test_sets[name] = corpus_test_set(files, source)
+    texts = _Texts(config, problems)
     for corpus_files in () if resuming else data.train:
         with problems.collected():
             check_corpora([corpus_files], source)
@@ -117,34 +103,73 @@ def prepare(
     selection = select(
         data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, say
     )
-    if resuming:
-        tokenizers = load_tokenizers(run.tokenizer)
-    elif config.training.init_from is not None:
-        copy_tokenizer(starting_run(config.training.init_from), run)
-        tokenizers = load_tokenizers(run.tokenizer)
-    else:
-        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, say, source, selection)
+    tokenizers = _tokenizers(config, run, resuming, selection, say)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     lexicon = None
     if config.augmentation.phrases:
         by_piece = is_without_spaces(data.src_lang), is_without_spaces(data.tgt_lang)
         lexicon = ensure_lexicon(corpus, tokenizers, by_piece, say)
-    validation_corpus = encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source)
-    general_corpus = None
-    if general is not None and config.guard.validation is not None:
-        files = config.guard.validation
-        general_corpus = encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
+
+    def encoded(files: CorpusFiles) -> EncodedCorpus:
+        return encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
+
     return Prepared(
-        tokenizers,
-        selection,
-        corpus,
-        lexicon,
-        validation,
-        validation_corpus,
-        general,
-        general_corpus,
-        test_sets,
-        metrics,
-        device,
-        dtype,
+        tokenizers=tokenizers,
+        selection=selection,
+        corpus=corpus,
+        lexicon=lexicon,
+        validation=texts.validation,
+        validation_corpus=encoded(data.validation),
+        general=texts.general,
+        general_corpus=encoded(general) if (general := _deciding(config)) else None,
+        test_sets=texts.test_sets,
+        metrics=metrics,
+        device=device,
+        dtype=dtype,
     )
+
+
+def _metrics(config: Config) -> dict[Metric, SacreMetric]:
+    """Those of validations."""
+    names: set[Metric] = {"bleu", "chrf"}  # those of a guard, too
+    if config.training.best_metric != "loss":
+        names.add(config.training.best_metric)
+    return make_metrics(sorted(names), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+
+
+def _deciding(config: Config) -> CorpusFiles | None:
+    """The general text that decides, if there is a guard and it has any."""
+    return config.guard.validation if config.guard.is_on else None
+
+
+class _Texts:
+    """Validation and test sets, read; what cannot be read is among the problems, and its attribute is missing."""
+
+    validation: TestSet
+
+    def __init__(self, config: Config, problems: Problems) -> None:
+        self.general: TestSet | None = None
+        self.test_sets: dict[str, TestSet] = {}
+        with problems.collected():
+            self.validation = corpus_test_set(config.data.validation, config.source)
+        for files in config.guard.test.values() if config.guard.is_on else ():
+            with problems.collected():
+                corpus_test_set(files, config.source)
+        if deciding := _deciding(config):
+            with problems.collected():
+                self.general = corpus_test_set(deciding, config.source)
+        for name, files in config.data.test.items():
+            with problems.collected():
+                self.test_sets[name] = corpus_test_set(files, config.source)
+
+
+def _tokenizers(
+    config: Config, run: RunFolder, resuming: bool, selection: Selection | None, say: Callable[[str], None]
+) -> Tokenizers:
+    """The run's own, another run's, or new ones."""
+    if resuming:
+        return load_tokenizers(run.tokenizer)
+    if config.training.init_from is not None:
+        copy_tokenizer(starting_run(config.training.init_from), run)
+        return load_tokenizers(run.tokenizer)
+    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, say, config.source, selection)
