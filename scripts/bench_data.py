@@ -45,7 +45,8 @@ import sentencepiece
 from nmt.atomic import write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.tokenizer import ensure_tokenizers, load_tokenizers
+from nmt.data.tokenizer import load_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.processes import available_cores
 
 NUM_WORDS = 200_000

@@ -36,7 +36,8 @@ from nmt.data.copying import made_up_text
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.lexicon import Lexicon, ensure_lexicon
 from nmt.data.subwords import SubwordSampler
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
 from nmt.errors import ConfigError
 

@@ -21,7 +21,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
 from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.tokenizer import ensure_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 
 WriteLines = Callable[[str, list[str]], Path]
 Lengths = NDArray[np.int32]

@@ -15,7 +15,8 @@ from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers, ensure_tokenizers
+from nmt.data.tokenizer import Tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import DataError
 

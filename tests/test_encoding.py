@@ -32,7 +32,8 @@ from nmt.data.dataset import CACHE, encode_corpus
 from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks
 from nmt.data.lines import decode_lines
 from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import DataError, TrainingError
 from nmt.processes import num_processes_for
 

@@ -21,7 +21,7 @@ from nmt.data.corpus import read_pairs
 from nmt.data.discovery import Corpora, discover
 from nmt.data.inspection import Inspection, inspect
 from nmt.data.starter import named_tests, tokens_for
-from nmt.data.tokenizer import train_tokenizers
+from nmt.data.tokenizer_training import train_tokenizers
 from nmt.errors import DataError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"

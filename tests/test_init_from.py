@@ -19,7 +19,7 @@ from nmt.config.section import ModelPart
 from nmt.config.source import VectorSource
 from nmt.config.training import Config
 from nmt.data.mixture import epoch_counts, pairs_of_epoch
-from nmt.data.tokenizer import ensure_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report

@@ -23,6 +23,7 @@ _IN_ORDER = """
     data.selection
     data.counts data.profile data.profiling data.folds
     data.holdout data.inspection data.starter data.vocabulary data.marian data.tokenizer
+    data.tokenizer_training
     data.statistics data.encoding data.dataset data.mixture data.subwords
     data.words data.lexicon data.phrases data.copying data.noise data.augmentation data.batches
     models.layers models.quantization models.interface models.dropout models.positions models.initialisation

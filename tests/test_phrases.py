@@ -23,7 +23,8 @@ from nmt.data.augmentation import Augmentation
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.lexicon import Lexicon, Links, ensure_lexicon, sample
 from nmt.data.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, Block, Phrases, blocks
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, ensure_tokenizers
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vocabulary import UNK_ID
 from nmt.data.words import Splitter
 from nmt.errors import ConfigError

@@ -17,7 +17,7 @@ from nmt.data.corpus import read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.duplicates import PairTable, line_hash
 from nmt.data.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
-from nmt.data.tokenizer import ensure_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import DataError
 
 WriteLines = Callable[[str, list[str]], Path]

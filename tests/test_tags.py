@@ -21,7 +21,8 @@ from nmt.ctranslate2.export import export_ctranslate2
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import batch_loader
 from nmt.data.dataset import Ragged, encode_corpus
-from nmt.data.tokenizer import Tokenizers, load_tokenizers, save_tokenizers, tag_id, train_tokenizers
+from nmt.data.tokenizer import Tokenizers, load_tokenizers, save_tokenizers, tag_id
+from nmt.data.tokenizer_training import train_tokenizers
 from nmt.decoding.hypothesis import forbidden_ids
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import load_model

@@ -16,15 +16,8 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.statistics import side_report
-from nmt.data.tokenizer import (
-    SentencePieceTokenizer,
-    Tokenizer,
-    WordTokenizer,
-    ensure_tokenizers,
-    load_tokenizers,
-    save_tokenizers,
-    train_tokenizers,
-)
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer, load_tokenizers, save_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers, train_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.errors import RunError, VocabularyError
 

@@ -16,7 +16,8 @@ from nmt.data.corpus import raw_pairs, sides_of
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.lines import read_lines
 from nmt.data.selection import Selection, select
-from nmt.data.tokenizer import Tokenizer, ensure_tokenizers, load_tokenizers
+from nmt.data.tokenizer import Tokenizer, load_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
 from nmt.errors import RunError
 from nmt.inheritance import copy_tokenizer, starting_run

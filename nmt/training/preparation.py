@@ -14,7 +14,8 @@ from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.lexicon import Lexicon, ensure_lexicon
 from nmt.data.selection import Selection, select
-from nmt.data.tokenizer import Tokenizers, ensure_tokenizers, load_tokenizers
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vectors import check_corpora
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
