@@ -32,8 +32,9 @@ captions within 1,000 updates; with 0.8, nothing (docs/adapt.md)."""
 RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
 """The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
 and where that is not known. Marian's recipes peak at 3e-4."""
-TRAINING = {"schedule": "cosine", "batch_tokens": 2048, "validate_every": 100}
-"""Other defaults than those of a fine-tuning: the rate falls to 0, and two sets are translated at each validation."""
+TRAINING = {"schedule": "cosine", "max_steps": 2000, "batch_tokens": 2048, "ema_decay": 0.99, "validate_every": 100}
+"""Other defaults than those of a fine-tuning: little of each update is new text, the rate falls to 0, and two sets are
+translated at each validation."""
 MIN_PAIRS = 50
 """Of the new text: fewer cannot be divided into text to train on, to choose with, and to report on."""
 MIN_HELD_OUT = 10
