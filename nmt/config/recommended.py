@@ -39,8 +39,8 @@ class Recommended:
 
 # Trained as they are: the row to 30,000 (configs/multi30k_en_de.yaml: 41.3 BLEU on 29,000 captions, three seeds), and
 # those to 2,000 and 10,000 (17.2 and 30.6 validation BLEU on captions, one seed). Their vocabulary, width and dropout
-# are also compared with neighbours, in ten minutes each, two seeds (scripts/measure_defaults.py, docs/first-hour.md). The other
-# rows are not measured: the smallest is scaled down, the larger ones are common practice.
+# are also compared with neighbours, in ten minutes each, two seeds (scripts/measure_defaults.py, docs/first-hour.md).
+# The other rows are not measured: the smallest is scaled down, the larger ones are common practice.
 RECOMMENDED = (
     Recommended(
         pairs=300, vocab_size=500, layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3, r_drop=0,
