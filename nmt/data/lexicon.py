@@ -64,7 +64,7 @@ class Lexicon:
 
     def __init__(self, folder: Path, by_piece: tuple[bool, bool]) -> None:
         def opened(name: str) -> NDArray[Any]:
-            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
 
         self._folder = folder
         self.by_piece = by_piece
