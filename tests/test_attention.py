@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import nmt.models.attention
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias, attention_weights
 
@@ -102,19 +101,34 @@ def test_is_causal_equals_the_look_ahead_mask() -> None:
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "causal"])
-def test_short_and_fused_attention_are_one(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways that a CPU takes, by the number of keys: outputs and every gradient."""
+def test_gradients_are_those_of_the_formula_written_out(mask: str) -> None:
     module = MultiHeadAttention(8, 2)
     x = torch.randn(3, 6, 8, requires_grad=True)
     padding = for_heads(torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]]).bool())
+    allowed = {"none": None, "padding": padding, "causal": look_ahead_mask(6)}[mask]
 
-    def run(short: int) -> tuple[Tensor, ...]:
-        monkeypatch.setattr(nmt.models.attention, "SHORT", short)
-        output = module(x, x, padding if mask == "padding" else None, mask == "causal")
-        return output, *torch.autograd.grad(output.square().sum(), [x, *module.parameters()])
+    def gradients(output: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(output.square().sum(), [x, *module.parameters()])
 
-    for short, fused in zip(run(6), run(5), strict=True):
-        torch.testing.assert_close(short, fused, rtol=1e-4, atol=1e-5)
+    fused = module(x, x, None, is_causal=True) if mask == "causal" else module(x, x, allowed)
+    written_out, _ = module.forward_written_out(x, x, allowed)
+    for one, other in zip(gradients(fused), gradients(written_out), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_on_a_cpu_is_computed_in_fp32() -> None:
+    """Values that bf16 holds exactly: what comes out is the formula in fp64, rounded to bf16 once."""
+    query, key, value = (torch.randn(2, 2, 40, 8).bfloat16() for _ in range(3))
+    module = MultiHeadAttention(16, 2).bfloat16()
+    with torch.no_grad():
+        module.output.weight.copy_(torch.eye(16))
+        nn.init.zeros_(module.output.bias)
+    scores = query.double() @ key.double().transpose(-2, -1) / math.sqrt(8)
+    expected = (scores.softmax(-1) @ value.double()).transpose(1, 2).flatten(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        heads = module.attend(query, key, value)
+    assert heads.dtype == torch.bfloat16
+    assert ((heads.double() - expected).abs() <= expected.abs() * 2**-8 + 1e-6).all()
 
 
 @pytest.mark.parametrize("name", ["none", "padding", "look-ahead", "scattered"])
