@@ -77,15 +77,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
         (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = (h . rowsum + sum(b)) / V, with rowsum = sum_v W_v
 
-    Its gradients, with p = softmax(z) = exp(z - max) / s:
+    Its gradients, with p = softmax(z):
 
         dh = W^T (p - (1 - e) one-hot(t)) - e/V rowsum
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
         db = p - (1 - e) one-hot(t) - e/V 1
 
-    The (C, V) logits need only max, exp, sum and one scattered subtraction, in place: the much smaller dh and h are
-    divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in fp16: with a
-    scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
+    The (C, V) logits need only a softmax and one scattered subtraction: the terms uniform over V use row sums.
     """
 
     @staticmethod
@@ -114,25 +112,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if bias is not None:
                 logits += bias
             sum_target += logits.gather(1, ids).sum()
-            highest = logits.amax(1, keepdim=True)  # (C, 1)
-            exps = logits.sub_(highest).exp_()  # (C, V)
-            total = exps.sum(1, keepdim=True)  # (C, 1)
-            sum_lse += (highest + total.log()).sum()
-            if wanted and scale is not None:
-                d_logits = exps.div_(total).scatter_add_(1, ids, torch.full_like(total, -share)).mul_(scale)
+            p, lse = _softmax(logits)
+            sum_lse += lse.sum()
+            if wanted:
+                d_logits = p.scatter_add_(1, ids, torch.full_like(lse, -share))
+                if scale is not None:
+                    d_logits.mul_(scale)
                 if d_bias is not None:
                     d_bias += d_logits.sum(0)
                 _add_products(d_logits.to(weight.dtype), weight, rows, d_states[start : start + chunk], d_weight)
-            elif wanted:
-                exps.scatter_add_(1, ids, -share * total)
-                if d_bias is not None:
-                    d_bias += torch.mv(exps.t(), 1 / total[:, 0])
-                torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
-                scaled = (rows / total).to(rows.dtype)  # (C, D)
-                if exps.dtype == weight.dtype:
-                    d_weight.addmm_(exps.t(), scaled)
-                else:  # half-precision products, summed over the chunks in fp32
-                    d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
             d_states -= _scaled(uniform, scale) * row_sum
@@ -201,8 +189,8 @@ class _RDrop(torch.autograd.Function):
             sum_lse += (lse_p + lse_q).sum()
             sum_target += z.gather(1, ids).sum() + y.gather(1, ids).sum()
             d = z.sub_(y)  # (C, V), log p - log q + lse_p - lse_q
-            kl_pq = torch.einsum("cv,cv->c", p, d)[:, None] + (lse_q - lse_p)  # (C, 1)
-            kl_qp = torch.einsum("cv,cv->c", q, d)[:, None].neg_() + (lse_p - lse_q)
+            kl_pq = (p * d).sum(1, keepdim=True) + (lse_q - lse_p)  # (C, 1); torch.einsum is slow here
+            kl_qp = (q * d).sum(1, keepdim=True).neg_() + (lse_p - lse_q)
             sum_kl += (kl_pq + kl_qp).sum()
             if wanted:
                 # p / 2 + a (p (log p - log q - KL(p || q)) + p - q) for z, and with p and q exchanged for y.
@@ -238,10 +226,8 @@ class _RDrop(torch.autograd.Function):
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
     """The softmax of (C, V) logits, and their log-sum-exp, (C, 1)."""
-    highest = z.amax(1, keepdim=True)
-    exps = (z - highest).exp_()
-    total = exps.sum(1, keepdim=True)
-    return exps.div_(total), highest + total.log()
+    probabilities = z.softmax(1)  # its exp is faster than torch.exp
+    return probabilities, z.amax(1, keepdim=True) - probabilities.amax(1, keepdim=True).log()
 
 
 _r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
