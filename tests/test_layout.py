@@ -18,7 +18,7 @@ _IN_ORDER = """
     config.guard config.data config.augmentation config.evaluation config.training
     config.recommended config.keys config.file config.schema config.manual
     locks atomic runs inheritance history processes probed probing environment waiting device distributed masks source
-    data.drift data.compression data.lines data.tables data.tmx data.discovery data.corpus
+    data.drift data.compression data.lines data.tables data.tmx data.sides data.discovery data.corpus
     data.vectors data.hashes data.decoded data.cleaning data.letters data.duplicates data.scripts data.rules
     data.selection
     data.counts data.profile data.profiling data.folds
