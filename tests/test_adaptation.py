@@ -337,6 +337,16 @@ def test_without_general_text_the_model_stays_near_the_old_one(here: Path, cli: 
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.parametrize(("pairs", "updates"), [(200, 2000), (18_000, 5000), (40_000, 10_000)])
+def test_much_new_text_has_more_updates(here: Path, pairs: int, updates: int) -> None:
+    new = Path("much.tsv")
+    new.write_text("en\tde\n" + "".join(f"{number}\t{number}\n" for number in range(pairs)))
+    wish = Wish(RunFolder(here / "runs" / "copy"), [new], [], None, 0.5, "bleu", [])
+    write_plan(wish, Path("much.yaml"), False, lambda line: None)
+    training = yaml.safe_load(Path("much.yaml").read_text())["training"]
+    assert (training["max_steps"], training["validate_every"]) == (updates, updates // 20)
+
+
 def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> None:
     old = RunFolder(here / "runs" / "copy")
     without_training(old)

@@ -32,9 +32,12 @@ captions within 1,000 updates; with 0.8, nothing (docs/adapt.md)."""
 RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
 """The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
 and where that is not known. Marian's recipes peak at 3e-4."""
-TRAINING = {"schedule": "cosine", "max_steps": 2000, "batch_tokens": 2048, "ema_decay": 0.99, "validate_every": 100}
-"""Other defaults than those of a fine-tuning: little of each update is new text, the rate falls to 0, and two sets are
-translated at each validation."""
+TRAINING = {"schedule": "cosine", "batch_tokens": 2048, "ema_decay": 0.99}
+"""Other defaults than those of a fine-tuning: little of each update is new text, and the rate falls to 0."""
+LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_PAIR = 2000, 10_000, 0.28
+"""More for much new text: with 18,000 messages, 2,000 updates keep 39% of what training on them alone gains."""
+VALIDATIONS = 20
+"""In a training: each translates two sets."""
 MIN_PAIRS = 50
 """Of the new text: fewer cannot be divided into text to train on, to choose with, and to report on."""
 MIN_HELD_OUT = 10
@@ -121,7 +124,9 @@ def _sections(
         "test": {_unused_name("new", general.test, base_data): {"holdout": held_out}},
         "exclude": _without_repeats([*(kept_apart(base_data) if base_data else []), *map(_dump, known)]),
     }
+    updates = max(LEAST_UPDATES, min(MOST_UPDATES, 100 * round(pairs * UPDATES_OF_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(wish.base.path), "best_metric": GAIN_METRIC, **TRAINING}
+    training |= {"max_steps": updates, "validate_every": updates // VALIDATIONS}
     training["learning_rate"] = _learning_rate(wish.base, is_mixed=bool(general.train or general.replay))
     guard: dict[str, Any] = {"max_drop": wish.max_drop, "drop_metric": wish.drop_metric}
     if general.train or general.replay:
