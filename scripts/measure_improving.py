@@ -42,14 +42,15 @@ def nmt(arguments: Sequence[str], log: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def first_pairs(config: Path, settings: list[str], count: int, folder: Path) -> str:
-    """Write the first pairs of a configuration's training text; returns the setting that names them."""
+def first_pairs(config: Path, settings: list[str], count: int, folder: Path) -> list[str]:
+    """Write the first pairs of a configuration's training text; returns the settings that name them."""
     data = load_config(config, settings).data
     pairs = list(islice((pair for files in data.train for pair in read_pairs(files)), count))
     files = [folder.resolve() / f"first_{count}.{side}.txt" for side in ("src", "tgt")]
     for side, file in enumerate(files):
         write_text(file, "".join(f"{pair[side]}\n" for pair in pairs))
-    return f"data.train={{src: {files[0]}, tgt: {files[1]}}}"
+    languages = [f"data.src_lang={data.src_lang}", f"data.tgt_lang={data.tgt_lang}"]  # their names no longer say them
+    return [f"data.train={{src: {files[0]}, tgt: {files[1]}}}", *languages]
 
 
 def improved(
@@ -126,7 +127,7 @@ def main() -> None:
     folder, settings = arguments.runs, arguments.settings
     folder.mkdir(parents=True, exist_ok=True)
     if arguments.pairs is not None:
-        settings = [*settings, first_pairs(arguments.config, settings, arguments.pairs, folder)]
+        settings = [*settings, *first_pairs(arguments.config, settings, arguments.pairs, folder)]
     steps: dict[int, list[dict[str, Any]]] = {}
     tests: dict[int, dict[str, list[float]]] = {}
     for seed in arguments.seed or SEEDS:

@@ -200,8 +200,8 @@ def test_gradients_that_fp16_would_lose_survive_with_a_scale(r_drop: float) -> N
     assert error(gradients(None)[1][others], true_weight[others]) == 1.0
     of_states, of_weight = gradients(torch.tensor(2.0**20))
     assert error(of_weight[others], true_weight[others]) < 0.02
-    if not r_drop:  # where fp32, which represents 1 - p to 1%, and torch's softmax to 6%, is not precise enough
-        assert error(of_states, true_states) < 0.1
+    if not r_drop:  # where fp32, which represents 1 - p to 1%, is not precise enough
+        assert error(of_states, true_states) < 0.05
 
 
 @pytest.mark.parametrize("chunk", [4, 256])

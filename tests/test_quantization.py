@@ -258,7 +258,7 @@ def test_a_model_that_int8_hurts_is_offered_a_training_and_passes_after_it(
     assert code == 3
     assert re.search(r"not kept; .* BLEU [\d.]+ instead of [\d.]+", message)
     train, export = (shlex.split(line) for line in message.splitlines() if line.startswith("  nmt "))
-    code, _, messages = cli(*train[1:], "--set", "training.max_steps=400")
+    code, _, messages = cli(*train[1:], "--set", "training.max_steps=150")
     assert code == 0, messages
     found = RunFolder(Path("runs/copy-int8")).config().training
     assert (found.quantization, found.schedule, found.learning_rate) == ("int8", "constant", 3e-4)

@@ -77,13 +77,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
         (1 - e) (lse - z_t) + e (lse - mean(z))         mean(z) = (h . rowsum + sum(b)) / V, with rowsum = sum_v W_v
 
-    Its gradients, with p = softmax(z):
+    Its gradients, with p = softmax(z) = exp(z - max) / s:
 
         dh = W^T (p - (1 - e) one-hot(t)) - e/V rowsum
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
         db = p - (1 - e) one-hot(t) - e/V 1
 
-    The (C, V) logits need only a softmax and one scattered subtraction: the terms uniform over V use row sums.
+    The (C, V) logits need only max, exp, sum and one scattered subtraction, in place: the much smaller dh and h are
+    divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in fp16: with a
+    scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
     """
 
     @staticmethod
@@ -112,15 +114,25 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if bias is not None:
                 logits += bias
             sum_target += logits.gather(1, ids).sum()
-            p, lse = _softmax(logits)
-            sum_lse += lse.sum()
-            if wanted:
-                d_logits = p.scatter_add_(1, ids, torch.full_like(lse, -share))
-                if scale is not None:
-                    d_logits.mul_(scale)
+            highest = logits.amax(1, keepdim=True)  # (C, 1)
+            exps = logits.sub_(highest).exp_()  # (C, V)
+            total = exps.sum(1, keepdim=True)  # (C, 1)
+            sum_lse += (highest + total.log()).sum()
+            if wanted and scale is not None:
+                d_logits = exps.div_(total).scatter_add_(1, ids, torch.full_like(total, -share)).mul_(scale)
                 if d_bias is not None:
                     d_bias += d_logits.sum(0)
                 _add_products(d_logits.to(weight.dtype), weight, rows, d_states[start : start + chunk], d_weight)
+            elif wanted:
+                exps.scatter_add_(1, ids, -share * total)
+                if d_bias is not None:
+                    d_bias += torch.mv(exps.t(), 1 / total[:, 0])
+                torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
+                scaled = (rows / total).to(rows.dtype)  # (C, D)
+                if exps.dtype == weight.dtype:
+                    d_weight.addmm_(exps.t(), scaled)
+                else:  # half-precision products, summed over the chunks in fp32
+                    d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
             d_states -= _scaled(uniform, scale) * row_sum
@@ -226,8 +238,10 @@ class _RDrop(torch.autograd.Function):
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
     """The softmax of (C, V) logits, and their log-sum-exp, (C, 1)."""
-    probabilities = z.softmax(1)  # its exp is faster than torch.exp
-    return probabilities, z.amax(1, keepdim=True) - probabilities.amax(1, keepdim=True).log()
+    highest = z.amax(1, keepdim=True)
+    exps = (z - highest).exp_()
+    total = exps.sum(1, keepdim=True)
+    return exps.div_(total), highest + total.log()
 
 
 _r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
