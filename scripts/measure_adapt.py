@@ -12,9 +12,10 @@ set reports.
 
 A row has BLEU on both test sets with the old weights (base), with what `nmt adapt` chose (guarded), and with what the
 same training would have given without a guard: the weights that were best for the new text. `drop` is what the
-captions have lost by the guarded model, with the 95% interval of a paired bootstrap; `kept`, how much of the unguarded
-gain is left. With `--alone`, a second training has neither guard nor captions mixed in. `--set` gives a setting to all
-trainings, and `--name` a name to what they are then called.
+captions have lost by the guarded model, with the 95% interval of a paired bootstrap. With `--alone`, a second training
+has neither guard nor captions mixed in. `kept` is the guarded gain as a share of the last training's, which is the
+second one's with `--alone`, and the unguarded one otherwise. `--set` gives a setting to all trainings, and `--name` a
+name to what they are then called.
 """
 
 import argparse
@@ -122,11 +123,11 @@ def row(text: str, size: int, seed: int, folder: Path, runs: list[RunFolder]) ->
         scores.append([measuring.value("bleu", one) for one in figures])
         change = paired_difference(figures[0], figures[1], measuring.scorer("bleu"))
         drops.append(as_drop(change, config.guard.model_copy(update={"drop_metric": "bleu"})))
-    gain, unguarded = (scores[0][number] - scores[0][0] for number in (1, 2))
+    gain, reference = (scores[0][number] - scores[0][0] for number in (1, -1))
     cells = [f"{value:.2f}" for value in scores[0]] + [f"{value:.2f}" for value in scores[1]]
     cells.append(f"{drops[1].value:.2f} ({drops[1].low:.2f} to {drops[1].high:.2f})")
     point = frontier.point
-    cells += [f"{gain / unguarded:.0%}" if unguarded > 0 else "", f"{point.alpha:g} of update {point.step:,}"]
+    cells += [f"{gain / reference:.0%}" if reference > 0 else "", f"{point.alpha:g} of update {point.step:,}"]
     return f"| {text} | {f'{size:,}' if size else 'all'} | {seed} | {' | '.join(cells)} |"
 
 

@@ -285,7 +285,7 @@ def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
     assert not texts[0] & texts[1]
     # It is an ordinary configuration, and nothing is left to do.
     config = new.config()
-    assert (config.data.replay, config.guard.drop_metric, config.training.best_metric) == (0.8, "loss", "loss")
+    assert (config.guard.drop_metric, config.training.best_metric) == ("loss", "loss")
     assert [files.replayed for files in config.data.train] == [False, True]
     model = new.model_file.read_bytes()
     for again in (["train", "small.yaml"], command):
@@ -400,8 +400,18 @@ def test_the_learning_rate_follows_that_of_the_base(here: Path, base: str, keep:
     assert write_plan(wish, Path("plan.yaml"), False, said.append)
     written = yaml.safe_load(Path("plan.yaml").read_text())
     assert written["training"]["learning_rate"] == rate
-    assert written["data"].get("replay", 0) == (0.8 if keep or base == "own" else 0)
+    assert ("replay" in written["data"]) == bool(keep or base == "own")
     assert any("so none is mixed in" in line for line in said) == (base == "moved")
+
+
+@pytest.mark.parametrize(("new", "general", "share"), [(20, 60, 0.57), (60, 20, 0.92), (30, 30, 0.8)])
+def test_four_fifths_of_the_text_are_general(here: Path, new: int, general: int, share: float) -> None:
+    """By hand: with 57 pairs of 60 characters to 43 of 20, 3,420 of 4,280 characters are general, 80%."""
+    for name, length in (("long.tsv", new), ("general.tsv", general)):
+        Path(name).write_text("".join(f"line {number}\t{number:0{length}d}\n" for number in range(100)))
+    wish = Wish(RunFolder(here / "runs" / "copy"), [Path("long.tsv")], [Path("general.tsv")], None, 0.5, "bleu", [])
+    write_plan(wish, Path("plan.yaml"), False, lambda _: None)
+    assert yaml.safe_load(Path("plan.yaml").read_text())["data"]["replay"] == share
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ What it needs of general text is drawn or found here: pairs to mix in, pairs tha
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nmt.config.data import DataConfig
 from nmt.config.file import settings_to_yaml, with_overrides
 from nmt.config.training import Config
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_pairs
+from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.discovery import discover
 from nmt.data.holdout import with_hold_outs
 from nmt.data.lines import read_lines
@@ -26,9 +27,9 @@ from nmt.runs import RunFolder
 
 GAIN_METRIC = "chrf"
 """Of the new text: on a few dozen lines it changes more evenly than BLEU, and it does not end as early as the loss."""
-REPLAY = 0.8
-"""Share of the general pairs in an epoch. With 0.5, a model of captions that learns messages loses 0.6 to 1.2 BLEU on
-captions within 1,000 updates; with 0.8, nothing (docs/adapt.md)."""
+GENERAL_TEXT, SAMPLE = 0.8, 10_000
+"""The share of general text in an epoch, by the characters of its targets, as the first pairs of both texts have them:
+a pair of package descriptions has three times the text of a message, and as much weight in the loss (docs/adapt.md)."""
 RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
 """The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
 and where that is not known. Marian's recipes peak at 3e-4."""
@@ -36,8 +37,9 @@ TRAINING = {"schedule": "cosine", "batch_tokens": 2048, "ema_decay": 0.99}
 """Other defaults than those of a fine-tuning: little of each update is new text, and the rate falls to 0."""
 LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_PAIR = 2000, 10_000, 0.28
 """More for much new text: with 18,000 messages, 2,000 updates keep 39% of what training on them alone gains."""
-VALIDATIONS = 20
-"""In a training: each translates two sets."""
+VALIDATIONS, PATIENCE = 20, 10
+"""In a training: each translates two sets. A few dozen lines of new text make their scores noisy, and what general text
+has lost at first comes back while the rate falls: with the patience of other fine-tunings, 5, it stops before that."""
 MIN_PAIRS = 50
 """Of the new text: fewer cannot be divided into text to train on, to choose with, and to report on."""
 MIN_HELD_OUT = 10
@@ -126,11 +128,11 @@ def _sections(
     }
     updates = max(LEAST_UPDATES, min(MOST_UPDATES, 100 * round(pairs * UPDATES_OF_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(wish.base.path), "best_metric": GAIN_METRIC, **TRAINING}
-    training |= {"max_steps": updates, "validate_every": updates // VALIDATIONS}
+    training |= {"max_steps": updates, "validate_every": updates // VALIDATIONS, "patience": PATIENCE}
     training["learning_rate"] = _learning_rate(wish.base, is_mixed=bool(general.train or general.replay))
     guard: dict[str, Any] = {"max_drop": wish.max_drop, "drop_metric": wish.drop_metric}
     if general.train or general.replay:
-        data["replay"] = REPLAY
+        data["replay"] = _share_of_pairs(new_text, general.train or (base_data.train if base_data else ()))
     if general.validation is None:
         guard["max_alpha"] = WITHOUT_GENERAL_TEXT
         training["freeze"] = ["embeddings"]
@@ -138,6 +140,19 @@ def _sections(
         guard["validation"] = _dump(general.validation)
         guard["test"] = {name: _dump(files) for name, files in general.test.items()}
     return {"data": data, "training": training, "guard": guard}
+
+
+def _share_of_pairs(new_text: Iterable[CorpusFiles], general: Iterable[CorpusFiles]) -> float:
+    """The share of general pairs at which `GENERAL_TEXT` of the text is theirs."""
+    old, new = map(_mean_length, (general, new_text))
+    pairs = GENERAL_TEXT / old / (GENERAL_TEXT / old + (1 - GENERAL_TEXT) / new)
+    return round(min(pairs, 0.99), 2)
+
+
+def _mean_length(corpora: Iterable[CorpusFiles]) -> float:
+    """The characters of a target, in the mean of the first pairs."""
+    targets = [len(tgt) for files in corpora for _, tgt in islice(read_pairs(files), SAMPLE)]
+    return max(1.0, sum(targets) / max(1, len(targets)))
 
 
 def _learning_rate(base: RunFolder, is_mixed: bool) -> float:
