@@ -404,9 +404,9 @@ def test_the_learning_rate_follows_that_of_the_base(here: Path, base: str, keep:
     assert any("so none is mixed in" in line for line in said) == (base == "moved")
 
 
-@pytest.mark.parametrize(("new", "general", "share"), [(20, 60, 0.57), (60, 20, 0.92), (30, 30, 0.8)])
-def test_four_fifths_of_the_text_are_general(here: Path, new: int, general: int, share: float) -> None:
-    """By hand: with 57 pairs of 60 characters to 43 of 20, 3,420 of 4,280 characters are general, 80%."""
+@pytest.mark.parametrize(("new", "general", "share"), [(20, 60, 0.65), (60, 20, 0.94), (30, 30, 0.85)])
+def test_85_percent_of_the_text_are_general(here: Path, new: int, general: int, share: float) -> None:
+    """By hand: with 65 pairs of 60 characters to 35 of 20, 3,900 of 4,600 characters are general, 85%."""
     for name, length in (("long.tsv", new), ("general.tsv", general)):
         Path(name).write_text("".join(f"line {number}\t{number:0{length}d}\n" for number in range(100)))
     wish = Wish(RunFolder(here / "runs" / "copy"), [Path("long.tsv")], [Path("general.tsv")], None, 0.5, "bleu", [])

@@ -27,9 +27,9 @@ from nmt.runs import RunFolder
 
 GAIN_METRIC = "chrf"
 """Of the new text: on a few dozen lines it changes more evenly than BLEU, and it does not end as early as the loss."""
-GENERAL_TEXT, SAMPLE = 0.8, 10_000
-"""The share of general text in an epoch, by the characters of its targets, as the first pairs of both texts have them:
-a pair of package descriptions has three times the text of a message, and as much weight in the loss (docs/adapt.md)."""
+GENERAL_TEXT, SAMPLE = 0.85, 10_000
+"""The share of general text in an epoch, by the characters of targets in the first pairs of each corpus: what a pair
+weighs in the loss grows with its length (docs/adapt.md)."""
 RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
 """The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
 and where that is not known. Marian's recipes peak at 3e-4."""
