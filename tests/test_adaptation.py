@@ -23,6 +23,7 @@ from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
 import nmt
+from nmt.adaptation import choosing
 from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
 from nmt.adaptation.outcome import read_tests
 from nmt.adaptation.planning import Wish, write_plan
@@ -36,7 +37,7 @@ from nmt.history import read_history
 from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report
 from nmt.runs import RunFolder
-from nmt.training.guarding import judge, remember
+from nmt.training.guarding import Verdict, judge, remember, save_models
 
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
@@ -166,6 +167,29 @@ def test_validations_are_judged_on_both_sets() -> None:
         (False, True, 0),  # the best within the budget
     ]
     assert (progress.best_step, progress.kept_step, progress.general_before) == (5, 6, 40.0)
+
+
+def test_the_best_the_best_within_the_budget_and_the_last_model_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, guard, model = RunFolder(tmp_path), GuardConfig(max_drop=1.0, alphas=(0.5,)), torch.nn.Linear(2, 3)
+    (run.checkpoints / "30").mkdir(parents=True)
+    for number, verdict in enumerate(
+        (Verdict(True, True, True), Verdict(True, False, True), Verdict(False, False, False))
+    ):
+        torch.nn.init.constant_(model.weight, number)
+        save_models(model, run, guard, verdict)
+    weights = {file.stem: float(load_file(file)["weight"][0, 0]) for file in run.adaptation.iterdir()}
+    assert weights == {"kept": 0, "tuned": 1, "last": 2}
+    write_weights(load_file(run.model_file), run.adaptation / "base.safetensors")
+    found = {}
+    for last in (30, 20):  # 20: the last one is the best, too
+        progress = Progress(kept_step=10, best_step=20, validated_step=last)
+        monkeypatch.setattr(choosing, "check_checkpoint", lambda _, progress=progress: progress)
+        found[last] = list(choosing.candidates_of(run, guard))
+    both = [("tuned", 20, 0.5), ("tuned", 20, 1.0), ("kept", 10, 0.5), ("kept", 10, 1.0)]
+    assert found[20] == [("base", 0, 0.0), *both]
+    assert found[30] == [*found[20], ("last", 30, 0.5), ("last", 30, 1.0)]
 
 
 @pytest.mark.parametrize(

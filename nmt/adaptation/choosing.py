@@ -105,7 +105,7 @@ def choose_model(run: RunFolder, say: Callable[[str], None]) -> Frontier:
         return done
     with run.locked():
         config = run.config()
-        candidates = list(_candidates(run, config.guard))
+        candidates = list(candidates_of(run, config.guard))
         names = "two sets" if config.guard.validation else "the validation set"
         say(f"choosing among {len(candidates)} models, from the old weights to the new ones, on {names}")
         points = _measured(run, config, candidates, say)
@@ -133,21 +133,21 @@ def gain_metric(config: Config) -> AdaptMetric:
 
 
 def _remembered(run: RunFolder) -> list[Weights]:
-    known: list[Weights] = ["base", "tuned", "kept"]
+    known: list[Weights] = ["base", "tuned", "kept", "last"]
     return [weights for weights in known if (run.adaptation / weights_file_name(weights)).is_file()]
 
 
-def _candidates(run: RunFolder, guard: GuardConfig) -> Iterator[tuple[Weights, int, float]]:
+def candidates_of(run: RunFolder, guard: GuardConfig) -> Iterator[tuple[Weights, int, float]]:
     """Weights, their step, and alpha; the base first. Weights that were remembered under two names are tried once."""
-    steps = checkpoint_steps(run.checkpoints)
-    if not steps or "base" not in _remembered(run):
+    steps, remembered = checkpoint_steps(run.checkpoints), _remembered(run)
+    if not steps or "base" not in remembered:
         raise RunError(f"{run.path}: its adaptation has not begun, or its files were removed; start over with --fresh")
     progress = check_checkpoint(run.checkpoints / str(steps[-1]))
     yield "base", 0, 0.0
     seen = {0}
-    of: dict[Weights, int] = {"tuned": progress.best_step, "kept": progress.kept_step}
+    of: dict[Weights, int] = {"tuned": progress.best_step, "kept": progress.kept_step, "last": progress.validated_step}
     for weights, step in of.items():
-        if step not in seen:
+        if step not in seen and weights in remembered:
             yield from ((weights, step, alpha) for alpha in guard.tried)
         seen.add(step)
 

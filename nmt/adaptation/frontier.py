@@ -21,6 +21,7 @@ WORDS: dict[Weights, str] = {
     "base": "the old model",
     "tuned": "best for the new text",
     "kept": "best within the budget",
+    "last": "last validation",
 }
 
 

@@ -80,7 +80,7 @@ def frontier(
     that is allowed, and a ring is around the chosen point. `MissingExtraError` without matplotlib."""
     with _drawing() as figure:
         axes = _axes(figure, labels[1])
-        for path, colour in zip(paths, (_ACCENT, _SECOND), strict=False):
+        for path, colour in zip(paths, (_ACCENT, _SECOND, _TEXT), strict=False):
             x, y = [point[0] for point in path.points], [point[1] for point in path.points]
             axes.plot(x, y, color=colour, linewidth=1.6, label=path.label, marker="o", markersize=4)
         axes.axvline(limit, color=_MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="allowed")

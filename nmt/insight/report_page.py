@@ -111,7 +111,7 @@ def _charts(report: Report) -> Iterator[Chart]:
 def _frontier(found: Frontier) -> Chart:
     """What each candidate of a guard gains and loses."""
     curves = []
-    kinds: tuple[Weights, ...] = ("tuned", "kept")
+    kinds: tuple[Weights, ...] = ("tuned", "kept", "last")
     for weights in kinds:
         points = [(point.drop.value, point.gain) for point in points_of(found, weights) if point.drop is not None]
         if len(points) > 1:

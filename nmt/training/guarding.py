@@ -1,7 +1,8 @@
-"""Validations under a guard: two sets are scored, and two models are remembered.
+"""Validations under a guard: two sets are scored, and three models are remembered.
 
-`tuned` is the best for the new text, `kept` the best of those whose drop on general text is within the budget. Weights
-between the old run's and each of the two are tried after the training (nmt/adaptation).
+`tuned` is the best for the new text, `kept` the best of those whose drop on general text is within the budget, and
+`last` the latest: where few lines score the new text, the best is so by chance, and general text has regained more at
+the end. Weights between the old run's and each of them are tried after the training (nmt/adaptation).
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from nmt.runs import RunFolder
 HOPELESS = 4.0
 """A model with more than this many times the allowed drop is not counted as better by `training.patience`. Near the old
 weights, the drop grows with the square of the distance: less than half of the way would be left."""
-Weights = Literal["base", "tuned", "kept"]
+Weights = Literal["base", "tuned", "kept", "last"]
 GENERAL = "general_"
 """Before a metric's name in metrics.jsonl: of the general text."""
 
@@ -75,6 +76,7 @@ def remember(config: Config, progress: Progress, values: Mapping[str, float], ve
 def save_models(model: nn.Module, run: RunFolder, guard: GuardConfig, verdict: Verdict) -> None:
     """Write the weights that a validation has shown to be the best, within a guard's budget if there is one."""
     if guard.is_on:
+        save_weights(model, run.adaptation / weights_file_name("last"))
         if verdict.is_tuned:
             save_weights(model, run.adaptation / weights_file_name("tuned"))
         if verdict.is_kept:
