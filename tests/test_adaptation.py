@@ -136,7 +136,25 @@ def point(alpha: float, gain: float, drop: float | None, high: float = 0.0, weig
 )
 def test_the_best_point_that_surely_keeps_the_budget_is_chosen(points: list[Point], expected: int) -> None:
     base = point(0, 0, None if any(one.drop is None for one in points) else 0.0, 0.0, "base")
-    assert choose([base, *points], GuardConfig(max_drop=0.5)) == expected
+    assert choose([base, *points], GuardConfig(max_drop=0.5), lambda best, other: 0.0) == expected
+
+
+@pytest.mark.parametrize(("error", "expected"), [(0.5, 2), (0.7, 1), (1.0, 3)])
+def test_of_gains_that_few_lines_cannot_tell_apart_the_one_that_loses_least_is_chosen(
+    error: float, expected: int
+) -> None:
+    """Gain, the drop's upper end, and the loss on general text; number 4 is over the budget, and 2 the best within."""
+    figures = [(0, 0, 1.0), (9.4, 0.1, 1.2), (10, 0.4, 1.3), (9.1, 0.3, 1.1), (9.6, 0.9, 1.0), (5, 0.0, 0.9)]
+    points = [
+        point(number / 10, gain, high - 0.3, high).model_copy(update={"general": {"loss": loss}})
+        for number, (gain, high, loss) in enumerate(figures)
+    ]
+
+    def standard_error(best: int, other: int) -> float:
+        assert best == 2
+        return error if other != best else 0.0
+
+    assert choose(points, GuardConfig(max_drop=0.5), standard_error) == expected
 
 
 def test_the_alphas_that_are_tried() -> None:
@@ -254,6 +272,7 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
         width = differences[155] - differences[4]
         assert found.low == pytest.approx(differences[4], abs=0.2 * width)
         assert found.high == pytest.approx(differences[155], abs=0.2 * width)
+        assert found.error == pytest.approx(np.std(differences), rel=0.2)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_and_of_equal_systems_nothing() -> None:

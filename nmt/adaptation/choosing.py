@@ -108,8 +108,13 @@ def choose_model(run: RunFolder, say: Callable[[str], None]) -> Frontier:
         candidates = list(candidates_of(run, config.guard))
         names = "two sets" if config.guard.validation else "the validation set"
         say(f"choosing among {len(candidates)} models, from the old weights to the new ones, on {names}")
-        points = _measured(run, config, candidates, say)
-        number = choose(points, config.guard)
+        measuring = Measuring(run, config)
+        points, figures = _measured(run, config, measuring, candidates, say)
+
+        def standard_error(first: int, second: int) -> float:
+            return paired_difference(figures[first], figures[second], measuring.scorer(gain_metric(config))).error
+
+        number = choose(points, config.guard, standard_error)
         chosen = points[number]
         _write_model(run, chosen)
         files = {weights: run.adaptation / weights_file_name(weights) for weights in _remembered(run)}
@@ -153,14 +158,18 @@ def candidates_of(run: RunFolder, guard: GuardConfig) -> Iterator[tuple[Weights,
 
 
 def _measured(
-    run: RunFolder, config: Config, candidates: list[tuple[Weights, int, float]], say: Callable[[str], None]
-) -> list[Point]:
-    """The points of the frontier."""
+    run: RunFolder,
+    config: Config,
+    measuring: Measuring,
+    candidates: list[tuple[Weights, int, float]],
+    say: Callable[[str], None],
+) -> tuple[list[Point], list[Statistics]]:
+    """The points of the frontier, and of each the figures of the new text's lines."""
     guard, metric = config.guard, gain_metric(config)
     new_text = corpus_test_set(config.data.validation, config.source)
     general = None if guard.validation is None else corpus_test_set(guard.validation, config.source)
-    measuring = Measuring(run, config)
     points: list[Point] = []
+    figures: list[Statistics] = []
     base: LineFigures = {}
     for weights, step, alpha in candidates:
         values = _weights_of(run, weights, alpha)
@@ -179,8 +188,9 @@ def _measured(
             drop=None if of_general is None else _drop(measuring, guard, base, of_general),
         )
         points.append(point)
+        figures.append(new[metric])
         say(f"{point.name}: {_described(point, metric, guard)}")
-    return points
+    return points, figures
 
 
 def _described(point: Point, metric: AdaptMetric, guard: GuardConfig) -> str:

@@ -1,6 +1,6 @@
 """The frontier of an adaptation: what each candidate gains on the new text and loses on general text; the choice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -98,11 +98,16 @@ class Frontier(_Recorded):
         )
 
 
-def choose(points: Sequence[Point], guard: GuardConfig) -> int:
-    """The number of the best point that keeps the budget: the largest gain, of equal ones the smallest drop and alpha.
+def choose(points: Sequence[Point], guard: GuardConfig, standard_error: Callable[[int, int], float]) -> int:
+    """The number of the point that becomes the model.
 
     `points[0]` is the base, which always qualifies. Another one must gain something, and the upper end of its drop's
-    interval must be within the budget; without general text, `guard.max_alpha` has limited the candidates.
+    interval must be within the budget; without general text, `guard.max_alpha` has limited the candidates. Of those
+    that qualify, the best has the largest gain, of equal ones the smallest drop and alpha.
+
+    Few lines of new text cannot tell which candidate gains most, and general text can tell which loses least. So of all
+    whose gain is within one `standard_error` of the best one's, that with the least loss on general text is chosen, as
+    in the one-standard-error rule of Breiman et al. 1984 (CART). The function is given two numbers of points.
     """
 
     def qualifies(point: Point) -> bool:
@@ -112,7 +117,11 @@ def choose(points: Sequence[Point], guard: GuardConfig) -> int:
         point = points[number]
         return point.gain, -(point.drop.value if point.drop else 0.0), -point.alpha
 
-    return max((number for number, point in enumerate(points) if qualifies(point)), key=merit, default=0)
+    qualified = [number for number, point in enumerate(points) if qualifies(point)]
+    best = max(qualified, key=merit, default=0)
+    equal = [n for n in qualified if points[n].gain >= points[best].gain - standard_error(best, n)]
+    losses = {number: general["loss"] for number in equal if (general := points[number].general) is not None}
+    return min(losses, key=lambda number: losses[number]) if losses else best
 
 
 def table(frontier: Frontier) -> list[list[str]]:

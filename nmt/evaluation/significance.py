@@ -45,11 +45,13 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A difference of two corpus scores, with a 95% interval by a paired bootstrap."""
+    """A difference of two corpus scores, with a 95% interval and the standard error by a paired bootstrap."""
 
     value: float
     low: float
     high: float
+    error: float
+    """The standard deviation of the samples' differences."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,4 +147,5 @@ def paired_difference(
         both = zip(counts @ first, counts @ second, strict=True)
         differences += [score_of(other) - score_of(one) for one, other in both]
     low, high = np.quantile(differences, [0.025, 0.975])
-    return Difference(score_of(second.sum(0)) - score_of(first.sum(0)), float(low), float(high))
+    error = float(np.std(differences))
+    return Difference(score_of(second.sum(0)) - score_of(first.sum(0)), float(low), float(high), error)
