@@ -15,7 +15,8 @@ class GuardConfig(Section):
     """With `training.init_from`: how far `drop_metric` may fall on `validation`, compared with the run that the
     training starts from. After the training, weights between the old and the new ones are scored, and the best for the
     new text whose drop is surely within this limit become the model: the upper end of a paired bootstrap's 95% interval
-    counts. `null`: no guard."""
+    counts. Of weights that the new text cannot tell from the best, those that lose least are taken. `null`: no
+    guard."""
     drop_metric: Literal["bleu", "chrf", "loss"] = "bleu"
     """What is compared: points of `bleu` or `chrf`, or the `loss` in nats a token."""
     validation: CorpusFiles | None = None
