@@ -119,8 +119,11 @@ def choose(points: Sequence[Point], guard: GuardConfig, standard_error: Callable
 
     qualified = [number for number, point in enumerate(points) if qualifies(point)]
     best = max(qualified, key=merit, default=0)
-    equal = [n for n in qualified if points[n].gain >= points[best].gain - standard_error(best, n)]
-    losses = {number: general["loss"] for number in equal if (general := points[number].general) is not None}
+    losses = {
+        n: general["loss"]
+        for n in qualified
+        if (general := points[n].general) and points[n].gain >= points[best].gain - standard_error(best, n)
+    }
     return min(losses, key=lambda number: losses[number]) if losses else best
 
 

@@ -146,7 +146,7 @@ def _share_of_pairs(new_text: Iterable[CorpusFiles], general: Iterable[CorpusFil
     """The share of general pairs at which `GENERAL_TEXT` of the text is theirs."""
     old, new = map(_mean_length, (general, new_text))
     pairs = GENERAL_TEXT / old / (GENERAL_TEXT / old + (1 - GENERAL_TEXT) / new)
-    return round(min(pairs, 0.99), 2)
+    return round(min(pairs, 0.99), 2)  # data.replay is less than 1
 
 
 def _mean_length(corpora: Iterable[CorpusFiles]) -> float:
