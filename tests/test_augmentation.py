@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import multiprocessing
+import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -506,23 +508,29 @@ def keep_asking(event: Any, ready: Any) -> None:
 
 
 def test_a_worker_killed_while_it_asks_whether_to_end_holds_no_lock(corpus: Corpus) -> None:
-    """With multiprocessing's own event, such a worker holds its lock most of the time, and asking then hangs."""
+    """With multiprocessing's own event, such a worker holds its lock nearly half of the time, and asking then hangs.
+
+    So it is stopped 40 times, at which it holds what it would hold if it was killed there, and then killed.
+    """
     plan = plan_epoch(corpus[1].src.lengths, corpus[1].tgt.lengths, 600, 1, 0)
     loader = batch_loader(corpus[1], plan, CPU, augmentation=augmentation(corpus, lower_case=0.3))
     context = loader.multiprocessing_context
     event = context.Event()
-    for _ in range(3):
-        ready, theirs = context.Pipe(duplex=False)
-        worker = context.Process(target=keep_asking, args=(event, theirs), daemon=True)
-        worker.start()
-        assert ready.poll(60) and ready.recv()
-        time.sleep(0.05)
-        worker.kill()
-        worker.join()
-    asking = threading.Thread(target=event.is_set, daemon=True)
-    asking.start()
-    asking.join(10)
-    assert not asking.is_alive()
+    ready, theirs = context.Pipe(duplex=False)
+    worker = context.Process(target=keep_asking, args=(event, theirs), daemon=True)
+    worker.start()
+    assert ready.poll(60) and ready.recv()
+    for _ in range(40):
+        os.kill(worker.pid, signal.SIGSTOP)
+        time.sleep(0.005)  # until it has stopped
+        asking = threading.Thread(target=event.is_set, daemon=True)
+        asking.start()
+        asking.join(10)
+        assert not asking.is_alive()
+        os.kill(worker.pid, signal.SIGCONT)
+        time.sleep(0.005)
+    worker.kill()
+    worker.join()
     worker = context.Process(target=keep_asking, args=(event, theirs), daemon=True)
     worker.start()
     event.set()
