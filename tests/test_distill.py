@@ -142,6 +142,11 @@ def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -
     assert {"../runs/one/model.safetensors", "../runs/two/model.safetensors"} < made_from.keys()
 
 
+def test_one_translation_is_of_the_teachers_own_search(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "n_best": 1}))
+    assert commands[1][-3:] == ["--json", "--n-best", "1"]
+
+
 def test_the_real_pairs_stay_in_if_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distilled(monkeypatch, Distillation(**{**vars(ASKED), "keep_real": True, "mono_src": None}))
     data = load_config(FOLDER / "configs/student.yaml").data

@@ -92,7 +92,8 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
 def _taught(draft: Draft, request: Distillation, checked: str) -> str:
     """The training text with the teachers' translations that are nearest to the references; its name."""
     number_of = str(request.n_best)
-    options = ("--json", "--n-best", number_of, "--beam-size", number_of)
+    beam = ("--beam-size", number_of) if request.n_best > 1 else ()  # one translation is of the teachers' own search
+    options = ("--json", "--n-best", number_of, *beam)
     needs, pairs, real = [checked, draft.made["real"]], list[Corpus](), draft.texts["real"]
     chosen = list[str]()
     for number, (corpus, files) in enumerate(zip(real, draft.text_files("real"), strict=True), start=1):
