@@ -1,6 +1,7 @@
 """`nmt distill`: the choice by chrF, the plan, what is kept apart, which teachers are refused, and a real one."""
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from nmt.improving.nearest import nearest_lines
 from nmt.improving.plan import Command
 from nmt.improving.running import carry_out
 from nmt.improving.teachers import open_teachers
+from nmt.inheritance import starting_run
 from nmt.runs import RunFolder
 
 FOLDER = Path("tiny.distill")
@@ -161,6 +163,23 @@ def test_a_corpus_keeps_its_weight(here: Path, monkeypatch: pytest.MonkeyPatch) 
         ("distilled", 2.0), ("monolingual", 1.0)]  # fmt: skip
 
 
+def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.setattr(running, "_run", PretendedTeachers())
+    settings = ["--set", "training.init_from=two", "--set", "training.learning_rate=1e-3"]
+    for _ in range(2):  # the second finds all there
+        assert cli("distill", "--teacher", "one", "--config", "tiny.yaml", "--n-best", "2", *settings)[0] == 0
+    monkeypatch.chdir(FOLDER)  # where the plan's commands run
+    training = load_config(Path("configs/student.yaml")).training
+    assert (training.init_from, training.learning_rate) == ("../runs/two", 1e-3)
+    assert starting_run("../runs/two").path.resolve() == here / "runs/two"
+    assert json.loads(Path("text/held_out/teachers.json").read_text()).keys() == {"../runs/one", "../runs/two"}
+    # The words of the Makefile say the same from there.
+    words = ["--teacher", "../runs/one", "--config", "../tiny.yaml", "--n-best", "2", *settings[2:]]
+    code, out, _ = cli("distill", *words, "--set", "training.init_from=../runs/two", "--make", "configs/student.yaml")
+    assert (code, out) == (0, "")
+    assert load_config(Path("configs/student.yaml")).training == training
+
+
 def test_the_fine_tuning_may_be_added_and_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distilled(monkeypatch)
     commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "int8": True}))
@@ -237,6 +256,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     words = WordTokenizer.train(["eine frau steht"], TokenizerConfig(type="word", vocab_size=20))
     save_tokenizers(Tokenizers(words, words), here / "runs/other/tokenizer", "")
     student, teacher = ["--config", "tiny.yaml"], ["--teacher", "one"]
+    start = ["--set", "training.init_from=two"]
     for options, message in (
         (teacher, "name the student's configuration and its teachers"),
         (student, "name the student's configuration and its teachers"),
@@ -246,7 +266,12 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--teacher", "other"], "have different vocabularies"),
         ([*student, *teacher, "--folder", "."], "is in the folder of its student"),
         ([*student, *teacher, "--mono-src", "none"], "no such file"),
-        ([*student, *teacher, "--set", "training.init_from=one"], "training.init_from: nmt distill trains from random"),
+        ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
+        (
+            [*student, *teacher, "--set", "training.init_from=two", "--folder", "."],
+            "two is in the folder of the student",
+        ),
+        ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
         ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
@@ -311,3 +336,11 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
     for line, reference, record in list(zip(chosen, references, records, strict=True))[::20]:
         scores = [sacrebleu.sentence_chrf(one["text"], [reference.strip()]).score for one in record["n_best"]]
         assert line.strip() == record["n_best"][scores.index(max(scores))]["text"].strip()
+    started = ["--n-best", "1", "--set", "training.init_from=two", *sets[:2]]
+    budget[0] = 100
+    code, _, errors = cli("distill", "--teacher", "one", "--config", "tiny.yaml", *started, "--folder", "started")
+    assert code == 0, errors
+    manifest = json.loads(Path("started/manifest.json").read_text())
+    assert manifest["runs/student"]["init_from"] == {
+        "../runs/two": hashlib.sha256(Path("runs/two/model.safetensors").read_bytes()).hexdigest()
+    }

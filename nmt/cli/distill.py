@@ -1,5 +1,6 @@
 """`nmt distill`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,9 @@ def distill(
     from nmt.config.file import load_config
     from nmt.improving.distilling import Distillation, distillation_draft
     from nmt.improving.manifest import add_manifest
-    from nmt.improving.teachers import open_teachers
+    from nmt.improving.teachers import open_teachers, placed_start
+    from nmt.inheritance import load_run_config
+    from nmt.runs import RunFolder
 
     if config is None or not teachers:
         raise ConfigError("name the student's configuration and its teachers: --config FILE --teacher RUN")
@@ -58,10 +61,13 @@ def distill(
         raise ConfigError("--make FILE makes one file in the current folder: leave out --plan and --folder")
     check_monolingual(mono_src)
     where = Path() if make is not None else folder or Path(f"{config.stem}.distill")
-    settings = load_config(config, overrides or ())
+    settings = placed_start(load_config(config, overrides or ()), where)
+    load_run_config(config, overrides or (), RunFolder(where), is_fresh=True)  # refuses a start of another shape
     runs = open_teachers(teachers, settings, where)
+    start = settings.training.init_from
+    placed = [] if start is None else [f"training.init_from={json.dumps(start)}"]
     request = Distillation(
-        seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), tuple(overrides or ()),
+        seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), (*(overrides or ()), *placed),
         mono_src and seen_from(where, mono_src), n_best, keep_real, int8,
     )  # fmt: skip
     draft = distillation_draft(request, settings)

@@ -74,7 +74,8 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     draft = Draft(request, config)
     draft.step = "teachers"
     draft.held_out()
-    names = [teacher.as_posix() for teacher in request.teachers]
+    start = config.training.init_from
+    names = [*(teacher.as_posix() for teacher in request.teachers), *([] if start is None else [start])]
     checked = draft.own(f"{FOLDER.as_posix()}/teachers.json", [HELD_OUT],
                         lambda: json_text(check_teachers(names, held_out_files(config))))  # fmt: skip
     draft.real()

@@ -17,6 +17,8 @@ KEEP = 0.8
 def draft_of(wish: Wish, config: Config) -> Improvement:
     """The targets of all steps that are wanted; `ConfigError` for one that there is not, or that cannot be made."""
     check_config(config, wish.command)
+    if config.training.init_from is not None:
+        raise ConfigError("training.init_from: nmt improve trains from random weights; to teach a run more: nmt adapt")
     if config.data.temperature is not None:
         raise ConfigError("data.temperature: nmt improve adds corpora with weights, which excludes it; use weights")
     wanted = _wanted(wish)
@@ -38,10 +40,6 @@ def check_config(config: Config, command: str) -> None:
     """`ConfigError` for a configuration that no plan of this command of nmt can be made for."""
     if config.source.type != "text":
         raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt {command} reads text")
-    if config.training.init_from is not None:
-        raise ConfigError(
-            f"training.init_from: nmt {command} trains from random weights; to teach a run more: nmt adapt"
-        )
 
 
 def _wanted(wish: Wish) -> set[str]:

@@ -1,6 +1,7 @@
-"""The teachers of a distillation: which runs can teach, and what they have seen of the student's held-out text."""
+"""The runs that a distillation uses: which can teach, and what they have seen of the student's held-out text."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.decoding.engines import shared_tokenizers
 from nmt.errors import ConfigError, NmtError
+from nmt.inheritance import starting_run
 from nmt.runs import RunFolder, open_run
 
 MOST = 0.5
@@ -43,10 +45,26 @@ def open_teachers(names: Sequence[str], config: Config, folder: Path) -> list[Ru
     return runs
 
 
-def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> dict[str, dict[str, int] | None]:
-    """How many pairs of each held-out set each teacher has learned; None if that is not known, which is logged.
+def placed_start(config: Config, folder: Path) -> Config:
+    """The configuration with the path that `training.init_from`, if it is given, has in the student's `folder`.
 
-    Raises `ConfigError` for a teacher that has learned most of a set: the student's score there would say nothing.
+    Raises `ConfigError` for a run in that folder.
+    """
+    if (name := config.training.init_from) is None:
+        return config
+    run = starting_run(name)
+    if run.path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(f"training.init_from: {run.path} is in the folder of the student; choose another --folder")
+    start = Path(os.path.relpath(run.path, folder)).as_posix()
+    training = config.training.model_copy(update={"init_from": start})
+    return config.model_copy(update={"training": training})
+
+
+def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> dict[str, dict[str, int] | None]:
+    """How many pairs of each held-out set each of these runs has learned; None if that is not known, which is logged.
+
+    They are the teachers, and the run that the student starts from. Raises `ConfigError` for one that has learned most
+    of a set: the student's score there would say nothing.
     """
     sets = {
         name: {(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files)} for name, files in held_out.items()
@@ -64,8 +82,8 @@ def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) ->
             size, count = len(sets[name]), len(pairs)
             if count > MOST * size:
                 raise ConfigError(
-                    f"--teacher {teacher}: has learned {count:,} of the {size:,} pairs of the student's {name}, whose "
-                    f"score would say nothing; name another teacher, or other text, in another --folder"
+                    f"{teacher}: has learned {count:,} of the {size:,} pairs of the student's {name}, whose score "
+                    f"would say nothing; name another run, or other text, in another --folder"
                 )
             if count:
                 log.warning("%s: has learned %d of the %d pairs of the student's %s", teacher, count, size, name)
