@@ -170,7 +170,8 @@ def _filtering(draft: Improvement) -> None:
 
 
 def _student(draft: Improvement) -> None:
-    """An ensemble of the best run so far and trainings of its configuration with other seeds, and its student."""
+    """An ensemble of the best run so far and trainings of its configuration with other seeds, and its student: that
+    run, trained on with their translations of the real sources."""
     best, needs = draft.best_name(), [draft.best.file]
     names = [f"teacher_{number}" for number in range(2, draft.wish.teachers + 1)]
     for number, name in enumerate(names, start=1):
@@ -187,7 +188,11 @@ def _student(draft: Improvement) -> None:
         sharing = 1 / len(draft.texts["real"])
         outputs.append(draft.translated(models, files.src_file, output, [*needs, draft.made["real"]], sharing))
         pairs.append({"src": corpus["src"], "tgt": f"../{output}"})
-    _with_text(draft, "student", pairs, outputs)
+    draft.cleaned("student", [Path(corpus["src"]) for corpus in pairs], lambda: pairs, outputs)
+    done = draft.trained("student", [draft.best.file], lambda: configs.taught(
+        *read_sections(best()), best(), configs.not_empty(draft.texts["student"])), "student",
+        share=configs.TAUGHT_SHARE * draft.longest.share)  # fmt: skip
+    draft.candidate("student", done)
 
 
 def _with_text(
