@@ -27,7 +27,7 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
     """
     from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
 
-    real = path.resolve() if path.is_symlink() else path  # one lock for a file and all links to it
+    real = path.resolve()  # one lock for a file and all links to it; "." has no name
     real.parent.mkdir(parents=True, exist_ok=True)
     lock: BaseFileLock = FileLock(real.with_name(f".{real.name}.lock"))
     try:

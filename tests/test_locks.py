@@ -133,6 +133,14 @@ def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:
         pass
 
 
+def test_the_current_folder_has_the_lock_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("here").mkdir()
+    with locked(Path("here"), wait=False):
+        monkeypatch.chdir("here")
+        with locked(Path(), wait=False) as is_ours:
+            assert not is_ours
+
+
 def test_a_lock_survives_the_renaming_of_its_folder() -> None:
     run = run_named("run")
     with run.locked():
