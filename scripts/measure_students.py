@@ -95,17 +95,24 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """BLEU over speed, as PNG or SVG; `MissingExtraError` without matplotlib."""
     with drawing([row["run"] for row in rows]):
         from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+        figure = Figure(figsize=(7.5, 4.0), layout="constrained")
         axes = figure.add_subplot()
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(row["run"] for row in rows), start=1)}
         for engine, colour in COLOURS.items():
             shown = [row for row in rows if row["engine"] == engine]
             x, y = ([row[key] for row in shown] for key in ("speed", "bleu"))
-            axes.scatter(x, y, color=colour, label=engine)
+            axes.scatter(x, y, s=130, color=colour, label=engine)
             for row in shown:
                 place = (row["speed"], row["bleu"])
-                axes.annotate(row["run"], place, xytext=(5, 4), textcoords="offset points", fontsize=8)
+                axes.annotate(str(numbers[row["run"]]), place, ha="center", va="center", color="white", fontsize=8)
+        runs = "\n".join(f"{number}  {name}" for name, number in numbers.items())
+        axes.annotate(runs, (1.02, 1.0), xycoords="axes fraction", va="top", fontsize=9, linespacing=1.6)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("sentences a second")
         axes.set_ylabel("BLEU")
         axes.grid(color="#d9dde2", linewidth=0.8)
