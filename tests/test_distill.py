@@ -267,10 +267,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--folder", "."], "is in the folder of its student"),
         ([*student, *teacher, "--mono-src", "none"], "no such file"),
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
-        (
-            [*student, *teacher, "--set", "training.init_from=two", "--folder", "."],
-            "two is in the folder of the student",
-        ),
+        ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
         ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
