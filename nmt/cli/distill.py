@@ -1,6 +1,5 @@
 """`nmt distill`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -48,12 +47,9 @@ def distill(
 
     A distillation that was stopped resumes.
     """
-    from nmt.config.file import load_config
     from nmt.improving.distilling import Distillation, distillation_draft
     from nmt.improving.manifest import add_manifest
-    from nmt.improving.teachers import open_teachers, placed_start
-    from nmt.inheritance import load_run_config
-    from nmt.runs import RunFolder
+    from nmt.improving.teachers import load_student, open_teachers
 
     if config is None or not teachers:
         raise ConfigError("name the student's configuration and its teachers: --config FILE --teacher RUN")
@@ -61,13 +57,10 @@ def distill(
         raise ConfigError("--make FILE makes one file in the current folder: leave out --plan and --folder")
     check_monolingual(mono_src)
     where = Path() if make is not None else folder or Path(f"{config.stem}.distill")
-    settings = placed_start(load_config(config, overrides or ()), where)
-    load_run_config(config, overrides or (), RunFolder(where), is_fresh=True)  # refuses a start of another shape
+    settings, sets = load_student(config, overrides or (), where)
     runs = open_teachers(teachers, settings, where)
-    start = settings.training.init_from
-    placed = [] if start is None else [f"training.init_from={json.dumps(start)}"]
     request = Distillation(
-        seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), (*(overrides or ()), *placed),
+        seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), sets,
         mono_src and seen_from(where, mono_src), n_best, keep_real, int8,
     )  # fmt: skip
     draft = distillation_draft(request, settings)

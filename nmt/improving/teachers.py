@@ -1,5 +1,6 @@
 """The runs that a distillation uses: which can teach, and what they have seen of the student's held-out text."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -7,12 +8,13 @@ from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
+from nmt.config.file import load_config
 from nmt.config.training import Config
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.decoding.engines import shared_tokenizers
 from nmt.errors import ConfigError, NmtError
-from nmt.inheritance import starting_run
+from nmt.inheritance import load_run_config, starting_run
 from nmt.runs import RunFolder, open_run
 
 MOST = 0.5
@@ -45,19 +47,22 @@ def open_teachers(names: Sequence[str], config: Config, folder: Path) -> list[Ru
     return runs
 
 
-def placed_start(config: Config, folder: Path) -> Config:
-    """The configuration with the path that `training.init_from`, if it is given, has in the student's `folder`.
+def load_student(path: Path, overrides: Sequence[str], folder: Path) -> tuple[Config, tuple[str, ...]]:
+    """The student's configuration, and the overrides that make it the same for a process in the student's `folder`.
 
-    Raises `ConfigError` for a run in that folder.
+    `training.init_from` becomes a path as seen from there. Raises `ConfigError` or `RunError` for a run that the
+    student cannot start from: in that folder, or with another model, tokenizer or languages.
     """
+    config = load_config(path, overrides)
     if (name := config.training.init_from) is None:
-        return config
+        return config, tuple(overrides)
     run = starting_run(name)
     if run.path.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"training.init_from: {run.path} is in the folder of the student; choose another --folder")
+    load_run_config(path, overrides, RunFolder(folder), is_fresh=True)  # refuses another model now, not when it starts
     start = Path(os.path.relpath(run.path, folder)).as_posix()
     training = config.training.model_copy(update={"init_from": start})
-    return config.model_copy(update={"training": training})
+    return config.model_copy(update={"training": training}), (*overrides, f"training.init_from={json.dumps(start)}")
 
 
 def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> dict[str, dict[str, int] | None]:
