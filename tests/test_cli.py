@@ -392,13 +392,13 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     code, out, err = cli("average", "--last", "3", "--json")
     assert (code, err) == (0, "")
     result = json.loads(out)
-    assert (result["run"], result["average"], result["steps"]) == ("runs/copy", "runs/copy-average", [16, 20, 24])
+    assert (result["runs"], result["average"], result["steps"]) == (["runs/copy"], "runs/copy-average", [16, 20, 24])
     assert_mean_of("copy-average", [16, 20, 24])
     files = {str(path.relative_to("runs/copy-average")) for path in Path("runs/copy-average").rglob("*")}
     assert files == {"config.yaml", "tokenizer", "tokenizer/joint.words", "tokenizer/tokenizer.json",
                      "model.safetensors", "average.json"}  # fmt: skip
     assert json.loads(Path("runs/copy-average/average.json").read_text()) == result
-    for run, scores in (("copy", result["run_scores"]), ("copy-average", result["average_scores"])):
+    for run, scores in (("copy", result["run_scores"][0]), ("copy-average", result["average_scores"])):
         _, out, _ = cli("eval", "--model", run, "--src", "val.en", "--ref", "val.de", "--json")
         assert json.loads(out)["scores"] == scores
     shutil.rmtree("runs/copy/evaluation")
@@ -453,6 +453,47 @@ def test_an_average_is_never_replaced_silently(with_checkpoints: Path, cli: Cli)
         Path("runs/copy-average.old1/model.safetensors").read_bytes()
         == before[Path("runs/copy-average/model.safetensors")]
     )
+
+
+def test_average_makes_a_run_of_the_models_of_several_runs_with_one_start(with_checkpoints: Path, cli: Cli) -> None:
+    tuning = ["--init-from", "copy", "--set", "training.max_steps=8", "--set", "training.best_metric=loss"]
+    for seed in ("1", "2"):
+        code, _, err = cli("train", "copy.yaml", "--name", f"tuned_{seed}", *tuning, "--set", f"training.seed={seed}")
+        assert code == 0, err
+    three = ["--model", "tuned_1", "--model", "tuned_2", "--model", "copy"]
+    code, out, err = cli("average", *three, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["runs"] == ["runs/tuned_1", "runs/tuned_2", "runs/copy"]
+    assert (result["average"], result["steps"]) == ("runs/tuned_1-average", [])
+    parts = [load_file(f"{run}/model.safetensors") for run in result["runs"]]
+    for name, value in load_file("runs/tuned_1-average/model.safetensors").items():
+        expected = np.mean([part[name].double().numpy() for part in parts], axis=0).astype(np.float32)
+        np.testing.assert_array_equal(value.numpy(), expected)
+    for run, scores in zip([*result["runs"], result["average"]], [*result["run_scores"], result["average_scores"]],
+                           strict=True):  # fmt: skip
+        _, out, _ = cli("eval", "--model", run, "--src", "val.en", "--ref", "val.de", "--json")
+        assert json.loads(out)["scores"] == scores
+    code, out, _ = cli("average", *three[:4], "--name", "two")
+    assert out.startswith("runs/two: the mean of the models of runs/tuned_1, runs/tuned_2\n")
+    assert re.search(r"^  BLEU +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d  nrefs:1", out, re.M)
+    code, out, err = cli("report", "--model", "two")
+    assert code == 0, err
+    assert "the mean of the models of the runs tuned_1, tuned_2" in Path("runs/two/report/index.html").read_text()
+
+    # Models whose mean says nothing.
+    assert cli("train", "copy.yaml", "--name", "apart", "--set", "training.max_steps=4")[0] == 0
+    for arguments, message in [
+        ([*three, "--last", "2"], "--last and --best choose among the checkpoints of one run"),
+        (three, "runs/tuned_1-average exists already"),
+        (["--model", "tuned_1", "--model", "runs/tuned_1", "--name", "x"], "have the same model; name each once"),
+        (["--model", "tuned_1", "--model", "apart", "--name", "x"],
+         r"runs/apart has not learned from the same start \(training.init_from\) as runs/tuned_1"),
+    ]:  # fmt: skip
+        code, out, err = cli("average", *arguments)
+        assert (code, out) == (2, "")
+        assert re.search(message, err), err
+        assert not Path("runs/x").exists()
 
 
 def test_an_average_that_is_not_scored_leaves_nothing(with_checkpoints: Path, cli: Cli) -> None:

@@ -37,14 +37,14 @@ _IN_ORDER = """
     decoding.copied decoding.source_text
     decoding.risk decoding.translator decoding.records decoding.scoring decoding.parallel decoding.files
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
-    evaluation.buckets evaluation.averaged_run evaluation.filtering
+    evaluation.buckets evaluation.filtering
     marian.names marian.found marian.folder marian.npz marian.download marian.importing
     training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
     training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding
     training.trainer training.preflight training.launching
-    training.trial training.start
+    training.trial training.start training.averaged_run
     adaptation.frontier adaptation.choosing adaptation.outcome adaptation.planning
     exporting.proof exporting.description ctranslate2.export
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture

@@ -298,8 +298,12 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     assert "The validation set was not translated: " in text
     write_json(run.path / "average.json", {"steps": [250, 500]})
     text = text_after_report(cli)
-    assert "the mean of 2 checkpoints of another run" in text
+    assert "the mean of the checkpoints of another run at the steps 250, 500" in text
     assert "sha256sum" not in text
+    write_json(run.path / "average.json", {"steps": [], "runs": ["/home/ada/runs/one", "runs/two"]})
+    text = text_after_report(cli)
+    assert "the mean of the models of the runs one, two" in text
+    assert "ada" not in text
 
 
 def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> None:

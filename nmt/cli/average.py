@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import DeviceOption, JsonOption, RunOption
-from nmt.runs import open_run
+from nmt.cli.options import DeviceOption, JsonOption, ModelsOption
+from nmt.errors import ConfigError
+from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.evaluation.averaged_run import AveragedRun
+    from nmt.training.averaged_run import AveragedRun
 
 
 def average(
-    model: RunOption = None,
+    models: ModelsOption = None,
     last: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="The last N checkpoints. Default: training.keep_checkpoints.")
     ] = None,
@@ -25,18 +26,35 @@ def average(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Average a run's last or best checkpoints into a new run, and score both on the validation set."""
-    from nmt.evaluation.averaged_run import average_run
+    """Average a run's last or best checkpoints, or the models of several runs, into a new run, and score all on the
+    validation set.
 
-    _print(average_run(open_run(model), last, best, name, device or "auto"), as_json)
+    Several runs, each --model RUN, have learned from the same start (training.init_from).
+    """
+    from nmt.training.averaged_run import average_checkpoints, average_models
+
+    runs = open_runs(models)
+    if len(runs) == 1:
+        result = average_checkpoints(runs[0], last, best, name, device or "auto")
+    elif last is None and best is None:
+        result = average_models(runs, name, device or "auto")
+    else:
+        raise ConfigError("--last and --best choose among the checkpoints of one run; of several, models are averaged")
+    _print(result, as_json)
 
 
 def _print(result: "AveragedRun", as_json: bool) -> None:
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
         return
-    print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {result.run}, steps "
-          f"{', '.join(map(str, result.steps))}")  # fmt: skip
-    print("on the validation set: the run's model, the average")
-    for metric, score in result.run_scores.items():
-        print(f"  {score.name:6} {score.value:6.2f} {result.average_scores[metric].value:6.2f}  {score.signature}")
+    runs = ", ".join(result.runs)
+    if result.steps:
+        steps = ", ".join(map(str, result.steps))
+        print(f"{result.average}: the mean of {len(result.steps)} checkpoints of {runs}, steps {steps}")
+        print("on the validation set: the run's model, the average")
+    else:
+        print(f"{result.average}: the mean of the models of {runs}")
+        print("on the validation set: these models, the average")
+    for metric, average in result.average_scores.items():
+        values = " ".join(f"{scores[metric].value:6.2f}" for scores in (*result.run_scores, result.average_scores))
+        print(f"  {average.name:6} {values}  {average.signature}")

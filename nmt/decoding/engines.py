@@ -64,14 +64,14 @@ class Sampler(Protocol):
 
 
 def shared_tokenizers(runs: Sequence[RunFolder], tgt_tag: str | None = None) -> Tokenizers:
-    """The tokenizers of a run, or of an ensemble; `RunError` if its runs have different ones.
+    """The tokenizers of a run, or those that several runs share; `RunError` if they have different ones.
 
     `tgt_tag` replaces their target tag, as in `load_tokenizers`.
     """
     for run in runs[1:]:
         if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
             raise RunError(
-                f"{runs[0].path} and {run.path} have different vocabularies; the models of an ensemble share theirs: "
+                f"{runs[0].path} and {run.path} have different vocabularies; models that are combined share theirs: "
                 "train them on the same text with the same tokenizer settings"
             )
     return load_tokenizers(runs[0].tokenizer, tgt_tag)

@@ -76,13 +76,13 @@ def source_encoder(
 
 
 def check_same_sources(runs: Sequence[RunFolder], configs: Sequence[InferenceConfig]) -> None:
-    """`RunError` if the models of an ensemble read different kinds of sources."""
+    """`RunError` if models that are to be combined read different kinds of sources."""
     first = configs[0].source
     for run, config in zip(runs, configs, strict=True):
         if config.source.as_read() != first.as_read():
             raise RunError(
                 f"{runs[0].path} and {run.path} read different sources ({first.as_read()} and "
-                f"{config.source.as_read()}); the models of an ensemble read the same"
+                f"{config.source.as_read()}); models that are combined read the same"
             )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -75,8 +76,8 @@ class Report:
     """What such a training did to the test sets."""
     settings: tuple[Setting, ...]
     reproduction: Reproduction
-    averaged: tuple[int, ...]
-    """The steps whose weights `nmt average` averaged; empty for a trained run."""
+    averaged: str
+    """What `nmt average` took the mean of, in words; empty for a trained run."""
     notes: tuple[str, ...]
     """What is missing or doubtful, and why."""
 
@@ -193,13 +194,15 @@ def _with_intervals(
     }
 
 
-def _averaged(run: RunFolder) -> tuple[int, ...]:
-    """The steps in average.json; none without one."""
+def _averaged(run: RunFolder) -> str:
+    """What average.json says that the model is the mean of; '' without one."""
     file = run.path / "average.json"
     if not file.is_file():
-        return ()
+        return ""
     value = read_json(file)
-    steps = value.get("steps") if isinstance(value, dict) else None
-    if not isinstance(steps, list) or not all(isinstance(step, int) for step in steps):
-        raise RunError(f"{file}: does not say which checkpoints were averaged; average them again")
-    return tuple(steps)
+    runs, steps = (value.get(key) if isinstance(value, dict) else None for key in ("runs", "steps"))
+    if isinstance(steps, list) and steps and all(isinstance(step, int) for step in steps):
+        return f"the checkpoints of another run at the steps {', '.join(f'{step:,}' for step in steps)}"
+    if steps == [] and isinstance(runs, list) and runs:
+        return f"the models of the runs {', '.join(Path(str(run)).name for run in runs)}"
+    raise RunError(f"{file}: does not say what was averaged; average it again")

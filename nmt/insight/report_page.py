@@ -239,7 +239,7 @@ def _usage(report: Report) -> str:
 def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
     history, record, config = report.history, report.record, report.config
     if report.averaged:
-        yield f"Its weights are the mean of {len(report.averaged)} checkpoints of another run.\n"
+        yield f"Its weights are the mean of {report.averaged}.\n"
     if record is not None:
         files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in corpus.files)
         yield f"Trained on {record.counts}, from {files}."

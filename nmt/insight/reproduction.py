@@ -6,7 +6,7 @@ The commands need an empty folder, the data in its place, and the versions, mach
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +69,15 @@ def reproduction(
     record: TrainingRecord | None,
     model_sha256: str,
     last_step: int,
-    averaged: Sequence[int] = (),
+    averaged: str = "",
     is_finished: bool = True,
 ) -> Reproduction:
     """How to repeat the training of the run `name`, which made `last_step` updates and gave this model.
 
-    An average of the checkpoints at the steps `averaged` has no training of its own.
+    `averaged` names what an average, which has no training of its own, is the mean of.
     """
     if averaged:
-        steps = ", ".join(f"{step:,}" for step in averaged)
-        return Reproduction("", (f"The model is the mean of the checkpoints {steps} of another run; that run's report "
-                                 f"says how to repeat its training.",))  # fmt: skip
+        return Reproduction("", (f"The model is the mean of {averaged}; see the reports of what was averaged.",))
     caveats = list(_caveats(config, record, last_step))
     if not is_finished:
         caveats.insert(0, "The training is not finished: the commands train to its end, and may find a better model.")

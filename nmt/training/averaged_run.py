@@ -1,0 +1,137 @@
+"""The mean of a run's checkpoints, or of several runs' models, as a new run that is compared with them."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nmt.atomic import replacing, write_json
+from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
+from nmt.config.evaluation import Metric
+from nmt.ctranslate2.exports import ModelFile
+from nmt.decoding.engines import shared_tokenizers
+from nmt.decoding.source_text import check_same_sources
+from nmt.decoding.translator import load
+from nmt.errors import ConfigError, RunError
+from nmt.evaluation.evaluate import corpus_test_set, evaluate
+from nmt.evaluation.metrics import Score, make_metrics
+from nmt.history import HIGHER_IS_BETTER, read_history
+from nmt.runs import RunFolder, run_named
+from nmt.training.record import read_record
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragedRun:
+    """An averaged run and its scores; average.json in the new run holds the same."""
+
+    average: str
+    """Folder of the new run."""
+    runs: list[str]
+    """Folders of the original runs."""
+    steps: list[int]
+    """Steps of the averaged checkpoints of the one original run; empty if the models of several were averaged."""
+    run_scores: list[dict[Metric, Score]]
+    """Scores of the original models on the validation set of the first, in the order of `runs`."""
+    average_scores: dict[Metric, Score]
+
+
+def average_checkpoints(
+    run: RunFolder, last: int | None, best: int | None, name: str | None = None, device: str = "auto"
+) -> AveragedRun:
+    """Write the mean weights of some of a run's checkpoints as the new run `name`, by default RUN-average.
+
+    These are the `last` N checkpoints, the `best` N, or without either the last `training.keep_checkpoints`. Raises
+    `RunError` if there are fewer, or the new run exists; nothing is written then.
+    """
+    with _new_run(name, run) as target:
+        steps = _steps(run, last, best)
+        files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
+        return _write_average([run], steps, files, target, device)
+
+
+def average_models(runs: Sequence[RunFolder], name: str | None = None, device: str = "auto") -> AveragedRun:
+    """Write the mean of several runs' models as the new run `name`, by default FIRST-average (Wortsman et al. 2022).
+
+    The weights of models that were trained apart do not correspond, so that their mean translates nothing. So these
+    have learned from the same start (`training.init_from`), or are such a start. Raises `RunError` if they are not,
+    if one is there twice, if they differ in vocabulary, sources or shapes, or if the new run exists; nothing is written
+    then.
+    """
+    with _new_run(name, runs[0]) as target:
+        _check_one_start(runs)
+        shared_tokenizers(runs)
+        check_same_sources(runs, [run.config() for run in runs])
+        return _write_average(runs, [], [run.model_file for run in runs], target, device)
+
+
+@contextlib.contextmanager
+def _new_run(name: str | None, first: RunFolder) -> Iterator[RunFolder]:
+    """The folder of the average, locked; `RunError` if it exists."""
+    target = run_named(f"{first.name}-average" if name is None else name)
+    with target.locked():  # a training that starts here meanwhile would be overwritten
+        if os.path.lexists(target.path):
+            raise RunError(f"{target.path} exists already; give the average another --name")
+        yield target
+
+
+def _write_average(
+    runs: Sequence[RunFolder], steps: list[int], files: Sequence[Path], target: RunFolder, device: str
+) -> AveragedRun:
+    config = runs[0].config()
+    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+    validation = corpus_test_set(config.data.validation, config.source)
+    with replacing(target.path) as temporary:
+        temporary.mkdir()
+        new = RunFolder(temporary)
+        shutil.copyfile(runs[0].config_file, new.config_file)
+        shutil.copytree(runs[0].tokenizer, new.tokenizer)
+        write_weights(mean_of_weights(files), new.model_file)
+        *run_scores, average_scores = (
+            evaluate(load(folder.path, device=device, engine="torch", own_process=True), validation, metrics).scores
+            for folder in (*runs, new)
+        )
+        result = AveragedRun(str(target.path), [str(run.path) for run in runs], steps, run_scores, average_scores)
+        write_json(temporary / "average.json", dataclasses.asdict(result))
+    return result
+
+
+def _check_one_start(runs: Sequence[RunFolder]) -> None:
+    """`RunError` if no model is the start of all runs, or is itself one of them and the start of the others."""
+    seen: dict[str, RunFolder] = {}
+    starts: set[str] = set()
+    for run in runs:
+        own, record = ModelFile.of(run.model_file).sha256, read_record(run)
+        if own in seen:
+            raise RunError(f"{seen[own].path} and {run.path} have the same model; name each once")
+        mine = {own} if record is None or record.init_from is None else {own, record.init_from.model.sha256}
+        starts = starts & mine if seen else mine
+        seen[own] = run
+        if not starts:
+            raise RunError(
+                f"{run.path} has not learned from the same start (training.init_from) as {runs[0].path}: the mean of "
+                "models that were trained apart translates nothing; an ensemble can (nmt translate --model A --model B)"
+            )
+
+
+def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
+    """The checkpoints to average, in the order of training."""
+    if last is not None and best is not None:
+        raise ConfigError("--last and --best exclude each other")
+    settings = run.config().training
+    steps = checkpoint_steps(run.checkpoints)
+    count, kind = best or last or max(2, settings.keep_checkpoints), "checkpoints"
+    if best is not None:
+        metric = settings.best_metric
+        validations = read_history(run).validations
+        values = {each.step: each.values[metric] for each in validations if metric in each.values}
+        sign = -1 if HIGHER_IS_BETTER[metric] else 1
+        steps = sorted((step for step in steps if step in values), key=lambda step: sign * values[step])
+        kind = "checkpoints with a validation"
+    if len(steps) < count:
+        raise RunError(
+            f"{run.path}: there are {len(steps)} {kind}, not {count}; a training keeps the last "
+            f"training.keep_checkpoints ({settings.keep_checkpoints}) and the best"
+        )
+    return sorted(steps[:count]) if best is not None else steps[-count:]
