@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+import torch
 import yaml
 from conftest import Cli
+from safetensors.torch import load_file
 from test_improve import CONFIG, Pretended, hashes, lines_of, write_tiny
 
 from nmt.config.file import load_config
@@ -24,7 +26,7 @@ from nmt.improving.beginning import begin
 from nmt.improving.distilling import Distillation, distillation_draft
 from nmt.improving.drafting import Draft
 from nmt.improving.manifest import add_manifest
-from nmt.improving.nearest import nearest_lines
+from nmt.improving.nearest import best_lines, nearest_lines
 from nmt.improving.plan import Command
 from nmt.improving.running import carry_out
 from nmt.improving.teachers import open_teachers
@@ -111,6 +113,7 @@ def test_the_translation_nearest_to_the_reference_is_chosen(tmp_path: Path) -> N
         expected.append(texts[scores.index(max(scores))])
     assert expected[:3] == ["Ein Mann schlief auf dem Sofa.", "Zwei Hunde rennen.", "xxxx"]
     assert nearest_lines(n_best, references).splitlines() == [*expected, "😀"]
+    assert best_lines(n_best).splitlines() == [*(texts[0] for _, texts in cases), "😀"]
     references.write_text("one line\n", encoding="utf-8")
     with pytest.raises(DataError, match="is not the translation of"):
         nearest_lines(n_best, references)
@@ -132,10 +135,11 @@ def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -
     ]  # fmt: skip
     student, tuned = (load_config(FOLDER / f"configs/{name}.yaml") for name in ("student", "student-int8"))
     learned = [corpus.tgt_file.parent.name for corpus in student.data.train]
-    assert learned == [corpus.tgt_file.parent.name for corpus in tuned.data.train] == ["distilled", "monolingual"]
-    assert lines_of(FOLDER / "text/distilled/train.zh") == [
-        line.strip() + ".\n" for line in lines_of(FOLDER / "text/real/train.zh")
-    ]
+    assert learned == [corpus.tgt_file.parent.name for corpus in tuned.data.train] == [
+        "distilled", "distilled", "monolingual"]  # fmt: skip
+    best, nearest = (lines_of(corpus.tgt_file) for corpus in student.data.train[:2])
+    assert best == ["?\n"] * len(best)
+    assert nearest == [line.strip() + ".\n" for line in lines_of(FOLDER / "text/real/train.zh")]
     assert list(student.data.test) == ["test"]
     assert (student.training.max_steps, student.training.quantization, student.export.after_training) == (
         60, None, ("ctranslate2",))  # fmt: skip
@@ -147,12 +151,34 @@ def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_one_translation_is_of_the_teachers_own_search(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "n_best": 1}))
     assert commands[1][-3:] == ["--json", "--n-best", "1"]
+    assert [path.parent.name for path in (FOLDER / "text").glob("*/1.txt")] == ["best"]
+    assert len(load_config(FOLDER / "configs/student.yaml").data.train) == 2  # with the monolingual text
+
+
+def test_several_students_from_one_start_are_averaged(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = ("training.init_from=../runs/two", "training.seed=7")
+    asked = Distillation(**{**vars(ASKED), "overrides": sets, "students": 3, "int8": True})
+    commands = distilled(monkeypatch, asked)
+    names = ["student_1", "student_2", "student_3"]
+    assert commands[-5:] == [
+        *(["train", f"configs/{name}.yaml"] for name in names),
+        ["average", *(word for name in names for word in ("--model", f"runs/{name}")), "--name", "student"],
+        ["train", "configs/student-int8.yaml"],
+    ]
+    trained = [load_config(FOLDER / f"configs/{name}.yaml").training for name in names]
+    assert [(one.seed, one.init_from) for one in trained] == [(seed, "../runs/two") for seed in (7, 8, 9)]
+    assert load_config(FOLDER / "configs/student-int8.yaml").training.init_from == "student"
+    manifest = json.loads((FOLDER / "manifest.json").read_text())
+    assert {f"runs/{name}/model.safetensors" for name in names} < manifest["runs/student"]["made_from"].keys()
+    with pytest.raises(ConfigError, match="was begun with students: 3, and now it is 2"):
+        begin(drafted(Distillation(**{**vars(asked), "students": 2})), FOLDER)
+    assert "--students 3" in " ".join(asked.arguments())
 
 
 def test_the_real_pairs_stay_in_if_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distilled(monkeypatch, Distillation(**{**vars(ASKED), "keep_real": True, "mono_src": None}))
     data = load_config(FOLDER / "configs/student.yaml").data
-    assert [corpus.tgt_file.parent.name for corpus in data.train] == ["real", "distilled"]
+    assert [corpus.tgt_file.parent.name for corpus in data.train] == ["real", "distilled", "distilled"]
 
 
 def test_a_corpus_keeps_its_weight(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +186,7 @@ def test_a_corpus_keeps_its_weight(here: Path, monkeypatch: pytest.MonkeyPatch) 
     distilled(monkeypatch, Distillation(**{**vars(ASKED), "overrides": (train,)}))
     data = load_config(FOLDER / "configs/student.yaml").data
     assert [(corpus.src_file.parent.name, corpus.weight) for corpus in data.train] == [
-        ("distilled", 2.0), ("monolingual", 1.0)]  # fmt: skip
+        ("distilled", 2.0), ("distilled", 2.0), ("monolingual", 1.0)]  # fmt: skip
 
 
 def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
@@ -211,8 +237,9 @@ def test_held_out_lines_are_in_no_text_to_learn_from(here: Path, monkeypatch: py
     distilled(monkeypatch, Distillation(**{**vars(ASKED), "teachers": (Path("../runs/apart"),), "keep_real": True}))
     held_out = {line for name in ("val", "test") for line in lines_of(here / f"{name}.en")}
     for name in ("real", "distilled", "monolingual"):
-        (file,) = (FOLDER / "text" / name).glob("*.en")
-        assert not held_out & set(lines_of(file))
+        files = list((FOLDER / "text" / name).glob("*.en"))
+        assert files
+        assert not held_out & {line for file in files for line in lines_of(file)}
     assert not held_out & set(lines_of(FOLDER / "text/real/train.en"))  # what the teachers translate
 
 
@@ -269,6 +296,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
         ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
+        ([*student, *teacher, "--students", "2"], "learn from the same start; name it in the student's configuration"),
         ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
@@ -333,11 +361,14 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
     for line, reference, record in list(zip(chosen, references, records, strict=True))[::20]:
         scores = [sacrebleu.sentence_chrf(one["text"], [reference.strip()]).score for one in record["n_best"]]
         assert line.strip() == record["n_best"][scores.index(max(scores))]["text"].strip()
-    started = ["--n-best", "1", "--set", "training.init_from=two", *sets[:2]]
+    started = ["--n-best", "1", "--students", "2", "--set", "training.init_from=two", *sets]
     budget[0] = 100
     code, _, errors = cli("distill", "--teacher", "one", "--config", "tiny.yaml", *started, "--folder", "started")
     assert code == 0, errors
     manifest = json.loads(Path("started/manifest.json").read_text())
-    assert manifest["runs/student"]["init_from"] == {
+    assert manifest["runs/student_2"]["init_from"] == {
         "../runs/two": hashlib.sha256(Path("runs/two/model.safetensors").read_bytes()).hexdigest()
     }
+    first, second, mean = (load_file(f"started/runs/{name}/model.safetensors") for name in (
+        "student_1", "student_2", "student"))  # fmt: skip
+    assert all(torch.allclose((first[name] + second[name]) / 2, value, atol=1e-6) for name, value in mean.items())

@@ -103,8 +103,8 @@ class Pretended:
                 load_config(folder / words[1])  # raises for one that cannot be trained with
                 self._model(folder, Path(words[1]).stem)
             case "average":
-                self._model(folder, "averaging")
-                (folder / "runs/averaging/average.json").write_text("{}", encoding="utf-8")
+                self._model(folder, option["--name"])
+                (folder / "runs" / option["--name"] / "average.json").write_text("{}", encoding="utf-8")
             case "translate":
                 lines = lines_of(folder / option["--input"])
                 made = "".join(f"{option['--model']} {line}" for line in lines)

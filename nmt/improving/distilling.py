@@ -4,6 +4,7 @@ Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947).
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from nmt.improving.configuring import Corpus, read_sections
 from nmt.improving.deciding import json_text
 from nmt.improving.drafting import HELD_OUT, Draft
 from nmt.improving.keeping_apart import FOLDER, held_out_files
-from nmt.improving.nearest import nearest_lines
+from nmt.improving.nearest import best_lines, nearest_lines
 from nmt.improving.steps import check_config
 from nmt.improving.teachers import check_teachers
 
@@ -34,11 +35,13 @@ class Distillation:
     mono_src: Path | None = None
     """Text in the source language alone."""
     n_best: int = 8
-    """Translations of each source, of which the one nearest to the reference is learned."""
+    """Translations of each source, of which the best one and the one nearest to the reference are learned."""
     keep_real: bool = False
     """Whether the student also learns from the pairs as people wrote them."""
     int8: bool = False
     """Whether the student is fine-tuned for int8 at the end."""
+    students: int = 1
+    """Trainings from one start, which differ in their seed; the student is the mean of their models."""
 
     @property
     def student(self) -> str:
@@ -53,6 +56,7 @@ class Distillation:
             words += ["--set", text]
         words += [] if self.mono_src is None else ["--mono-src", self.mono_src.as_posix()]
         words += ["--n-best", str(self.n_best)]
+        words += ["--students", str(self.students)] if self.students > 1 else []
         return (*words, *(["--keep-real"] if self.keep_real else []), *(["--int8"] if self.int8 else []))
 
     def record(self) -> dict[str, Any]:
@@ -62,6 +66,7 @@ class Distillation:
             "monolingual": None if self.mono_src is None else self.mono_src.as_posix(),
             "n_best": self.n_best,
             "keep_real": self.keep_real,
+            "students": self.students,
             "int8": True if self.int8 else None,
         }
 
@@ -71,10 +76,15 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     check_config(config, request.command)
     if request.int8 and config.training.quantization is not None:
         raise ConfigError("--int8: training.quantization trains for int8 from the start; leave one of the two out")
+    start = config.training.init_from
+    if request.students > 1 and start is None:
+        raise ConfigError(
+            "--students: the mean of several students is one only if they learn from the same start; name it in the "
+            "student's configuration (training.init_from)"
+        )
     draft = Draft(request, config)
     draft.step = "teachers"
     draft.held_out()
-    start = config.training.init_from
     names = [*(teacher.as_posix() for teacher in request.teachers), *([] if start is None else [start])]
     checked = draft.own(f"{FOLDER.as_posix()}/teachers.json", [HELD_OUT],
                         lambda: json_text(check_teachers(names, held_out_files(config))))  # fmt: skip
@@ -83,15 +93,20 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     texts += [] if request.mono_src is None else [_monolingual(draft, request, request.mono_src, checked)]
     texts = ["real", *texts] if request.keep_real else texts
     draft.step = "student"
-    draft.trained(STUDENT, [], lambda: _student_sections(draft, texts), *texts, share=1.0)
+    done = draft.mean_of_trained(
+        STUDENT, request.students, [], lambda: _student_sections(draft, texts), *texts, share=1.0
+    )
     if request.int8:
-        needs = [f"runs/{STUDENT}.done"]
-        draft.trained(INT8, needs, _int8_sections, share=configs.FINE_TUNING_SHARE)
+        draft.trained(INT8, [done], _int8_sections, share=configs.FINE_TUNING_SHARE)
     return draft
 
 
 def _taught(draft: Draft, request: Distillation, checked: str) -> str:
-    """The training text with the teachers' translations that are nearest to the references; its name."""
+    """The training text with translations of the teachers as targets; its name.
+
+    Of several translations, the one that is nearest to the reference and the one that the teachers find best, each as
+    a corpus.
+    """
     number_of = str(request.n_best)
     beam = ("--beam-size", number_of) if request.n_best > 1 else ()  # one translation is of the teachers' own search
     options = ("--json", "--n-best", number_of, *beam)
@@ -101,13 +116,12 @@ def _taught(draft: Draft, request: Distillation, checked: str) -> str:
         n_best = draft.translated(
             request.teachers, files.src_file, f"text/translated/{number}.jsonl", needs, 1 / len(real), *options
         )
-        output = f"text/nearest/{number}.txt"
-
-        def make(n_best: Path = Path(n_best), references: Path = files.tgt_file) -> str:
-            return nearest_lines(n_best, references)
-
-        chosen.append(draft.own(output, [n_best], make))
-        pairs.append({**corpus, "tgt": f"../{output}"})
+        choices = {"best": functools.partial(best_lines, Path(n_best))}
+        if request.n_best > 1:
+            choices["nearest"] = functools.partial(nearest_lines, Path(n_best), files.tgt_file)
+        for choice, make in choices.items():
+            chosen.append(draft.own(f"text/{choice}/{number}.txt", [n_best], make))
+            pairs.append({**corpus, "tgt": f"../{chosen[-1]}"})
     plain = [{side: corpus[side] for side in ("src", "tgt")} for corpus in pairs]
     draft.cleaned("distilled", [Path(corpus["src"]) for corpus in pairs], lambda: plain, chosen)
     draft.texts["distilled"] = [

@@ -5,7 +5,7 @@ student learns what its teacher can say and what is close to what a person has w
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sacrebleu.metrics.chrf import CHRF
@@ -22,17 +22,26 @@ def nearest(texts: Sequence[str], reference: str, metric: CHRF) -> str:
 
 
 def nearest_lines(n_best: Path, references: Path) -> str:
-    """A line of text for each line of `nmt translate --json --n-best N`; line n of the references is that of line n.
+    """For each line of `nmt translate --json --n-best N`, the translation nearest to its line of the references.
 
     `DataError` if the files differ in length.
     """
     metric, found = CHRF(), list[str]()
-    with n_best.open(encoding="utf-8") as file:
-        try:
-            for line, reference in zip(file, read_lines(references), strict=True):
-                record = json.loads(line)
-                texts = [one["text"] for one in record["n_best"]] or [record["text"]]  # none: it was copied
-                found.append(nearest(texts, reference, metric))
-        except ValueError as error:
-            raise DataError(f"{n_best}: is not the translation of {references} ({error}); remove it") from None
+    try:
+        for texts, reference in zip(_translations(n_best), read_lines(references), strict=True):
+            found.append(nearest(texts, reference, metric))
+    except ValueError as error:
+        raise DataError(f"{n_best}: is not the translation of {references} ({error}); remove it") from None
     return "".join(f"{text}\n" for text in found)
+
+
+def best_lines(n_best: Path) -> str:
+    """For each line of `nmt translate --json --n-best N`, the most probable translation."""
+    return "".join(f"{texts[0]}\n" for texts in _translations(n_best))
+
+
+def _translations(n_best: Path) -> Iterator[list[str]]:
+    with n_best.open(encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            yield [one["text"] for one in record["n_best"]] or [record["text"]]  # none: it was copied
