@@ -536,13 +536,8 @@ def test_every_configuration_of_the_repository_loads(path: Path) -> None:
         assert files.tgt.is_relative_to(REPOSITORY / "data")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_configuration_of_the_repository_trains(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
-    """Two updates of its model, on a few pairs in place of its data: those of data/tiny, or pictures."""
-    monkeypatch.chdir(tmp_path)
+def train_shipped(path: Path, cli: Cli) -> None:
+    """Two updates of a configuration's model, on a few pairs in place of its data: those of data/tiny, or pictures."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     is_text = content.get("source", {}).get("type", "text") == "text"
     for name in ("src", "tgt"):
@@ -554,19 +549,33 @@ def test_every_configuration_of_the_repository_trains(
     files, held_out = {"src": "src", "tgt": "tgt"}, {"src": "src-held", "tgt": "tgt-held"}
     languages = {"src_lang": "en"} if is_text else {}
     content["data"] |= {"train": files, "validation": held_out, "test": held_out, "tgt_lang": "zh", **languages}
-    Path("run.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    run = Path(path.name)
+    run.write_text(yaml.safe_dump(content), encoding="utf-8")
     settings = ["tokenizer.vocab_size=500", "training.max_steps=2", "training.warmup_steps=1", "training.threads=1",
                 "training.validate_every=2", "training.batch_tokens=200", "training.batches_per_update=1",
                 "training.processes=1", "training.precision=fp32", "training.device=cpu", "evaluation.report=false",
                 "export.after_training=[]",
                 "training.max_epochs=null", "decoding.max_length=10"]  # fmt: skip
-    code, _, err = cli("train", "run.yaml", *(part for one in settings for part in ("--set", one)))
+    code, _, err = cli("train", str(run), *(part for one in settings for part in ("--set", one)))
     assert code == 0, err
     assert "finished: training.max_steps, 2, is reached" in err
-    written, expected = load_config(Path("runs/run/config.yaml")), load_config(path)
-    assert (written.model, written.source, written.augmentation) == (
-        expected.model, expected.source, expected.augmentation,
-    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_configuration_of_the_repository_trains(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = load_config(path)
+    model = expected.model
+    if (start := expected.training.init_from) is not None:
+        train_shipped(path.parent / f"{start}.yaml", cli)
+        changed = yaml.safe_load(path.read_text(encoding="utf-8"))["model"]
+        model = load_config(path.parent / f"{start}.yaml").model.model_copy(update=changed)
+    train_shipped(path, cli)
+    written = load_config(Path(f"runs/{path.stem}/config.yaml"))
+    assert (written.model, written.source, written.augmentation) == (model, expected.source, expected.augmentation)
 
 
 # ------------------------------------------------------------------------- other properties of YAML files
