@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-import torch
 import yaml
 from conftest import Cli
-from safetensors.torch import load_file
 from test_improve import CONFIG, Pretended, hashes, lines_of, write_tiny
 
 from nmt.config.file import load_config
@@ -155,26 +153,6 @@ def test_one_translation_is_of_the_teachers_own_search(here: Path, monkeypatch: 
     assert len(load_config(FOLDER / "configs/student.yaml").data.train) == 2  # with the monolingual text
 
 
-def test_several_students_from_one_start_are_averaged(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sets = ("training.init_from=../runs/two", "training.seed=7")
-    asked = Distillation(**{**vars(ASKED), "overrides": sets, "students": 3, "int8": True})
-    commands = distilled(monkeypatch, asked)
-    names = ["student_1", "student_2", "student_3"]
-    assert commands[-5:] == [
-        *(["train", f"configs/{name}.yaml"] for name in names),
-        ["average", *(word for name in names for word in ("--model", f"runs/{name}")), "--name", "student"],
-        ["train", "configs/student-int8.yaml"],
-    ]
-    trained = [load_config(FOLDER / f"configs/{name}.yaml").training for name in names]
-    assert [(one.seed, one.init_from) for one in trained] == [(seed, "../runs/two") for seed in (7, 8, 9)]
-    assert load_config(FOLDER / "configs/student-int8.yaml").training.init_from == "student"
-    manifest = json.loads((FOLDER / "manifest.json").read_text())
-    assert {f"runs/{name}/model.safetensors" for name in names} < manifest["runs/student"]["made_from"].keys()
-    with pytest.raises(ConfigError, match="was begun with students: 3, and now it is 2"):
-        begin(drafted(Distillation(**{**vars(asked), "students": 2})), FOLDER)
-    assert "--students 3" in " ".join(asked.arguments())
-
-
 def test_the_real_pairs_stay_in_if_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distilled(monkeypatch, Distillation(**{**vars(ASKED), "keep_real": True, "mono_src": None}))
     data = load_config(FOLDER / "configs/student.yaml").data
@@ -296,7 +274,6 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
         ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
-        ([*student, *teacher, "--students", "2"], "learn from the same start; name it in the student's configuration"),
         ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
@@ -361,14 +338,11 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
     for line, reference, record in list(zip(chosen, references, records, strict=True))[::20]:
         scores = [sacrebleu.sentence_chrf(one["text"], [reference.strip()]).score for one in record["n_best"]]
         assert line.strip() == record["n_best"][scores.index(max(scores))]["text"].strip()
-    started = ["--n-best", "1", "--students", "2", "--set", "training.init_from=two", *sets]
+    started = ["--n-best", "1", "--set", "training.init_from=two", *sets[:2]]
     budget[0] = 100
     code, _, errors = cli("distill", "--teacher", "one", "--config", "tiny.yaml", *started, "--folder", "started")
     assert code == 0, errors
     manifest = json.loads(Path("started/manifest.json").read_text())
-    assert manifest["runs/student_2"]["init_from"] == {
+    assert manifest["runs/student"]["init_from"] == {
         "../runs/two": hashlib.sha256(Path("runs/two/model.safetensors").read_bytes()).hexdigest()
     }
-    first, second, mean = (load_file(f"started/runs/{name}/model.safetensors") for name in (
-        "student_1", "student_2", "student"))  # fmt: skip
-    assert all(torch.allclose((first[name] + second[name]) / 2, value, atol=1e-6) for name, value in mean.items())

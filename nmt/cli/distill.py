@@ -33,13 +33,6 @@ def distill(
     keep_real: Annotated[
         bool, typer.Option("--keep-real", help="Learn from the training pairs as they are, too.")
     ] = False,
-    students: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N",
-            help="Trainings from training.init_from, each with its seed; the student is the mean of their models.",
-        ),
-    ] = 1,
     int8: Annotated[bool, typer.Option("--int8", help="Fine-tune the student for int8 at the end.")] = False,
     overrides: options.SetOption = None,
     folder: Annotated[
@@ -68,7 +61,7 @@ def distill(
     runs = open_teachers(teachers, settings, where)
     request = Distillation(
         seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), sets,
-        mono_src and seen_from(where, mono_src), n_best, keep_real, int8, students,
+        mono_src and seen_from(where, mono_src), n_best, keep_real, int8,
     )  # fmt: skip
     draft = distillation_draft(request, settings)
     add_manifest(draft)

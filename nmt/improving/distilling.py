@@ -40,8 +40,6 @@ class Distillation:
     """Whether the student also learns from the pairs as people wrote them."""
     int8: bool = False
     """Whether the student is fine-tuned for int8 at the end."""
-    students: int = 1
-    """Trainings from one start, which differ in their seed; the student is the mean of their models."""
 
     @property
     def student(self) -> str:
@@ -56,7 +54,6 @@ class Distillation:
             words += ["--set", text]
         words += [] if self.mono_src is None else ["--mono-src", self.mono_src.as_posix()]
         words += ["--n-best", str(self.n_best)]
-        words += ["--students", str(self.students)] if self.students > 1 else []
         return (*words, *(["--keep-real"] if self.keep_real else []), *(["--int8"] if self.int8 else []))
 
     def record(self) -> dict[str, Any]:
@@ -66,7 +63,6 @@ class Distillation:
             "monolingual": None if self.mono_src is None else self.mono_src.as_posix(),
             "n_best": self.n_best,
             "keep_real": self.keep_real,
-            "students": self.students,
             "int8": True if self.int8 else None,
         }
 
@@ -76,15 +72,10 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     check_config(config, request.command)
     if request.int8 and config.training.quantization is not None:
         raise ConfigError("--int8: training.quantization trains for int8 from the start; leave one of the two out")
-    start = config.training.init_from
-    if request.students > 1 and start is None:
-        raise ConfigError(
-            "--students: the mean of several students is one only if they learn from the same start; name it in the "
-            "student's configuration (training.init_from)"
-        )
     draft = Draft(request, config)
     draft.step = "teachers"
     draft.held_out()
+    start = config.training.init_from
     names = [*(teacher.as_posix() for teacher in request.teachers), *([] if start is None else [start])]
     checked = draft.own(f"{FOLDER.as_posix()}/teachers.json", [HELD_OUT],
                         lambda: json_text(check_teachers(names, held_out_files(config))))  # fmt: skip
@@ -93,11 +84,10 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     texts += [] if request.mono_src is None else [_monolingual(draft, request, request.mono_src, checked)]
     texts = ["real", *texts] if request.keep_real else texts
     draft.step = "student"
-    done = draft.mean_of_trained(
-        STUDENT, request.students, [], lambda: _student_sections(draft, texts), *texts, share=1.0
-    )
+    draft.trained(STUDENT, [], lambda: _student_sections(draft, texts), *texts, share=1.0)
     if request.int8:
-        draft.trained(INT8, [done], _int8_sections, share=configs.FINE_TUNING_SHARE)
+        needs = [f"runs/{STUDENT}.done"]
+        draft.trained(INT8, needs, _int8_sections, share=configs.FINE_TUNING_SHARE)
     return draft
 
 

@@ -9,15 +9,7 @@ from typing import Any, ClassVar, Protocol
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
 from nmt.data.profiling import cleaned_names
-from nmt.improving.configuring import (
-    OF_CORPORA,
-    Corpus,
-    Sections,
-    cleaning_sections,
-    read_sections,
-    with_seed,
-    write_out,
-)
+from nmt.improving.configuring import OF_CORPORA, Corpus, Sections, cleaning_sections, write_out
 from nmt.improving.deciding import (
     best_file,
     decide,
@@ -237,24 +229,6 @@ class Draft:
         made = [self.made[text] for text in texts]
         file = self.own(f"configs/{name}.yaml", [HELD_OUT, *made, *needs], make)
         return self.command(f"runs/{name}.done", [file], Command(("train", file)), is_stamp=True)
-
-    def mean_of_trained(self, name: str, count: int, needs: Sequence[str | None], sections: Callable[[], Sections],
-                        *texts: str, share: float) -> str:  # fmt: skip
-        """The mean of `count` trainings from one start that differ in their seed; of 1, that training."""
-        if count == 1:
-            return self.trained(name, needs, sections, *texts, share=share)
-        names = [f"{name}_{number}" for number in range(1, count + 1)]
-        done = list[str]()
-        for number, one in enumerate(names):
-
-            def seeded(number: int = number) -> Sections:
-                return with_seed(sections(), self.config, number)
-
-            done.append(self.trained(one, needs, seeded, *texts, share=share))
-        runs = [word for one in names for word in ("--model", f"runs/{one}")]
-        config = self.own(f"configs/{name}.yaml", done, lambda: write_out(read_sections(names[0])[0]))
-        command = Command(("average", *runs, "--name", name))
-        return self.command(f"runs/{name}/average.json", [*done, config], command, makes_folder=True)
 
     def filtered(self, name: str, text: str, share: float) -> Sequence[Corpus]:
         """The best pairs of a text with one corpus, by the first forward model and the backward model."""
