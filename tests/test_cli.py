@@ -482,10 +482,13 @@ def test_average_makes_a_run_of_the_models_of_several_runs_with_one_start(with_c
     assert "the mean of the models of the runs tuned_1, tuned_2" in Path("runs/two/report/index.html").read_text()
 
     # Models whose mean says nothing.
+    assert cli("export", "ctranslate2", "--model", "tuned_2", "--quantization", "float32")[0] == 0
+    exported = "runs/tuned_2/export/ctranslate2-float32"
     assert cli("train", "copy.yaml", "--name", "apart", "--set", "training.max_steps=4")[0] == 0
     for arguments, message in [
         ([*three, "--last", "2"], "--last and --best choose among the checkpoints of one run"),
         (three, "runs/tuned_1-average exists already"),
+        (["--model", "tuned_1", "--model", exported, "--name", "x"], "float32: holds no training configuration"),
         (["--model", "tuned_1", "--model", "runs/tuned_1", "--name", "x"], "have the same model; name each once"),
         (["--model", "tuned_1", "--model", "apart", "--name", "x"],
          r"runs/apart has not learned from the same start \(training.init_from\) as runs/tuned_1"),

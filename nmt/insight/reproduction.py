@@ -77,7 +77,8 @@ def reproduction(
     `averaged` names what an average, which has no training of its own, is the mean of.
     """
     if averaged:
-        return Reproduction("", (f"The model is the mean of {averaged}; see the reports of what was averaged.",))
+        return Reproduction("", (f"The model is the mean of {averaged}; the report of each run that was averaged says "
+                                 f"how to repeat its training.",))  # fmt: skip
     caveats = list(_caveats(config, record, last_step))
     if not is_finished:
         caveats.insert(0, "The training is not finished: the commands train to its end, and may find a better model.")

@@ -60,9 +60,9 @@ def average_models(runs: Sequence[RunFolder], name: str | None = None, device: s
     then.
     """
     with _new_run(name, runs[0]) as target:
-        _check_one_start(runs)
+        check_same_sources(runs, [run.config() for run in runs])  # refuses exports, which have no training
         shared_tokenizers(runs)
-        check_same_sources(runs, [run.config() for run in runs])
+        _check_one_start(runs)
         return _write_average(runs, [], [run.model_file for run in runs], target, device)
 
 
