@@ -13,6 +13,7 @@ import nmt.training.trainer
 from nmt.checkpoint import check_checkpoint, checkpoint_steps
 from nmt.config.file import load_config
 from nmt.data.tokenizer import load_tokenizers
+from nmt.device import bf16_slowdown
 from nmt.errors import DataError, NmtError, TrainingError, is_out_of_memory
 from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
@@ -342,3 +343,34 @@ def test_a_warm_up_that_never_ends_is_warned_of(copy_task: Path, capsys: pytest.
     limits = ["training.max_steps=null", "training.max_minutes=0.01", "training.warmup_steps=100000"]
     trained(copy_task, "run", *limits, QUIET[1])  # the number of steps is estimated after the first ones
     assert "warning: the learning rate never reaches its peak" in capsys.readouterr().err
+
+
+def flags_of_this_cpu() -> set[str]:
+    """As Linux lists them on x86; empty elsewhere."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text() if file.is_file() else ""
+    lines = [line for line in text.splitlines() if line.startswith("flags")]
+    return set(lines[0].split()) if lines else set()
+
+
+def test_bf16_is_warned_of_on_a_cpu_without_it(
+    copy_task: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reversed_targets(copy_task)
+    options = (*QUIET, "training.max_steps=51", "training.precision=bf16")
+    monkeypatch.setattr("nmt.training.announcement.bf16_slowdown", lambda: 71.4)
+    (warning,) = warnings(copy_task, capsys, *options)
+    assert "a matrix product takes 71 times as long as in fp32" in warning
+    assert "--set training.precision=fp32 --fresh" in warning
+    assert warnings(copy_task, capsys, *options[:-1]) == []  # in fp32
+    monkeypatch.setattr("nmt.training.announcement.bf16_slowdown", lambda: 0.3)
+    assert warnings(copy_task, capsys, *options) == []
+
+
+@pytest.mark.skipif("avx2" not in flags_of_this_cpu(), reason="needs the flags of an x86 CPU, as Linux lists them")
+def test_how_slow_bf16_is_agrees_with_the_instructions_of_this_cpu() -> None:
+    flags = flags_of_this_cpu()
+    if flags & {"avx512_bf16", "amx_bf16"}:
+        assert bf16_slowdown() < 2
+    elif not flags & {"avx512f", "avx_ne_convert"}:  # which may be used to emulate it quickly
+        assert bf16_slowdown() > 2

@@ -8,12 +8,15 @@ from nmt.config.training import Config, TrainingConfig
 from nmt.data.batches import Plan, share_of_real_positions
 from nmt.data.mixture import describe_mixture
 from nmt.data.selection import table
+from nmt.device import bf16_slowdown
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.training.freezing import num_frozen
 from nmt.training.preparation import Prepared
 from nmt.training.stopping import total_steps
+
+_MUCH_SLOWER = 2.0
 
 
 def describe(
@@ -30,6 +33,7 @@ def describe(
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
+    is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
     mixture = describe_mixture(corpus.sizes, data)
     kept, cleaning = str(corpus.counts), []
     if prepared.selection is not None and corpus.counts.left_out:
@@ -55,6 +59,7 @@ def describe(
         *([f"average     {average}"] if (average := _average(settings)) else []),
         f"until       {until}",
         *warmup_warning(settings, total_steps(settings, len(plan))),
+        *(precision_warning(bf16_slowdown()) if is_bf16_on_a_cpu else []),
     ]
 
 
@@ -65,6 +70,16 @@ def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
     return [
         f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
         f"{steps:,.0f} steps in all; lower it"
+    ]
+
+
+def precision_warning(slowdown: float) -> list[str]:
+    """A warning if bf16 takes so many times as long as fp32, and that is much; less may be chance."""
+    if slowdown < _MUCH_SLOWER:
+        return []
+    return [
+        f"warning: this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in "
+        f"fp32; stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
     ]
 
 
