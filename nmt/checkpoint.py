@@ -75,7 +75,26 @@ def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Read weights that `save_weights` wrote into a model; raises `RunError` if their names or shapes differ."""
-    _read_into(weights_of(model), path)
+    copy_weights(read_weights(path), weights_of(model), path)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name; raises `RunError` if it is damaged."""
+    tensors, checksum = {}, _Checksum()
+    with open_tensors(path) as file:
+        for name in sorted(file.keys()):
+            tensors[name] = file.get_tensor(name)
+            checksum.add(name, tensors[name])
+        checksum.check(path, _stated_sum(file))
+    return tensors
+
+
+def copy_weights(stored: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors from the file `path` into `weights`; raises `RunError` if their names or shapes differ."""
+    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
+    _check_alike(path, found, wanted)
+    for name, value in weights.items():
+        value.copy_(stored[name])
 
 
 def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -115,7 +134,7 @@ def interpolated_weights(old: Path, new: Path, alpha: float) -> dict[str, Tensor
     and rows of zeros. 0 and 1 give one file's weights to the bit. Raises `RunError` if the files do not contain the
     same names and shapes.
     """
-    before, after = _read(old), _read(new)
+    before, after = read_weights(old), read_weights(new)
     found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (after, before))
     _check_alike(new, found, wanted)
     if alpha in (0.0, 1.0):  # 0 * x + y may change the sign of a zero
@@ -179,8 +198,9 @@ def load_checkpoint(
     description = _read_description(folder)
     load_weights(model, folder / "model.safetensors")
     if average is not None:
-        _read_into(average, folder / "average.safetensors")
-    state = _read(folder / "state.safetensors")
+        path = folder / "average.safetensors"
+        copy_weights(read_weights(path), average, path)
+    state = read_weights(folder / "state.safetensors")
     for name, parameter in model.named_parameters():
         prefix = f"optimizer.{name}."
         values = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -262,14 +282,6 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def _read_into(weights: Mapping[str, Tensor], path: Path) -> None:
-    stored = _read(path)
-    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (stored, weights))
-    _check_alike(path, found, wanted)
-    for name, value in weights.items():
-        value.copy_(stored[name])
-
-
 def _check_alike(
     path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], remedy: str = ""
 ) -> None:
@@ -322,16 +334,6 @@ def open_tensors(path: Path) -> Iterator[Any]:
             yield file
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    tensors, checksum = {}, _Checksum()
-    with open_tensors(path) as file:
-        for name in sorted(file.keys()):
-            tensors[name] = file.get_tensor(name)
-            checksum.add(name, tensors[name])
-        checksum.check(path, _stated_sum(file))
-    return tensors
 
 
 def _stated_sum(file: Any) -> str | None:

@@ -1,9 +1,9 @@
 """What a run takes over from the run whose weights it starts from: `training.init_from`.
 
-The sections `source`, `tokenizer` and `model`, and the languages, are that run's. Where they are not given, so are
-`data.max_length` and the keys of `decoding`, and the keys of `training` get the defaults of fine-tuning. All of it is
-filled in before the configuration is validated, so that the new run's config.yaml is complete: a resume reads it from
-there, and the old run may be gone.
+The sections `source`, `tokenizer` and `model`, and the languages, are that run's; a Transformer may have fewer layers.
+Where they are not given, so are `data.max_length` and the keys of `decoding`, and the keys of `training` get the
+defaults of fine-tuning. All of it is filled in before the configuration is validated, so that the new run's config.yaml
+is complete: a resume reads it from there, and the old run may be gone.
 """
 
 import shutil
@@ -33,6 +33,8 @@ FINE_TUNED = (*FINE_TUNING, "warmup_steps")
 """The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "token_cutoff", "preset"}
+# Of these, a Transformer may have fewer than the old run: see training/fewer_layers.py.
+_LAYERS = {"num_encoder_layers", "num_decoder_layers"}
 
 
 def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
@@ -127,8 +129,24 @@ def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
     for section in ("source", "tokenizer", "model"):
         given, known = raw.get(section), sections[section]
         for key, value in given.items() if isinstance(given, dict) else ():
-            if key in known and key not in _FREE and value != known[key]:
-                yield f"{section}.{key}: {known[key]} there, {value} here"
+            if key not in known or key in _FREE or value == known[key]:
+                continue
+            why = ""
+            if (
+                key in _LAYERS
+                and known["architecture"] == "transformer"
+                and isinstance(value, int)
+                and value < known[key]
+            ):
+                if not _has_guard(raw):
+                    continue
+                why = ", and guard.max_drop needs models of one shape"
+            yield f"{section}.{key}: {known[key]} there, {value} here{why}"
+
+
+def _has_guard(raw: dict[str, Any]) -> bool:
+    guard = raw.get("guard")
+    return isinstance(guard, dict) and guard.get("max_drop") is not None
 
 
 def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:

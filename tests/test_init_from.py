@@ -26,6 +26,7 @@ from nmt.insight.report_page import write_report
 from nmt.insight.reproduction import reproduction
 from nmt.models.factory import build_model
 from nmt.runs import RunFolder, run_named
+from nmt.training.fewer_layers import kept_layers
 from nmt.training.forgetting import read_forgetting, score_after
 from nmt.training.freezing import freeze
 from nmt.training.record import read_record
@@ -255,7 +256,58 @@ def test_replayed_pairs_are_the_share_of_an_epoch_that_was_asked_for(work: Path)
         epoch_counts([400, 0], data)
 
 
+def save_deep_run(name: str) -> RunFolder:
+    """A run like `old`, with 3 encoder and 4 decoder layers, of which the inner ones add nothing to what they get."""
+    settings = load_config(Path("runs/old/config.yaml"), ["model.num_encoder_layers=3", "model.num_decoder_layers=4"])
+    run = run_named(name)
+    shutil.copytree("runs/old/tokenizer", run.tokenizer)
+    run.config_file.write_text(to_yaml(settings))
+    model = build_model(settings.model, 14, 14)
+    for layer in (model.encoder[1], *model.decoder[1:3]):
+        for part, parameter in layer.named_parameters():
+            if re.search(r"(attention\.output|feed_forward\.outer)\.", part):
+                torch.nn.init.zeros_(parameter)
+    save_weights(model, run.model_file)
+    return run
+
+
+def test_layers_that_do_nothing_can_be_left_out(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing changes without the inner layers: losses, BLEU and chrF before the first update are the same."""
+    deep = save_deep_run("deep")
+    fewer = ["model.num_encoder_layers=2", "model.num_decoder_layers=2"]
+    options = ["training.init_from=deep", "training.max_steps=1"]
+    runs = [trained(*options, name="all"), trained(*options, *fewer, name="fewer")]
+    assert [line.split()[0:6] for line in capsys.readouterr().err.splitlines() if " has the layers " in line] == [
+        ["encoder", "has", "the", "layers", "1,", "3"],
+        ["decoder", "has", "the", "layers", "1,", "4"],
+    ]
+    first, second = ({**records(run)[0], "seconds": 0, "time": 0} for run in runs)
+    assert first["step"] == 0
+    assert {key: second[key] for key in ("loss", "bleu", "chrf")} == {
+        key: first[key] for key in ("loss", "bleu", "chrf")
+    }
+    before, after = load_file(deep.model_file), load_file(runs[1].model_file)
+    assert len([name for name in before if name.startswith("decoder.")]) == 2 * len(
+        [name for name in after if name.startswith("decoder.")]
+    )
+    again = config_of(*options, *fewer, name="fewer")  # a resume compares with the run itself
+    assert (again.model.num_encoder_layers, again.model.num_decoder_layers) == (2, 2)
+
+
+def test_the_layers_that_are_kept_are_those_of_the_paper() -> None:
+    """Shleifer and Rush 2020, section 3.2: of 12 layers, 3 are 0, 6 and 11."""
+    assert kept_layers(3, 12) == [0, 6, 11]
+    assert kept_layers(6, 12) == [0, 2, 4, 7, 9, 11]
+    assert kept_layers(1, 12) == [0]
+    assert [kept_layers(count, 3) for count in range(4)] == [[], [0], [0, 2], [0, 1, 2]]
+
+
 REFUSED = {
+    "more layers": (["model.num_decoder_layers=2"], "model.num_decoder_layers: 1 there, 2 here"),
+    "fewer layers with a guard": (
+        ["model.num_encoder_layers=0", "guard.max_drop=1"],
+        "1 there, 0 here, and guard.max_drop needs models of one shape",
+    ),
     "another width": (["model.d_model=64"], "model.d_model: 32 there, 64 here"),
     "another kind": (["model.architecture=rnn"], "model.architecture: transformer there, rnn here"),
     "another tokenizer": (["tokenizer.type=bpe"], "tokenizer.type: word there, bpe here"),

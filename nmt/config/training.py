@@ -24,9 +24,10 @@ class TrainingConfig(Section):
 
     init_from: str | None = None
     """Start from the weights of a trained run, given as for `--model` by its folder or its name. Its tokenizer,
-    architecture, source and languages are the new run's; leave these sections out. `data.max_length` and the keys of
-    `decoding` are the old run's where they are not given, and learning rate, warm-up, schedule, limits and validations
-    have the defaults of fine-tuning (docs/fine-tuning.md). `null`: random weights."""
+    architecture, source and languages are the new run's; leave these sections out. A Transformer may have fewer layers
+    (`model.num_encoder_layers`, `model.num_decoder_layers`): it keeps the first, the last, and others evenly between.
+    `data.max_length` and the keys of `decoding` are the old run's where they are not given, and learning rate, warm-up,
+    schedule, limits and validations have the defaults of fine-tuning (docs/fine-tuning.md). `null`: random weights."""
     freeze: tuple[ModelPart, ...] = ()
     """With `init_from`: the parts of the model that keep the old run's weights, of `embeddings`, `encoder`, `decoder`
     and `output`. A matrix that two parts share (`model.tie_embeddings`) is frozen by the name of either."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.atomic import write_json
-from nmt.checkpoint import Progress, load_checkpoint, load_weights, replace_progress, retain, save_checkpoint
+from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -31,6 +31,7 @@ from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
+from nmt.training.fewer_layers import load_start
 from nmt.training.freezing import clear_rows, freeze, keep_rows
 from nmt.training.guarding import GENERAL, judge, remember, save_models
 from nmt.training.interruption import SIGNALS, Signals, Stopped
@@ -76,7 +77,8 @@ class Trainer:
         sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
         self.model = model or build_model(config.model, *sizes, config.source)
         if initial_weights is not None:
-            load_weights(self.model, initial_weights)
+            for line in load_start(self.model, initial_weights):
+                monitor.say(line)
         freeze(self.model, config.training.freeze)
         if config.training.quantization is not None:
             quantize(self.model)
