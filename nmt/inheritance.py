@@ -129,19 +129,13 @@ def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
     for section in ("source", "tokenizer", "model"):
         given, known = raw.get(section), sections[section]
         for key, value in given.items() if isinstance(given, dict) else ():
-            if key not in known or key in _FREE or value == known[key]:
-                continue
-            why = ""
-            if (
-                key in _LAYERS
-                and known["architecture"] == "transformer"
-                and isinstance(value, int)
-                and value < known[key]
-            ):
-                if not _has_guard(raw):
-                    continue
-                why = ", and guard.max_drop needs models of one shape"
-            yield f"{section}.{key}: {known[key]} there, {value} here{why}"
+            is_other = key in known and key not in _FREE and value != known[key]
+            may_be_fewer = key in _LAYERS and known["architecture"] == "transformer" and isinstance(value, int)
+            is_fewer = is_other and may_be_fewer and value < known[key]
+            if is_fewer and _has_guard(raw):
+                yield f"{section}.{key}: {known[key]} there, {value} here, and guard.max_drop needs models of one shape"
+            elif is_other and not is_fewer:
+                yield f"{section}.{key}: {known[key]} there, {value} here"
 
 
 def _has_guard(raw: dict[str, Any]) -> bool:

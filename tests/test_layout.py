@@ -39,8 +39,8 @@ _IN_ORDER = """
     evaluation.metrics evaluation.public_sets evaluation.comet evaluation.evaluate evaluation.significance
     evaluation.buckets evaluation.filtering
     marian.names marian.found marian.folder marian.npz marian.download marian.importing
-    training.loss training.optimization training.freezing training.guarding training.stopping training.interruption
-    training.divergence
+    training.loss training.optimization training.freezing training.fewer_layers training.guarding training.stopping
+    training.interruption training.divergence
     training.scalars training.monitor training.memory training.averaging training.sharing training.resuming
     training.preparation training.record training.origin training.forgetting training.announcement training.feeding
     training.trainer training.preflight training.launching
