@@ -13,7 +13,7 @@ import torch
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.training import Config
-from nmt.device import own_the_process
+from nmt.device import bf16_slowdown, own_the_process
 from nmt.runs import RunFolder
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import Prepared, prepare
@@ -53,7 +53,10 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: flo
             torch.set_num_threads(config.training.threads)
         own_the_process()
         prepared = prepare(trial, run, resuming=False, say=lambda line: None)
-        dtypes = [torch.float32, torch.bfloat16] if prepared.device.type == "cpu" else [prepared.dtype]
+        dtypes = [prepared.dtype]
+        if prepared.device.type == "cpu":
+            # Where a matrix product is not faster in bf16, no update is, and one may take ten times as long.
+            dtypes = [torch.float32, *([torch.bfloat16] if bf16_slowdown() < 1 else [])]
         left = max(began + seconds - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
         taken = [_seconds_of_an_update(trial, run, dataclasses.replace(prepared, dtype=one), left) for one in dtypes]
     gain = taken[0] / taken[-1]
