@@ -26,6 +26,7 @@ from nmt.insight.report_page import write_report
 from nmt.insight.reproduction import reproduction
 from nmt.models.factory import build_model
 from nmt.runs import RunFolder, run_named
+from nmt.training.averaged_run import average_models
 from nmt.training.fewer_layers import kept_layers
 from nmt.training.forgetting import read_forgetting, score_after
 from nmt.training.freezing import freeze
@@ -290,6 +291,10 @@ def test_layers_that_do_nothing_can_be_left_out(work: Path, capsys: pytest.Captu
     assert len([name for name in before if name.startswith("decoder.")]) == 2 * len(
         [name for name in after if name.startswith("decoder.")]
     )
+    with pytest.raises(
+        RunError, match=r"runs/fewer has 2\+2 layers and runs/all 3\+4, so that their weights have no mean"
+    ):
+        average_models(runs)
     again = config_of(*options, *fewer, name="fewer")  # a resume compares with the run itself
     assert (again.model.num_encoder_layers, again.model.num_decoder_layers) == (2, 2)
 
