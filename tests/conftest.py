@@ -35,6 +35,20 @@ settings.register_profile("first failure", deadline=None, phases=[Phase.explicit
 settings.load_profile("any machine")
 
 
+def cpu_flags() -> set[str]:
+    """The instruction sets of an x86 CPU, as Linux lists them; empty elsewhere."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text() if file.is_file() else ""
+    lines = [line for line in text.splitlines() if line.startswith("flags")]
+    return set(lines[0].split()) if lines else set()
+
+
+has_exact_int8 = pytest.mark.skipif(
+    "avx2" in cpu_flags() and not cpu_flags() & {"avx512_vnni", "avx_vnni"},
+    reason="without VNNI, CTranslate2's int8 products saturate",
+)
+
+
 def batch_of(
     pairs: Pairs, src_special: SpecialIds = OWN_SPECIAL_IDS, tgt_special: SpecialIds = OWN_SPECIAL_IDS
 ) -> Batch:

@@ -11,7 +11,7 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import sentencepiece
-from conftest import Cli
+from conftest import Cli, has_exact_int8
 from made_runs import LINES, made_run, text
 from marian_models import TAGS, sentences, write_folder
 
@@ -74,6 +74,7 @@ def test_a_package_has_one_folder_with_all_that_argos_reads(run: RunFolder, pack
     assert said["model"]["sha256"] in (package / "README.md").read_text(encoding="utf-8")
 
 
+@has_exact_int8
 def test_a_package_translates_as_its_run_does(run: RunFolder, package: Path) -> None:
     settings = {"beam_size": 4, "length_penalty": 0.2, "max_length_ratio": 1000.0, "max_length": 256, "copied": ()}
     decoding = run.inference_config().decoding.model_copy(update=settings)

@@ -19,7 +19,7 @@ from nmt.runs import RunFolder, run_named
 from nmt.training.feeding import Share
 from nmt.training.start import train
 from nmt.training.trainer import Trainer
-from tests.conftest import Cli
+from tests.conftest import Cli, cpu_flags
 
 
 def trained(config: Path, name: str, *overrides: str, dry_run: bool = False) -> RunFolder:
@@ -345,14 +345,6 @@ def test_a_warm_up_that_never_ends_is_warned_of(copy_task: Path, capsys: pytest.
     assert "warning: the learning rate never reaches its peak" in capsys.readouterr().err
 
 
-def flags_of_this_cpu() -> set[str]:
-    """As Linux lists them on x86; empty elsewhere."""
-    file = Path("/proc/cpuinfo")
-    text = file.read_text() if file.is_file() else ""
-    lines = [line for line in text.splitlines() if line.startswith("flags")]
-    return set(lines[0].split()) if lines else set()
-
-
 def test_bf16_is_warned_of_on_a_cpu_without_it(
     copy_task: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,9 +359,9 @@ def test_bf16_is_warned_of_on_a_cpu_without_it(
     assert warnings(copy_task, capsys, *options) == []
 
 
-@pytest.mark.skipif("avx2" not in flags_of_this_cpu(), reason="needs the flags of an x86 CPU, as Linux lists them")
+@pytest.mark.skipif("avx2" not in cpu_flags(), reason="needs the flags of an x86 CPU, as Linux lists them")
 def test_how_slow_bf16_is_agrees_with_the_instructions_of_this_cpu() -> None:
-    flags = flags_of_this_cpu()
+    flags = cpu_flags()
     if flags & {"avx512_bf16", "amx_bf16"}:
         assert bf16_slowdown() < 2
     elif not flags & {"avx512f", "avx_ne_convert"}:  # which may be used to emulate it quickly

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import Cli, batch_of
+from conftest import Cli, batch_of, has_exact_int8
 from made_runs import made_run
 from safetensors.torch import load_file
 from test_export import ARCHITECTURES, random_model, random_sources
@@ -91,6 +91,7 @@ def log_probs(model: Transformer, tokenizers: Tokenizers, src: list[list[int]], 
     return np.concatenate([np.array(row) for row in TorchEngine(model, tokenizers).score(src, tgt)])
 
 
+@has_exact_int8
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES)
 def test_log_probabilities_are_those_of_ctranslate2_in_int8(
     config: TransformerConfig, tokenizers: Tokenizers, tmp_path: Path

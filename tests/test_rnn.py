@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import COPY_TASK, Cli
+from conftest import COPY_TASK, Cli, cpu_flags
 from numpy.typing import NDArray
 from test_search import V, assert_same, beam, naive_beam, random_sentences, source
 from test_training import newest_weights, trained
@@ -339,6 +339,8 @@ def test_embedded_sources_are_accepted_and_have_gradients() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_bf16_is_close_to_fp32_and_reaches_every_parameter(shape: dict[str, Any]) -> None:
+    if shape["cell"] == "lstm" and "avx2" in cpu_flags() and "avx512f" not in cpu_flags():
+        pytest.skip("torch trains no LSTM in bf16 on a CPU without instructions for it")
     model, batch, tgt_in = make(**shape, d_model=32), source(SOURCES), targets(TARGETS)
     expected = model(batch, tgt_in)
     with torch.autocast("cpu", torch.bfloat16):
@@ -465,3 +467,18 @@ def test_what_one_attention_shows(copy_task: Path, cli: Cli) -> None:
     page = Path("maps.html").read_text()
     assert 'data-kind="cross"' in page
     assert 'data-kind="encoder"' not in page
+
+
+def test_an_lstm_that_torch_cannot_train_in_bf16_is_refused(
+    copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("could not create a primitive descriptor")
+
+    file = rnn_task(copy_task, RNN)
+    for cell, code in (("lstm", 2), ("gru", 0)):
+        monkeypatch.setattr(torch.nn.LSTM, "forward", fail)
+        settings = ["--set", "training.precision=bf16", "--set", f"model.cell={cell}", "--dry-run"]
+        found, _, err = cli("train", str(file), *settings, "--name", cell)
+        assert found == code, err
+        assert ("bf16: torch cannot train an LSTM in bf16 on this CPU" in err) == (cell == "lstm")

@@ -19,7 +19,7 @@ from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vectors import check_corpora
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import NmtError
+from nmt.errors import ConfigError, NmtError
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import make_metrics
 from nmt.inheritance import copy_tokenizer, starting_run
@@ -86,6 +86,7 @@ def prepare(
     with problems.collected():
         device = ranks.device(choose_device(config.training.device))
         dtype = choose_dtype(config.training.precision, device)
+        _check_lstm(config, dtype, device)
     if config.training.monitor == "tensorboard":
         with problems.collected():
             require_tensorboard()
@@ -128,6 +129,20 @@ def prepare(
         device=device,
         dtype=dtype,
     )
+
+
+def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> None:
+    """`ConfigError` if torch cannot train an LSTM in bf16 here: oneDNN's needs a CPU with instructions for it."""
+    if getattr(config.model, "cell", None) != "lstm" or (device.type, dtype) != ("cpu", torch.bfloat16):
+        return
+    try:
+        with torch.autocast("cpu", dtype):
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        raise ConfigError(
+            "training.precision: bf16: torch cannot train an LSTM in bf16 on this CPU, which has no instructions for "
+            "it; use fp32, or model.cell: gru"
+        ) from None
 
 
 def _metrics(config: Config) -> dict[Metric, SacreMetric]:
