@@ -247,6 +247,7 @@ def with_outliers(run: RunFolder, factor: float) -> None:
     write_weights(weights, run.model_file)
 
 
+@has_exact_int8
 @pytest.mark.slow
 def test_a_model_that_int8_hurts_is_offered_a_training_and_passes_after_it(
     solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
