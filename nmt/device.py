@@ -3,11 +3,11 @@
 import ctypes
 import re
 import sys
-import time
 
 import torch
 
 from nmt.errors import ConfigError
+from nmt.probed import seconds_of_a_product
 from nmt.waiting import watch
 
 
@@ -52,16 +52,9 @@ def bf16_slowdown() -> float:
 
     Without instructions for bf16 it is emulated: some 70 times on a CPU with AVX2 alone, as measured.
     """
-    seconds = []
-    for dtype in (torch.float32, torch.bfloat16):
-        matrix = torch.ones(256, 256, dtype=dtype)
-        took = []
-        for _ in range(3):  # the shortest: other programs may have disturbed the others
-            began = time.perf_counter()
-            matrix @ matrix
-            took.append(time.perf_counter() - began)
-        seconds.append(min(took))
-    return seconds[1] / seconds[0]
+    cpu = torch.device("cpu")
+    fp32, bf16 = (seconds_of_a_product(256, dtype, cpu) for dtype in (torch.float32, torch.bfloat16))
+    return bf16 / fp32
 
 
 def own_the_process() -> None:

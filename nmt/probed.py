@@ -59,13 +59,22 @@ def _measured(device: "torch.device", model: str, memory: int | None, wait: Call
     seconds: dict[str, float] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
         try:
-            matrix = torch.ones(size, size, dtype=dtype, device=device)
-            seconds[name] = min(_seconds(functools.partial(torch.matmul, matrix, matrix), wait) for _ in range(4))
+            seconds[name] = seconds_of_a_product(size, dtype, device, wait)
         except Exception as failure:  # a device that is full, or lacks the precision
             error = error or f"{name}: {_in_words(failure)}"
     speed = {name: round(seconds["fp32"] / each, 2) for name, each in seconds.items() if "fp32" in seconds}
     memory_gb = None if memory is None else round(memory / 1e9, 1)
     return {"name": str(device), "model": model, "memory_gb": memory_gb, "speed": speed, "error": error}
+
+
+def seconds_of_a_product(
+    size: int, dtype: "torch.dtype", device: "torch.device", wait: Callable[[], None] = lambda: None
+) -> float:
+    """How long a product of two matrices takes; the shortest of four, since other programs may disturb some."""
+    import torch
+
+    matrix = torch.ones(size, size, dtype=dtype, device=device)
+    return min(_seconds(functools.partial(torch.matmul, matrix, matrix), wait) for _ in range(4))
 
 
 def _seconds(compute: Callable[[], object], wait: Callable[[], None]) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from conftest import Cli
 
 from nmt.cli.init import _in_words
@@ -23,6 +24,8 @@ from nmt.data.inspection import Inspection, inspect
 from nmt.data.starter import named_tests, tokens_for
 from nmt.data.tokenizer_training import train_tokenizers
 from nmt.errors import DataError
+from nmt.runs import RunFolder
+from nmt.training.preparation import Prepared
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 PAGE = Path(__file__).parent.parent / "docs" / "first-hour.md"
@@ -450,6 +453,27 @@ def test_names_of_test_sets_are_those_of_their_files() -> None:
 )
 def test_durations_are_rounded(hours: float, words: str) -> None:
     assert _in_words(hours) == words
+
+
+@pytest.mark.parametrize(("slowdown", "timed"), [(70.0, ["fp32"]), (0.3, ["fp32", "bf16"])])
+def test_bf16_is_timed_only_where_it_can_be_faster(
+    slowdown: float, timed: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With made-up seconds an update, of which bf16 would have fewer."""
+    tried = list[str]()
+
+    def seconds(config: Config, run: RunFolder, prepared: Prepared, limit: float) -> float:
+        tried.append({torch.float32: "fp32", torch.bfloat16: "bf16"}[prepared.dtype])
+        return {"fp32": 3.0, "bf16": 1.0}[tried[-1]]
+
+    monkeypatch.setattr("nmt.training.trial.bf16_slowdown", lambda: slowdown)
+    monkeypatch.setattr("nmt.training.trial._seconds_of_an_update", seconds)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for side in ("en", "zh"):
+        Path(f"tiny.{side}").write_bytes((TINY / f"train.{side}").read_bytes())
+    assert cli("init", "tiny.en", "tiny.zh")[0] == 0
+    assert tried == timed
+    assert the_config()[1].training.precision == ("auto" if timed == ["fp32"] else "bf16")
 
 
 @pytest.mark.slow

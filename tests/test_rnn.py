@@ -475,9 +475,9 @@ def test_an_lstm_that_torch_cannot_train_in_bf16_is_refused(
     def fail(*arguments: object) -> None:
         raise RuntimeError("could not create a primitive descriptor")
 
+    monkeypatch.setattr(torch.nn.LSTM, "forward", fail)
     file = rnn_task(copy_task, RNN)
     for cell, code in (("lstm", 2), ("gru", 0)):
-        monkeypatch.setattr(torch.nn.LSTM, "forward", fail)
         settings = ["--set", "training.precision=bf16", "--set", f"model.cell={cell}", "--dry-run"]
         found, _, err = cli("train", str(file), *settings, "--name", cell)
         assert found == code, err

@@ -36,7 +36,7 @@ def kept_layers(count: int, of: int) -> list[int]:
 
 
 def with_layers(weights: Mapping[str, Tensor], chosen: Mapping[str, list[int]]) -> dict[str, Tensor]:
-    """The weights without the layers of `encoder` or `decoder` that are not `chosen`, which are numbered anew."""
+    """The weights without the layers of `encoder` or `decoder` that are not `chosen`, which are renumbered."""
     found = {}
     for name, value in weights.items():
         if (match := _LAYER.fullmatch(name)) and match[1] in chosen:
