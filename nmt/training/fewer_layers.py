@@ -25,7 +25,7 @@ def load_start(model: nn.Module, file: Path) -> list[str]:
     chosen = {part: kept_layers(counts[part], of[part]) for part in ("encoder", "decoder") if counts[part] < of[part]}
     copy_weights(with_layers(stored, chosen), wanted, file)
     return [
-        f"{part:11} has the layers {', '.join(str(layer + 1) for layer in layers)} of {of[part]}"
+        f"{part:11} layers kept of {of[part]}: {', '.join(str(layer + 1) for layer in layers) or 'none'}"
         for part, layers in chosen.items()
     ]
 
