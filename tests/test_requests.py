@@ -294,8 +294,10 @@ def test_prefixes_begin_the_translations_and_must_be_as_many_as_the_lines() -> N
 # --- The command -----------------------------------------------------------------------------------------
 
 
-def test_json_has_the_text_its_pieces_and_the_n_best(in_solved: Path, cli: Cli) -> None:
-    code, out, err = cli("translate", "--json", "--n-best", "2", "--align", "3 1 4")
+def test_json_has_the_text_its_pieces_and_the_n_best(
+    in_solved: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = cli("translate", "--json", "--n-best", "2", "--align", "--tokens", "3 1 4")
     assert code == 0, err
     found = json.loads(out)
     assert found["text"] == "3 1 4"
@@ -308,6 +310,9 @@ def test_json_has_the_text_its_pieces_and_the_n_best(in_solved: Path, cli: Cli) 
     (in_solved / "one.tgt").write_text("3 1 4\n")
     scored = json.loads(cli("score", "--src", "one.src", "--tgt", "one.tgt", "--tokens", "--json")[1].splitlines()[0])
     assert found["log_probs"] == pytest.approx(scored["log_probs"], abs=1e-5)
+    monkeypatch.delattr(TorchEngine, "score")  # takes as long as the search, so it is for those who ask for it
+    short = [{key: one[key] for key in ("text", "score")} for one in found["n_best"]]
+    assert json.loads(cli("translate", "--json", "--n-best", "2", "3 1 4")[1]) == {**short[0], "n_best": short}
 
 
 def test_json_of_a_file_is_an_object_a_line_and_resumes(
@@ -316,7 +321,17 @@ def test_json_of_a_file_is_an_object_a_line_and_resumes(
     (tmp_path / "in").write_text("1 2\n\n3 4 5\n6\n")
     (tmp_path / "prefixes").write_text("\n\n7\n8\n")
     command = ["translate", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--continue"]
-    options = ["--json", "--sample", "--n-best", "3", "--seed", "4", "--prefixes", str(tmp_path / "prefixes")]
+    options = [
+        "--json",
+        "--tokens",
+        "--sample",
+        "--n-best",
+        "3",
+        "--seed",
+        "4",
+        "--prefixes",
+        str(tmp_path / "prefixes"),
+    ]
     code, _, err = cli(*command, *options)
     assert code == 0, err
     straight = (tmp_path / "out").read_bytes()
@@ -326,15 +341,16 @@ def test_json_of_a_file_is_an_object_a_line_and_resumes(
     assert objects[2]["text"].startswith("7")
     (tmp_path / "out").unlink()
 
-    def stops(translation: Translation, n_best: int, alignment: bool) -> str:
+    def stops(translation: Translation, n_best: int, alignment: bool, tokens: bool) -> str:
         if translation.text == objects[2]["text"]:
             raise RunError("stopped here")
-        return as_json(translation, n_best, alignment)
+        return as_json(translation, n_best, alignment, tokens)
 
     with monkeypatch.context() as patched:
         patched.setattr(nmt.decoding.records, "as_json", stops)
         assert "2 lines are in " in cli(*command, *options)[2]
-    for changed in ([options[1], *options[4:]], [*options[:-3], "5", *options[-2:]], options[:-2]):
+    without = [[options[2], *options[5:]], [options[0], *options[2:]], options[:-2]]
+    for changed in (*without, [*options[:-3], "5", *options[-2:]]):
         code, _, err = cli(*command, *changed)
         assert (code, "was started with another --" in err) == (2, True), err
     assert cli(*command, *options)[0] == 0
@@ -378,6 +394,7 @@ def test_lengths_prefixes_and_forbidden_words_are_honoured(in_solved: Path, tmp_
     [
         (["--n-best", "3"], "--n-best needs --json"),
         (["--align"], "--align needs --json"),
+        (["--tokens"], "--tokens needs --json"),
         (["--json", "--n-best", "9"], "the search keeps 3 hypotheses; add --beam-size 9"),
         (["--temperature", "2", "--seed", "3"], "--temperature and --seed: for sampling; add --sample"),
         (["--sample", "--mbr", "4"], "leave out --sample"),

@@ -19,6 +19,9 @@ NBestOption = Annotated[
     int | None, typer.Option(min=1, max=MAX_BEAMS, help="With --json: this number of translations of each line.")
 ]
 AlignOption = Annotated[bool, typer.Option("--align", help="With --json: the word alignment of each line.")]
+TokensOption = Annotated[
+    bool, typer.Option("--tokens", help="With --json: the log-probability of each piece of each translation.")
+]
 SampleOption = Annotated[bool, typer.Option("--sample", help="Draw translations at random; PyTorch only.")]
 MbrOption = Annotated[
     int | None,
@@ -151,14 +154,15 @@ class SearchOptions:
             by_risk=self.mbr is not None,
         )
 
-    def request(self, decoding: DecodingConfig, as_json: bool, n_best: int | None, align: bool) -> "Request":
+    def request(
+        self, decoding: DecodingConfig, as_json: bool, n_best: int | None, align: bool, tokens: bool
+    ) -> "Request":
         """What a translator is to return for `nmt translate`; `ConfigError` if options contradict each other."""
         from nmt.decoding.request import Request
 
-        if (n_best or align) and not as_json:
-            raise ConfigError(
-                f"{'--n-best' if n_best else '--align'} needs --json: without it, a line of input gives a line"
-            )
+        in_json = {"--n-best": n_best, "--align": align, "--tokens": tokens}
+        if not as_json and (option := next(filter(in_json.get, in_json), None)):
+            raise ConfigError(f"{option} needs --json: without it, a line of input gives a line")
         sampling = self.sampling(n_best or 1)
         if n_best and sampling is None and n_best > decoding.beam_size:
             raise ConfigError(
@@ -167,4 +171,4 @@ class SearchOptions:
         if n_best and sampling and n_best > sampling.count:
             drawn = sampling.count
             raise ConfigError(f"--n-best {n_best}: --mbr {drawn} draws {drawn} translations; draw at least {n_best}")
-        return Request(n_best or int(as_json), sampling)
+        return Request((n_best or 1) if tokens else 0, sampling)

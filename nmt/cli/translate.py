@@ -46,6 +46,7 @@ def translate(
     as_json: options.JsonOption = False,
     n_best: searching.NBestOption = None,
     align: searching.AlignOption = False,
+    tokens: searching.TokensOption = False,
     prefix: searching.PrefixOption = None,
     prefixes: searching.PrefixesOption = None,
     forbid: searching.ForbidOption = None,
@@ -89,9 +90,10 @@ def translate(
     )  # fmt: skip
     decoding = search.settings(config.decoding)
     request = dataclasses.replace(
-        search.request(decoding, as_json, n_best, align), by_sentence=by_sentence, tgt_tag=tgt_tag
+        search.request(decoding, as_json, n_best, align, tokens), by_sentence=by_sentence, tgt_tag=tgt_tag
     )
-    record = functools.partial(json_of, n_best=n_best or 0, alignment=align) if as_json else attrgetter("text")
+    of_one = functools.partial(json_of, n_best=n_best or 0, alignment=align, tokens=tokens)
+    record = of_one if as_json else attrgetter("text")
     paths, aligned = [str(run.path) for run in runs], align or alignments is not None
     with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
         if text:
@@ -101,7 +103,7 @@ def translate(
             _interactive(translator, prefix, record)
         else:
             made_by = {
-                "--json": as_json, "--n-best": n_best, "--align": align, "--prefix": prefix,
+                "--json": as_json, "--n-best": n_best, "--align": align, "--tokens": tokens, "--prefix": prefix,
                 "--split-sentences": by_sentence, "--sample": request.sampling, "--tgt-tag": tgt_tag,
             }  # fmt: skip
             _translate_files(translator, files, runs, decoding, made_by, resume, record, prefix)

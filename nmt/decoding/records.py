@@ -7,31 +7,28 @@ from nmt.decoding.hypothesis import ScoredTokens
 from nmt.decoding.translator import Translation
 
 
-def as_json(translation: Translation, n_best: int = 0, alignment: bool = False) -> str:
-    """One line of JSON: text, score, tokens and log_probs; with `alignment` the word alignment, and with `n_best` a
-    list of as many hypotheses, each with these four. The score of an empty line is null.
+def as_json(translation: Translation, n_best: int = 0, alignment: bool = False, tokens: bool = False) -> str:
+    """One line of JSON: text and score; with `alignment` the word alignment, and with `n_best` a list of as many
+    hypotheses. With `tokens`, each text has its tokens and log_probs, too. The score of an empty line is null.
 
-    >>> as_json(Translation("Hallo", 1, score=-0.5, scored=(ScoredTokens(("▁Hallo", "</s>"), (-0.25, -0.25)),)))
-    '{"text": "Hallo", "score": -0.5, "tokens": ["▁Hallo", "</s>"], "log_probs": [-0.25, -0.25]}'
+    >>> as_json(Translation("Hallo", 1, n_best=(("Hallo", -0.5),)))
+    '{"text": "Hallo", "score": -0.5}'
     """
-    is_empty = not translation.scored
-    first = ScoredTokens((), ()) if is_empty else translation.scored[0]
-    content = _hypothesis(translation.text, None if is_empty else translation.score, first)
+    wanted = translation.n_best[: max(n_best, 1)]
+    scored = translation.scored if tokens else [None] * len(wanted)
+    hypotheses = [_hypothesis(text, score, of_one) for (text, score), of_one in zip(wanted, scored, strict=True)]
+    nothing = _hypothesis(translation.text, None, ScoredTokens((), ()) if tokens else None)
+    content = dict(hypotheses[0]) if hypotheses else nothing
     if alignment:
         content["alignment"] = str(translation.alignment)
     if n_best:
-        content["n_best"] = [
-            _hypothesis(text, score, scored)
-            for (text, score), scored in zip(translation.n_best[:n_best], translation.scored, strict=True)
-        ]
+        content["n_best"] = hypotheses
     return json.dumps(content, ensure_ascii=False)
 
 
-def _hypothesis(text: str, score: float | None, scored: ScoredTokens) -> dict[str, Any]:
-    rounded = [round(one, 6) for one in scored.log_probs]
-    return {
-        "text": text,
-        "score": None if score is None else round(score, 6),
-        "tokens": list(scored.tokens),
-        "log_probs": rounded,
-    }
+def _hypothesis(text: str, score: float | None, scored: ScoredTokens | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": text, "score": None if score is None else round(score, 6)}
+    if scored:
+        found["tokens"] = list(scored.tokens)
+        found["log_probs"] = [round(one, 6) for one in scored.log_probs]
+    return found
