@@ -160,9 +160,9 @@ class SearchOptions:
         """What a translator is to return for `nmt translate`; `ConfigError` if options contradict each other."""
         from nmt.decoding.request import Request
 
-        in_json = {"--n-best": n_best, "--align": align, "--tokens": tokens}
-        if not as_json and (option := next(filter(in_json.get, in_json), None)):
-            raise ConfigError(f"{option} needs --json: without it, a line of input gives a line")
+        given = [name for name, value in (("--n-best", n_best), ("--align", align), ("--tokens", tokens)) if value]
+        if given and not as_json:
+            raise ConfigError(f"{given[0]} needs --json: without it, a line of input gives a line")
         sampling = self.sampling(n_best or 1)
         if n_best and sampling is None and n_best > decoding.beam_size:
             raise ConfigError(

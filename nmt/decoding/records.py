@@ -17,8 +17,10 @@ def as_json(translation: Translation, n_best: int = 0, alignment: bool = False, 
     wanted = translation.n_best[: max(n_best, 1)]
     scored = translation.scored if tokens else [None] * len(wanted)
     hypotheses = [_hypothesis(text, score, of_one) for (text, score), of_one in zip(wanted, scored, strict=True)]
-    nothing = _hypothesis(translation.text, None, ScoredTokens((), ()) if tokens else None)
-    content = dict(hypotheses[0]) if hypotheses else nothing
+    if hypotheses:
+        content = dict(hypotheses[0])
+    else:
+        content = _hypothesis(translation.text, None, ScoredTokens((), ()) if tokens else None)
     if alignment:
         content["alignment"] = str(translation.alignment)
     if n_best:
