@@ -26,6 +26,7 @@ from safetensors.torch import load_file
 from test_translator import assert_threads_find_what_one_finds, different_calls
 
 import nmt.ctranslate2.export
+import nmt.ctranslate2.shortlist
 import nmt.decoding.engines
 import nmt.exporting.proof
 from nmt.atomic import read_json
@@ -446,6 +447,27 @@ def test_an_export_needs_text_to_be_compared_on(run: RunFolder, tmp_path: Path) 
         export_ctranslate2(run, "float32", device="cpu")
     src = tmp_path / "val.en"
     assert export_ctranslate2(run, "float32", src, src, "cpu").comparisons[0].lines == LINES
+
+
+def test_an_export_with_a_shortlist_translates_with_its_pieces(
+    run: RunFolder, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here each digit is its own translation and has no other; a random model writes any digits."""
+    monkeypatch.setattr(nmt.ctranslate2.shortlist, "FREQUENT", 0)
+    command = ["export", "ctranslate2", "--model", "copy", "--quantization", "float32", "--shortlist"]
+    code, _, err = cli(*command, "val.en", "nowhere.de")
+    assert (code, "nowhere.de: no such file" in err) == (2, True)
+    assert not [*run.exports.iterdir()]
+    Path("digits").write_text("".join(f"{digit}\n" for digit in "0123456789"), encoding="utf-8")
+    Path("few").write_text("7 7\n3\n", encoding="utf-8")
+    code, out, err = cli(*command, "digits", "digits", "--src", "few", "--ref", "few")
+    assert (code, err) == (0, "")
+    assert " 0.0% the same" in out  # a float32 export without a shortlist would not be kept
+    folder = run.exports / "ctranslate2-float32"
+    assert (folder / "vmap.txt").read_text(encoding="utf-8") == "".join(f"{digit}\t{digit}\n" for digit in "0123456789")
+    for engine, only in (("ctranslate2", True), ("torch", False)):
+        translated = load(run.path, device="cpu", engine=engine).translate(["7 7", "3"])
+        assert ({*"".join(translated)} <= {"7", "3", " "}) is only
 
 
 def test_mistakes_are_named(run: RunFolder) -> None:

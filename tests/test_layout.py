@@ -46,7 +46,7 @@ _IN_ORDER = """
     training.trainer training.preflight training.launching
     training.trial training.start training.averaged_run
     adaptation.frontier adaptation.choosing adaptation.outcome adaptation.planning
-    exporting.proof exporting.description ctranslate2.export
+    exporting.proof exporting.description ctranslate2.shortlist ctranslate2.export
     insight.pages insight.attention insight.explanation insight.attention_page insight.fonts insight.attention_picture
     insight.systems insight.differences insight.comparison insight.text_table insight.comparison_text
     insight.comparison_page

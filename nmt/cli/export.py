@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli.options import DeviceOption, JsonOption, RunOption
+from nmt.config.corpus import CorpusFiles
 from nmt.runs import open_run
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -29,6 +30,10 @@ def export_ctranslate2(
     quantization: QuantizationOption = "int8",
     src: SrcOption = None,
     ref: RefOption = None,
+    shortlist: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SRC TGT", help="Two texts, to learn from which translations a piece can have: faster."),
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,7 +43,8 @@ def export_ctranslate2(
     """
     from nmt.ctranslate2.export import export_ctranslate2 as export
 
-    _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
+    files = None if shortlist is None else CorpusFiles(src=shortlist[0], tgt=shortlist[1])
+    _print(export(open_run(model), quantization, src, ref, device or "auto", shortlist=files), as_json)
 
 
 def export_argos(

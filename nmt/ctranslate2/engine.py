@@ -151,6 +151,8 @@ class CTranslate2Engine:
                 max_batch_size=min(decoding.batch_tokens, max_batch, share),
                 batch_type="tokens",
                 suppress_sequences=[[self._tgt_pieces[index] for index in ids] for ids in forbidden],
+                # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
+                use_vmap=all(len(ids) == 1 for ids in forbidden),
                 return_scores=True,
                 asynchronous=True,
             )

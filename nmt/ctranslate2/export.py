@@ -17,10 +17,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from nmt.atomic import replacing, write_json, write_text
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import to_yaml
 from nmt.config.inference import DecodingConfig, InferenceConfig, TransformerConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS
+from nmt.ctranslate2.shortlist import FILE as SHORTLIST
+from nmt.ctranslate2.shortlist import learn_shortlist
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
@@ -45,11 +48,13 @@ def export_ctranslate2(
     ref: Path | None = None,
     device: str = "auto",
     max_lines: int | None = None,
+    shortlist: CorpusFiles | None = None,
 ) -> ExportedRun:
     """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if CTranslate2 translates as PyTorch does.
 
     They are compared on the run's validation set, or on `src` and `ref`, and on at most `max_lines` lines of it. Raises
-    `ExportError` if the translations differ by more than is allowed; an earlier export is kept then.
+    `ExportError` if the translations differ by more than is allowed; an earlier export is kept then. `shortlist` are
+    translations that a shortlist is learned from.
     """
     prepared = prepare(run, quantization, src, ref, device, max_lines)
     config = prepared.config
@@ -64,6 +69,8 @@ def export_ctranslate2(
         write_text(temporary / "config.yaml", to_yaml(config))
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
         write_model(prepared.model, prepared.architecture, prepared.tokenizers, quantization, temporary)
+        if shortlist is not None:
+            write_text(temporary / SHORTLIST, learn_shortlist(shortlist, prepared.tokenizers))
         usage = [
             f"nmt translate --model {folder.name} --input FILE",
             f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
@@ -71,7 +78,7 @@ def export_ctranslate2(
         description = describe(run, "ctranslate2") | {"quantization": quantization, "has_alignments": True}
         write_json(temporary / "export.json", description)
         comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
-        is_exact = quantization == "float32"
+        is_exact = quantization == "float32" and shortlist is None
         check(comparisons, folder, run, is_exact, remedy(run, quantization))
         result = ExportedRun(str(run.path), str(folder), "ctranslate2", comparisons, usage, quantization)
         write_description(temporary / "export.json", description, result)
