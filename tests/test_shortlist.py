@@ -35,7 +35,7 @@ def read(content: str) -> dict[str, list[str]]:
 @pytest.fixture
 def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tokenizers, CorpusFiles]:
     monkeypatch.chdir(tmp_path)
-    tokenizers = words(*PAIRS, "rare rare", "das dog")  # the last target is also a source word
+    tokenizers = words(*PAIRS, "rare rare", "das dog")  # "dog" is a word of both sides
     return tokenizers, CorpusFiles(src=Path("src.txt"), tgt=Path("tgt.txt"))
 
 
