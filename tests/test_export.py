@@ -93,6 +93,7 @@ ARCHITECTURES = [
         JOINT,
     ),
     (TransformerConfig(**SMALL, norm_epsilon=0.05, positions="halves"), JOINT),
+    (TransformerConfig(**{**SMALL, "num_decoder_layers": 2}, share_layers=True), JOINT),
 ]  # fmt: skip
 
 
@@ -141,6 +142,17 @@ def test_the_log_probabilities_are_ours(config: TransformerConfig, tokenizers: T
     )
     for row, (ids, score) in enumerate(zip(targets, scores, strict=True)):
         assert score.log_probs == pytest.approx(expected[row, : len(ids) + 1].tolist(), abs=2e-5)
+
+
+def test_layers_that_share_their_weights_are_in_the_file_once(tmp_path: Path) -> None:
+    sizes = []
+    for number in (1, 4):
+        config = TransformerConfig(**{**SMALL, "num_encoder_layers": number, "d_model": 64}, share_layers=True)
+        (folder := tmp_path / str(number)).mkdir()
+        write_model(random_model(config, JOINT), config, JOINT, "int8", folder)
+        sizes.append((folder / "model.bin").stat().st_size)
+    one_layer = 4 * 64 * 64 + 2 * 64 * 24  # bytes; the three others are names alone
+    assert 0 < sizes[1] - sizes[0] < one_layer / 2
 
 
 @pytest.mark.parametrize(

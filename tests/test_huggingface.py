@@ -56,7 +56,7 @@ FROM_ITS_ROW = {"preset": None, "norm": "post", "positions": "halves", "activati
 @pytest.mark.parametrize(
     ("model", "joint"),
     [
-        ({**FROM_ITS_ROW, "tie_embeddings": "all"}, True),
+        ({**FROM_ITS_ROW, "tie_embeddings": "all", "share_layers": True}, True),
         pytest.param(
             {"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True, marks=pytest.mark.slow
         ),

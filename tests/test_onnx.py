@@ -19,8 +19,9 @@ from nmt.models.transformer import Transformer
 
 MODELS = [
     {"preset": "marian"},
-    {"norm": "pre", "activation": "swiglu", "tie_embeddings": "all", "positions": "learned", "output_bias": False},
-]
+    {"norm": "pre", "activation": "swiglu", "tie_embeddings": "all", "positions": "learned", "output_bias": False,
+     "share_layers": True},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", MODELS)

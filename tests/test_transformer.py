@@ -313,6 +313,7 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": "post", "positions": "sinusoidal", "activation": "gelu"},
     {"norm": "post", "positions": "learned"},
     {"norm": "post", "positions": "halves", "activation": "swish", "zero_start": True, "scale_embeddings": False},
+    {"norm": "pre", "share_layers": True},
 ]
 
 
@@ -484,6 +485,19 @@ def test_parameter_counts_are_those_counted_by_hand(
     }
     unique = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
     assert sum(model.parameter_counts().values()) == sum(unique.values())
+
+
+def test_shared_layers_are_one_layer_in_turn(small_config: TransformerConfig) -> None:
+    """As two layers with the same weights each; the parameters are those of one."""
+    one, two = make_model(small_config, share_layers=True), make_model(small_config, seed=1)
+    weights = one.state_dict()
+    two.load_state_dict({name: weights[name.replace("coder.1.", "coder.0.")] for name in two.state_dict()})
+    src, tgt_in = source(ragged([5, 8])), pad(ragged([6, 4], seed=1), PAD_ID, first=[BOS_ID])
+    assert torch.equal(one(src, tgt_in), two(src, tgt_in))
+    attention, feed_forward, norm_size = 4 * (16 * 16 + 16), 16 * 32 + 32 + 32 * 16 + 16, 2 * 16
+    counts = one.parameter_counts()
+    assert counts["encoder"] == attention + feed_forward + 2 * norm_size + norm_size
+    assert counts["decoder"] == 2 * attention + feed_forward + 3 * norm_size + norm_size
 
 
 def test_embeddings_are_scaled_by_the_root_of_the_width(small_config: TransformerConfig) -> None:

@@ -152,6 +152,9 @@ class TransformerConfig(Section):
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
+    share_layers: bool = False
+    """Use one layer's weights in all encoder layers, and another one's in all decoder layers, as Marian's tied layers
+    do (Dabre and Fujita 2019): a much smaller model, and no faster one."""
     scale_embeddings: bool = True
     """Multiply the embeddings by the square root of `d_model` before the positions are added."""
     zero_start: bool = False

@@ -181,11 +181,13 @@ def _permuted(tokenizer: Tokenizer) -> _Side:
 
 
 def _tensors(model: Transformer, config: TransformerConfig, sides: _Sides) -> dict[str, Tensor]:
-    """The weights by Hugging Face's names, rows in the order of its ids."""
-    ours = weights_of(model)
+    """The weights by Hugging Face's names, rows in the order of its ids; layers that share theirs have copies there."""
+    once = weights_of(model)
+    every = {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
+    ours = {name: value for name, value in every.items() if name in once or name.startswith(("encoder.", "decoder."))}
     tensors = {}
     for name, theirs in hugging_face_names(ours, config.tie_embeddings).items():
-        value = ours[name].detach()
+        value = ours[name]
         if name.startswith(("src_embedding", "tgt_embedding", "output")):
             side = sides.src if name.startswith("src") else sides.tgt
             value = value[side.ids]
@@ -194,7 +196,7 @@ def _tensors(model: Transformer, config: TransformerConfig, sides: _Sides) -> di
         tensors[theirs] = value[None] if theirs == LOGITS_BIAS else value
     if LOGITS_BIAS not in tensors:
         tensors[LOGITS_BIAS] = torch.zeros(1, len(sides.tgt.ids))
-    return {name: value.contiguous() for name, value in tensors.items()}
+    return {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
 
 
 def _config(config: TransformerConfig, sides: _Sides) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bi
 from nmt.models.dropout import Dropout, TokenCutoff
 from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
-from nmt.models.layers import Layers
+from nmt.models.layers import layers_of
 from nmt.models.positions import PositionalEncoding
 from nmt.models.quantization import Embedding, Linear
 from nmt.models.source_layer import VectorLayer
@@ -243,8 +243,9 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.dropout = Dropout(config.dropout)
         self.token_cutoff = TokenCutoff(config.token_cutoff)
-        self.encoder = Layers(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.decoder = Layers(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        shared = config.share_layers
+        self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
+        self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
         # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
