@@ -4,6 +4,7 @@
     python scripts/bench_decode.py --model RUN                                     # this machine's CPU
     python scripts/bench_decode.py --model RUN --against ENVIRONMENT/bin/python    # eole too, with the same weights
     python scripts/bench_decode.py --model RUN --batches 64,0 --beams 5 --rounds 9
+    python scripts/bench_decode.py --model RUN --device cuda --precision bf16 --batches 64,512,2048,0    # a GPU
 
 Each engine is one process that is kept, and they take turns: a round of one, then of the next, setting by setting,
 since on a shared machine only a ratio within a round means something. A round is text in and text out, tokenization
@@ -52,21 +53,21 @@ Search = Callable[[Sequence[Sequence[int]], int], list[Sequence[int]]]
 # --- The engines, each in its own process ----------------------------------------------------------------
 
 
-def torch_search(run: RunFolder, tokenizers: Tokenizers, threads: int) -> Search:
+def torch_search(run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace) -> Search:
     """Ours, with PyTorch."""
     import torch
 
     from nmt.decoding.torch_engine import load_torch_engine
 
-    torch.set_num_threads(threads)
-    return _through_engine(run, load_torch_engine([run], tokenizers, "cpu"))
+    torch.set_num_threads(args.threads)
+    return _through_engine(run, load_torch_engine([run], tokenizers, args.device, args.precision))
 
 
-def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers) -> Search:
+def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers, device: str) -> Search:
     """Ours, with CTranslate2 (as many threads as OMP_NUM_THREADS says)."""
     from nmt.ctranslate2.engine import load_ctranslate2_engine
 
-    return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, "cpu"))
+    return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, device))
 
 
 def _through_engine(run: RunFolder, engine: Any) -> Search:
@@ -80,12 +81,18 @@ def _through_engine(run: RunFolder, engine: Any) -> Search:
 
 
 def direct_search(
-    run: RunFolder, export: Path, tokenizers: Tokenizers, threads: int, workers: int = 1, max_batch_size: int = 0
+    run: RunFolder,
+    export: Path,
+    tokenizers: Tokenizers,
+    device: str,
+    threads: int,
+    workers: int = 1,
+    max_batch_size: int = 0,
 ) -> Search:
     """CTranslate2's own Python API."""
     import ctranslate2
 
-    translator = ctranslate2.Translator(str(export), device="cpu", inter_threads=workers, intra_threads=threads)
+    translator = ctranslate2.Translator(str(export), device=device, inter_threads=workers, intra_threads=threads)
     length_penalty = run.config().decoding.length_penalty
     src_pieces = tokenizers.src.pieces(range(tokenizers.src.vocab_size))
     ids = {piece: index for index, piece in enumerate(tokenizers.tgt.pieces(range(tokenizers.tgt.vocab_size)))}
@@ -127,7 +134,7 @@ def eole_search(folder: Path, tokenizers: Tokenizers, threads: int) -> Search:
 
 
 def file_translation(
-    name: str, run: RunFolder, tokenizers: Tokenizers, threads: int
+    name: str, run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace
 ) -> Callable[[Sequence[str], int], list[str]]:
     """Lines and the beam size -> their translations, all in one call."""
     decoding = run.config().decoding.model_copy(update={"max_length": LONGEST})
@@ -142,12 +149,18 @@ def file_translation(
             if beam_size not in translators:
                 search = decoding.model_copy(update={"beam_size": beam_size})
                 translators[beam_size] = nmt.load(
-                    model, device="cpu", decoding=search, engine=engine.split("-")[0], own_process=True
+                    model,
+                    device=args.device,
+                    decoding=search,
+                    engine=engine.split("-")[0],
+                    own_process=True,
+                    precision=args.precision if engine == "torch" else None,
                 )
             return translators[beam_size].translate(lines)
 
         return ours
-    search = direct_search(run, run.path / "export" / name, tokenizers, 1, workers=threads, max_batch_size=32)
+    export = run.path / "export" / name
+    search = direct_search(run, export, tokenizers, args.device, 1, workers=args.threads, max_batch_size=32)
 
     def direct(lines: Sequence[str], beam_size: int) -> list[str]:
         return [
@@ -214,28 +227,28 @@ def write_eole_model(run: RunFolder, folder: Path) -> None:
     }))  # fmt: skip
 
 
-def make_search(name: str, run: RunFolder, tokenizers: Tokenizers, threads: int) -> Search:
+def make_search(name: str, run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace) -> Search:
     """By its name: `nmt, torch`, `nmt, ctranslate2-int8`, `ctranslate2-int8`, `eole=FOLDER`."""
     if name == "nmt, torch":
-        return torch_search(run, tokenizers, threads)
+        return torch_search(run, tokenizers, args)
     if name.startswith("eole="):
-        return eole_search(Path(name.removeprefix("eole=")), tokenizers, threads)
+        return eole_search(Path(name.removeprefix("eole=")), tokenizers, args.threads)
     export = run.path / "export" / name.removeprefix("nmt, ")
     if name.startswith("nmt, "):
-        return our_ctranslate2_search(run, export, tokenizers)
-    return direct_search(run, export, tokenizers, threads)
+        return our_ctranslate2_search(run, export, tokenizers, args.device)
+    return direct_search(run, export, tokenizers, args.device, args.threads)
 
 
 def work(args: argparse.Namespace) -> None:
     """One engine: a round for each line of standard input, its figures on standard output."""
     run = open_run(args.model)
     tokenizers = load_tokenizers(run.tokenizer)
-    search = make_search(args.work, run, tokenizers, args.threads)
+    search = make_search(args.work, run, tokenizers, args)
     whole_file = None
     for request in map(json.loads, sys.stdin):
         lines, batch_size, beam_size = request["lines"], request["batch"], request["beam"]
         if not batch_size:
-            whole_file = whole_file or file_translation(args.work, run, tokenizers, args.threads)
+            whole_file = whole_file or file_translation(args.work, run, tokenizers, args)
             start = time.perf_counter()
             texts = whole_file(lines, beam_size)
             _answer(time.perf_counter() - start, [], texts, sum(map(len, tokenizers.tgt.encode_lines(texts))))
@@ -296,9 +309,11 @@ def measure(args: argparse.Namespace, run: RunFolder, names: Sequence[str], eole
     from bench_train import matmul_peak
 
     torch.set_num_threads(args.threads)
+    device = torch.device(args.device)
     everything = list(read_lines(args.lines))
     lines = everything[:: max(1, len(everything) // args.sentences)][: args.sentences]
-    options = [__file__, f"--model={run.path}", f"--threads={args.threads}"]
+    options = [__file__, f"--model={run.path}", f"--threads={args.threads}", f"--device={args.device}",
+               f"--precision={args.precision}"]  # fmt: skip
     workers = {name: Worker([sys.executable, *options, f"--work={name}"], args.threads) for name in names}
     if args.against:
         write_eole_model(run, eole_model)
@@ -308,7 +323,7 @@ def measure(args: argparse.Namespace, run: RunFolder, names: Sequence[str], eole
         for batch in args.batches:
             request = {"lines": lines[::4] if batch == 1 else lines, "batch": batch, "beam": beam}
             for number in range(args.rounds + 1):
-                peak = matmul_peak(torch.device("cpu"), torch.float32)
+                peak = matmul_peak(device, torch.float32)
                 for name, worker in workers.items():
                     if name == "eole" and not batch:
                         continue
@@ -378,6 +393,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--beams", default=[1, 5], help="beam sizes (default: 1,5)", **numbers)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N; eole stays on the CPU")
+    parser.add_argument("--precision", default="fp32", help="PyTorch's: fp32 (default), bf16 or fp16")
     parser.add_argument("--against", type=Path, metavar="PYTHON", help="the Python of an environment that has eole")
     parser.add_argument("--engines", help="only those whose names have one of these words in them, by commas")
     parser.add_argument("--starts", type=int, default=5, metavar="ROUNDS", help="cold starts (default: 5; 0: none)")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.masks import for_heads, look_ahead_mask
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias, attention_weights
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, _any_shape, attention_bias, attention_weights
 
 B, H, Q, S, D = 3, 4, 5, 7, 24
 HEAD_DIM = D // H
@@ -325,3 +325,13 @@ def test_weights_in_half_precision_are_rounded_once(is_masked: bool, autocast: b
         weights = attention_weights(query, key, mask)
     assert weights.dtype == torch.bfloat16
     assert (weights.double() - expected).abs().max() <= 2**-9 + 1e-5
+
+
+def test_on_a_gpu_attention_needs_no_plan_for_each_shape() -> None:
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    with _any_shape(is_cuda=True):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+    with _any_shape(is_cuda=False):
+        assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.inference import TransformerConfig
 from nmt.models.factory import build_model
+from nmt.models.transformer import Transformer
 from nmt.source import Source
 from nmt.training import loss
 from nmt.training.loss import Objective, chunk_rows, cross_entropy_sums, logits_bytes
@@ -241,7 +242,7 @@ class Operations(TorchDispatchMode):
         self.most_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_, torch.ops.aten.scatter_add_):
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_, torch.ops.aten.scatter_):
             self.products.append(str(func.overloadpacket))
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
@@ -325,14 +326,14 @@ def test_r_drop_passes_a_batch_twice_and_only_in_training() -> None:
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10])])
     rows = []
 
-    def counted(source: Source, tgt_in: Tensor) -> Tensor:
-        rows.append(len(tgt_in))
-        return model.states(source, tgt_in)
+    class Counted(Transformer):
+        def states(self, source: Source, tgt_in: Tensor) -> Tensor:
+            rows.append(len(tgt_in))
+            return super().states(source, tgt_in)
 
     for dropout in (0.0, 0.5):
-        model = build_model(TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
+        model = Counted(TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=dropout), 20, 20)
         plain, twice = Objective(model, 0.1), Objective(model, 0.1, r_drop=5.0)
-        plain.states = twice.states = counted
         model.eval()
         torch.testing.assert_close(twice(batch).smoothed, plain(batch).smoothed)
         without = plain(batch).smoothed
@@ -359,3 +360,29 @@ def test_compiled_states_are_the_same_for_every_shape_and_compiled_few_times() -
             results.append((sums.smoothed, *torch.autograd.grad(sums.smoothed, list(model.parameters()))))
         torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
     assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's compiler reads it
+def test_layers_and_loss_are_compiled_once_for_all_shapes(r_drop: float, small_model: Transformer) -> None:
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def gradients(objective: Objective, *pairs: tuple[list[int], list[int]]) -> list[Tensor | None]:
+        sums = objective(batch_of(pairs))
+        sums.smoothed.backward()
+        found = [sums.smoothed.detach(), sums.cross_entropy, *(one.grad for one in small_model.parameters())]
+        small_model.zero_grad()
+        return found
+
+    small_model.train()  # without dropout
+    batches = [[([5, 6, 7], [8, 9]), ([4, 5], [10, 9])], [([5, 6], [8, 9, 7, 4]), ([4, 5], [7]), ([9], [6, 6])]]
+    eager = [gradients(Objective(small_model, 0.1, r_drop), *pairs) for pairs in batches]
+    objective = Objective(small_model, 0.1, r_drop)
+    objective.fuse(backend)
+    compiled = [gradients(objective, *pairs) for pairs in batches]
+    torch.testing.assert_close(compiled, eager)
+    assert len(graphs) == 3  # an encoder layer, a decoder layer, the loss

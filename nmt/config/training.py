@@ -76,8 +76,8 @@ class TrainingConfig(Section):
     less there (quantization-aware training: [exporting](exporting.md#training-for-int8)). What is saved stays exact.
     For Transformers that read text; best as a fine-tuning, with `init_from`. `null`: off."""
     compile: bool = False
-    """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For GPUs: on a CPU,
-    compiling takes minutes and gains nothing. Not for `model.architecture: rnn`."""
+    """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For large models on
+    GPUs: compiling takes half a minute, and on a CPU it gains nothing. Not for `model.architecture: rnn`."""
     processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
     """Number of processes that `nmt train` starts and that share each update. `auto` is one for each GPU, or on a CPU
     one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""

@@ -4,11 +4,13 @@ Shapes: B batch, H heads, Q queries, S keys (source or earlier target positions)
 Masks are bool, True = may attend.
 """
 
+import contextlib
 import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.models.dropout import Dropout
 from nmt.models.quantization import Linear
@@ -41,6 +43,12 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
 def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
     """The mask as an additive bias on the scores: 0 where it is True, elsewhere a low number in the dtype of `like`."""
     return (~mask).to(like.dtype) * (torch.finfo(like.dtype).min / 2)
+
+
+def _any_shape(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
+    """Within the block, torch's attention on a GPU does not use cuDNN, which plans anew for every shape of a batch."""
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(kernels) if is_cuda else contextlib.nullcontext()
 
 
 class KeyValueCache:
@@ -119,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         # On a CPU in fp32: there, the backward pass of torch's kernel is 3 to 8 times as slow in bf16.
         wide = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
         dropout = self.dropout.p if self.training else 0.0
-        with torch.autocast(query.device.type, enabled=False):
+        with torch.autocast(query.device.type, enabled=False), _any_shape(query.is_cuda):
             heads = F.scaled_dot_product_attention(  # (B, H, Q, d)
                 query.to(wide), key.to(wide), value.to(wide), mask, dropout, is_causal
             )

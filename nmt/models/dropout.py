@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         """Any shape -> the same shape"""
         if not self.training or not self.p:
             return x
-        if not x.is_cpu:  # a GPU draws and writes in one kernel
+        if not x.is_cpu or torch.compiler.is_compiling():  # a GPU, or compiled code, draws and writes in one kernel
             return F.dropout(x, self.p)
         return _word_dropout(x, self.p)
 

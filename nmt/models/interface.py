@@ -5,7 +5,8 @@ V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -27,6 +28,8 @@ class DecoderState(Protocol):
 M = TypeVar("M")
 """The type of a model's memory, the encoded sources."""
 S = TypeVar("S", bound=DecoderState)
+Backend = str | Callable[..., Any]
+"""Of torch.compile: "inductor", or a function that compiles a graph."""
 
 
 class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
@@ -90,6 +93,9 @@ class TrainableModel(Seq2SeqModel[M, S]):
         """B sources, (B, T) -> logits (B, T, V)"""
         logits: Tensor = self.output(self.states(source, tgt_in))
         return logits
+
+    def compile_layers(self, backend: Backend) -> None:
+        """Compile the layers with a backend of torch.compile, for batches of any shape; none by default."""
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
         """The rows of embeddings and output, with its bias, that belong to `<pad>` and may not be trained; mostly none.

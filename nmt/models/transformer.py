@@ -23,7 +23,7 @@ from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
 from nmt.models.dropout import Dropout, TokenCutoff
 from nmt.models.initialisation import initialise
-from nmt.models.interface import TrainableModel
+from nmt.models.interface import Backend, TrainableModel
 from nmt.models.layers import layers_of
 from nmt.models.positions import PositionalEncoding
 from nmt.models.quantization import Embedding, Linear
@@ -351,6 +351,11 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             x = layer.step(x, prefix_bias, state.src_bias, layer_state)
         logits: Tensor = self.output(self.decoder_norm(x))
         return logits
+
+    def compile_layers(self, backend: Backend) -> None:
+        """As `TrainableModel.compile_layers`: layers of one kind share their code, so two are compiled, not all."""
+        for layer in (*self.encoder, *self.decoder):
+            layer.compile(dynamic=True, backend=backend)
 
     def padding_rows(self, src_pad: int, tgt_pad: int) -> list[tuple[Tensor, int]]:
         """As `TrainableModel.padding_rows`."""

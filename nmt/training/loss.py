@@ -3,6 +3,7 @@
 Shapes: N real target positions, D width of the states, V vocabulary, C positions in one chunk.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batches import Batch
-from nmt.models.interface import TrainableModel
+from nmt.models.interface import Backend, TrainableModel
 
 # Logits in one chunk. On a CPU a chunk should fit into the cache, but matrix products over fewer than a few hundred
 # positions are slow; a GPU is fastest with few large products.
@@ -37,6 +38,7 @@ def cross_entropy_sums(
     r_drop: float = 0.0,
     scale: Tensor | None = None,
     bias: Tensor | None = None,
+    backend: Backend | None = None,
 ) -> LossSums:
     """Cross-entropy of softmax(weight @ state + bias) with the distribution (1 - e) * one-hot + e / V.
 
@@ -46,7 +48,7 @@ def cross_entropy_sums(
 
     The gradients are computed here, before the backward pass, in the dtype of the products. Small ones would underflow
     in fp16, so they are stored multiplied by `scale`, (), the factor of the loss in the backward pass. The results
-    do not depend on it.
+    do not depend on it. With a `backend` of torch.compile, the operations between the products are fused.
     """
     device = states.device.type
     if torch.is_autocast_enabled(device):
@@ -56,8 +58,10 @@ def cross_entropy_sums(
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
     with torch.autocast(device, enabled=False):
         if r_drop:
-            return LossSums(*_r_drop(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale))
-        return LossSums(*_smoothed_cross_entropy(states, weight, bias, targets, label_smoothing, wanted, scale))
+            return LossSums(*_r_drop(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale, backend))
+        return LossSums(
+            *_smoothed_cross_entropy(states, weight, bias, targets, label_smoothing, wanted, scale, backend)
+        )
 
 
 def chunk_rows(vocab_size: int, device: torch.device) -> int:
@@ -83,9 +87,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         dW = (p - (1 - e) one-hot(t)) h^T - e/V (1 h^T)
         db = p - (1 - e) one-hot(t) - e/V 1
 
-    The (C, V) logits need only max, exp, sum and one scattered subtraction, in place: the much smaller dh and h are
-    divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in fp16: with a
-    scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
+    The (C, V) logits need only max, exp and sum, in place: the subtraction changes one number a row, the much smaller
+    dh and h are divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in
+    fp16: with a scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
     """
 
     @staticmethod
@@ -98,7 +102,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         wanted: bool,
         scale: Tensor | None,
+        backend: Backend | None,
     ) -> tuple[Tensor, Tensor]:
+        exponentials = _compiled(_exponentials, backend)
         share = 1.0 - label_smoothing  # additional probability of the target
         uniform = label_smoothing / len(weight)  # probability of every word
         chunk = chunk_rows(len(weight), states.device)
@@ -110,29 +116,26 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         buffer = weight.new_empty(min(chunk, len(states)), len(weight))  # (C, V)
         for start in range(0, len(states), chunk):
             rows, ids = states[start : start + chunk], targets[start : start + chunk, None]  # (C, D), (C, 1)
-            logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)]).float()  # (C, V)
-            if bias is not None:
-                logits += bias
-            sum_target += logits.gather(1, ids).sum()
-            highest = logits.amax(1, keepdim=True)  # (C, 1)
-            exps = logits.sub_(highest).exp_()  # (C, V)
-            total = exps.sum(1, keepdim=True)  # (C, 1)
-            sum_lse += (highest + total.log()).sum()
-            if wanted and scale is not None:
-                d_logits = exps.div_(total).scatter_add_(1, ids, torch.full_like(total, -share)).mul_(scale)
+            logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])  # (C, V)
+            exps, of_target, total, lse, target = exponentials(logits, bias, ids, share, scale)
+            sum_lse += lse
+            sum_target += target
+            if not wanted:
+                continue
+            exps.scatter_(1, ids, of_target)
+            if scale is not None:
                 if d_bias is not None:
-                    d_bias += d_logits.sum(0)
-                _add_products(d_logits.to(weight.dtype), weight, rows, d_states[start : start + chunk], d_weight)
-            elif wanted:
-                exps.scatter_add_(1, ids, -share * total)
+                    d_bias += exps.sum(0, dtype=torch.float32)
+                _add_products(exps, weight, rows, d_states[start : start + chunk], d_weight)
+            else:
                 if d_bias is not None:
-                    d_bias += torch.mv(exps.t(), 1 / total[:, 0])
-                torch.mm(exps.to(weight.dtype), weight, out=d_states[start : start + chunk]).div_(total)
+                    d_bias += torch.mv(exps.t(), (1 / total[:, 0]).to(exps.dtype))
+                torch.mm(exps, weight, out=d_states[start : start + chunk]).div_(total)
                 scaled = (rows / total).to(rows.dtype)  # (C, D)
-                if exps.dtype == weight.dtype:
+                if d_weight.dtype == weight.dtype:
                     d_weight.addmm_(exps.t(), scaled)
                 else:  # half-precision products, summed over the chunks in fp32
-                    d_weight += torch.mm(exps.to(weight.dtype).t(), scaled)
+                    d_weight += torch.mm(exps.t(), scaled)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
             d_states -= _scaled(uniform, scale) * row_sum
@@ -149,7 +152,30 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *_kept(ctx, d_smoothed), None, None, None, None
+        return *_kept(ctx, d_smoothed), None, None, None, None, None
+
+
+def _exponentials(
+    logits: Tensor, bias: Tensor | None, ids: Tensor, share: float, scale: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """exp(z - max) of (C, V) logits, which may be overwritten, in their dtype; and what replaces those of the targets.
+
+    The latter is e - (1 - e) s, (C, 1). With a scale, both are divided by s and scaled. Then s, (C, 1), and the sums of
+    lse and of the targets' logits, ().
+    """
+    wide = logits.float()
+    if bias is not None:
+        wide += bias
+    target = wide.gather(1, ids).sum()
+    highest = wide.amax(1, keepdim=True)  # (C, 1)
+    exps = wide.sub_(highest).exp_()  # (C, V)
+    total = exps.sum(1, keepdim=True)  # (C, 1)
+    of_target = exps.gather(1, ids) - share * total  # (C, 1)
+    if scale is not None:
+        factor = scale / total
+        exps, of_target = exps.mul_(factor), of_target * factor
+    lse = (highest + total.log()).sum()
+    return exps.to(logits.dtype), of_target.to(logits.dtype), total, lse, target
 
 
 _smoothed_cross_entropy: Callable[..., tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
@@ -179,7 +205,9 @@ class _RDrop(torch.autograd.Function):
         alpha: float,
         wanted: bool,
         scale: Tensor | None,
+        backend: Backend | None,
     ) -> tuple[Tensor, Tensor]:
+        two_passes = _compiled(_two_passes, backend)
         share = 1.0 - label_smoothing
         uniform = label_smoothing / len(weight)
         first, second = states.chunk(2)  # (N, D) each
@@ -193,30 +221,20 @@ class _RDrop(torch.autograd.Function):
         for start in range(0, len(first), size):
             chunk = slice(start, start + size)
             ids = targets[chunk, None]  # (C, 1)
-            z, y = (torch.mm(rows[chunk], weight.t()).float() for rows in (first, second))  # (C, V)
-            if bias is not None:
-                z, y = z.add_(bias), y.add_(bias)
-            p, lse_p = _softmax(z)
-            q, lse_q = _softmax(y)
-            sum_lse += (lse_p + lse_q).sum()
-            sum_target += z.gather(1, ids).sum() + y.gather(1, ids).sum()
-            d = z.sub_(y)  # (C, V), log p - log q + lse_p - lse_q
-            kl_pq = (p * d).sum(1, keepdim=True) + (lse_q - lse_p)  # (C, 1); torch.einsum is slow here
-            kl_qp = (q * d).sum(1, keepdim=True).neg_() + (lse_p - lse_q)
-            sum_kl += (kl_pq + kl_qp).sum()
-            if wanted:
-                # p / 2 + a (p (log p - log q - KL(p || q)) + p - q) for z, and with p and q exchanged for y.
-                a = alpha / 4
-                constant = 0.5 + a
-                d_z = torch.add(constant - a * (kl_pq + lse_p - lse_q), d, alpha=a).mul_(p).sub_(q, alpha=a)
-                d_y = torch.add(constant - a * (kl_qp + lse_q - lse_p), d, alpha=-a, out=d).mul_(q).sub_(p, alpha=a)
-                for d_logits, rows, d_rows in ((d_z, first, d_first), (d_y, second, d_second)):
-                    d_logits.scatter_add_(1, ids, torch.full_like(ids, -share / 2, dtype=d_logits.dtype))
-                    if scale is not None:
-                        d_logits.mul_(scale)
-                    if d_bias is not None:
-                        d_bias += d_logits.sum(0)
-                    _add_products(d_logits.to(weight.dtype), weight, rows[chunk], d_rows[chunk], d_weight)
+            logits = [torch.mm(rows[chunk], weight.t()) for rows in (first, second)]  # (C, V) each
+            gradients, lse, target, kl = two_passes(*logits, bias, ids, share, alpha, scale)
+            sum_lse += lse
+            sum_target += target
+            sum_kl += kl
+            if not wanted:
+                continue
+            for (d_logits, of_target), rows, d_rows in zip(
+                gradients, (first, second), (d_first, d_second), strict=True
+            ):
+                d_logits.scatter_(1, ids, of_target)
+                if d_bias is not None:
+                    d_bias += d_logits.sum(0, dtype=torch.float32)
+                _add_products(d_logits, weight, rows[chunk], d_rows[chunk], d_weight)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
             d_states -= _scaled(uniform / 2, scale) * row_sum
@@ -233,7 +251,44 @@ class _RDrop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *_kept(ctx, d_smoothed), None, None, None, None, None
+        return *_kept(ctx, d_smoothed), None, None, None, None, None, None
+
+
+def _two_passes(
+    of_first: Tensor,
+    of_second: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    share: float,
+    alpha: float,
+    scale: Tensor | None,
+) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor, Tensor]:
+    """From the (C, V) logits of two passes, which may be overwritten, the gradients of R-Drop's loss in their dtype.
+
+    Of each pass: its gradients without the one-hot term of the targets, (C, V), and what replaces those of the targets,
+    (C, 1). Then the sums of lse, of the targets' logits and of the divergences, ().
+    """
+    z, y = of_first.float(), of_second.float()  # (C, V)
+    if bias is not None:
+        z, y = z + bias, y + bias
+    p, lse_p = _softmax(z)
+    q, lse_q = _softmax(y)
+    target = z.gather(1, ids).sum() + y.gather(1, ids).sum()
+    d = z.sub_(y)  # (C, V), log p - log q + lse_p - lse_q
+    kl_pq = (p * d).sum(1, keepdim=True) + (lse_q - lse_p)  # (C, 1); torch.einsum is slow here
+    kl_qp = (q * d).sum(1, keepdim=True).neg_() + (lse_p - lse_q)
+    # p / 2 + a (p (log p - log q - KL(p || q)) + p - q) for z, and with p and q exchanged for y.
+    a = alpha / 4
+    constant = 0.5 + a
+    d_z = torch.add(constant - a * (kl_pq + lse_p - lse_q), d, alpha=a).mul_(p).sub_(q, alpha=a)
+    d_y = torch.add(constant - a * (kl_qp + lse_q - lse_p), d, alpha=-a, out=d).mul_(q).sub_(p, alpha=a)
+    gradients = []
+    for d_logits in (d_z, d_y):
+        of_target = d_logits.gather(1, ids) - share / 2
+        if scale is not None:
+            d_logits, of_target = d_logits.mul_(scale), of_target * scale
+        gradients.append((d_logits.to(of_first.dtype), of_target.to(of_first.dtype)))
+    return gradients, (lse_p + lse_q).sum(), target, (kl_pq + kl_qp).sum()
 
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,6 +300,12 @@ def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any], backend: Backend | None) -> Callable[..., Any]:
+    """The function, compiled for chunks of any shape if there is a backend."""
+    return function if backend is None else torch.compile(function, dynamic=True, backend=backend)
 
 
 def _add_products(d_logits: Tensor, weight: Tensor, rows: Tensor, d_rows: Tensor, d_weight: Tensor) -> None:
@@ -283,11 +344,12 @@ class Objective(nn.Module):
         self.model = model
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
-        self.states = model.states
+        self.backend: Backend | None = None
 
-    def compile_states(self, backend: str = "inductor") -> None:
-        """Compile the model once for batches of any shape; the loss is mostly matrix products and is not compiled."""
-        self.states = torch.compile(self.model.states, dynamic=True, backend=backend)
+    def fuse(self, backend: Backend = "inductor") -> None:
+        """Compile the model's layers and the loss, each once for batches of any shape."""
+        self.model.compile_layers(backend)
+        self.backend = backend
 
     def forward(self, batch: Batch, scale: Tensor | None = None) -> LossSums:
         """The sums over a batch on the model's device, with R-Drop only in training mode.
@@ -295,7 +357,7 @@ class Objective(nn.Module):
         `scale` as in `cross_entropy_sums`.
         """
         passes = 2 if self.r_drop and self.model.training else 1
-        states = self.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
+        states = self.model.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
         rows = states.reshape(passes, -1, states.shape[-1])[:, batch.tgt_positions]  # (passes, N, D)
         vectors, weight = self.model.output.operands(rows.flatten(0, 1))  # (passes * N, D), (V, D)
         return cross_entropy_sums(
@@ -306,4 +368,5 @@ class Objective(nn.Module):
             self.r_drop if passes == 2 else 0.0,
             scale,
             self.model.output.bias,
+            self.backend,
         )

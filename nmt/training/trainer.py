@@ -88,7 +88,7 @@ class Trainer:
             clear_rows(self.padding_rows)
         self.objective = Objective(self.model, config.training.label_smoothing, config.training.r_drop)
         if config.training.compile:
-            self.objective.compile_states()
+            self.objective.fuse()
         self.synchronised = ranks.synchronised(self.objective, prepared.device)
         self.optimizer = make_optimizer(self.model, config.training)
         # Only the range of fp16 is so small that the loss must be scaled.

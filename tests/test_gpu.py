@@ -1,0 +1,138 @@
+"""On a GPU: what it computes beside the CPU, and the command line. Skipped where there is none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import SOLVED, VOCAB_SIZE, Cli, batch_of
+from torch import Tensor
+
+from nmt.config.inference import RnnConfig, TransformerConfig
+from nmt.models.dropout import Dropout, TokenCutoff
+from nmt.models.factory import build_model
+from nmt.training.loss import Objective, cross_entropy_sums
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's own compiler
+]
+
+MODELS = {
+    "transformer": TransformerConfig(
+        num_encoder_layers=2, num_decoder_layers=2, d_model=32, num_heads=2, d_ff=64, dropout=0.0, max_positions=64
+    ),
+    "rnn": RnnConfig(architecture="rnn", d_embedding=16, d_model=32, dropout=0.0),
+}
+PAIRS = [([7, 8, 9, 4, 5], [5, 6, 7]), ([4, 5, 6], [7, 8, 9, 10, 4, 5]), ([10, 9], [8])]
+
+
+@pytest.fixture(autouse=True)
+def _exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # torch's default for recurrent layers
+
+
+def gradients_on(device: str, kind: str, r_drop: float, compiled: bool = False) -> list[Tensor]:
+    """The two losses of a batch, and all gradients."""
+    torch.manual_seed(1)
+    model = build_model(MODELS[kind], VOCAB_SIZE, VOCAB_SIZE).to(device)
+    objective = Objective(model, 0.1, r_drop)
+    if compiled:
+        objective.fuse()
+    sums = objective(batch_of(PAIRS).to(torch.device(device)))
+    sums.smoothed.backward()
+    return [sums.smoothed.detach(), sums.cross_entropy, *(parameter.grad for parameter in model.parameters())]
+
+
+@pytest.mark.parametrize(("kind", "compiled"), [("transformer", False), ("transformer", True), ("rnn", False)])
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_losses_and_gradients_are_those_of_the_cpu(kind: str, compiled: bool, r_drop: float) -> None:
+    on_cpu = gradients_on("cpu", kind, r_drop)
+    on_gpu = gradients_on("cuda", kind, r_drop, compiled)
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
+def exact_loss(states: Tensor, weight: Tensor, targets: Tensor, r_drop: float) -> Tensor:
+    """The loss as torch computes it, of one or two passes."""
+    losses = F.log_softmax(states @ weight.t(), dim=1)
+    passes = losses.chunk(2 if r_drop else 1)
+    total = sum(F.cross_entropy(one, targets, reduction="sum", label_smoothing=0.1) for one in passes) / len(passes)
+    if r_drop:
+        p, q = passes
+        for one, other in ((p, q), (q, p)):
+            total = total + r_drop / 4 * F.kl_div(other, one, reduction="sum", log_target=True)
+    return torch.as_tensor(total)
+
+
+@pytest.mark.parametrize("backend", [None, "inductor"])
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_loss_is_that_in_float64(dtype: torch.dtype, r_drop: float, backend: str | None) -> None:
+    torch.manual_seed(1)
+    states = torch.randn(600, 64, device="cuda").to(dtype).float()
+    weight = (torch.randn(5000, 64, device="cuda") / 4).to(dtype).float()
+    targets = torch.randint(5000, (300 if r_drop else 600,), device="cuda")
+    expected = [tensor.double().requires_grad_() for tensor in (states, weight)]
+    exact = exact_loss(*expected, targets, r_drop)
+    found = [tensor.clone().requires_grad_() for tensor in (states, weight)]
+    scale = torch.tensor(64.0, device="cuda") if dtype == torch.float16 else None
+    with torch.autocast("cuda", dtype):
+        rounded = cross_entropy_sums(*found, targets, 0.1, r_drop, scale, backend=backend).smoothed
+    assert rounded.item() == pytest.approx(exact.item(), rel=1e-3)
+    for ours, gradient in zip(torch.autograd.grad(rounded, found), torch.autograd.grad(exact, expected), strict=True):
+        assert (ours - gradient).norm() / gradient.norm() < 1e-2
+
+
+def test_dropout_and_token_cutoff_zero_their_share() -> None:
+    x = torch.ones(64, 100, 64, device="cuda")
+    dropped = Dropout(0.2)(x)
+    assert abs(float((dropped == 0).float().mean()) - 0.2) < 0.01
+    assert set(dropped.unique().tolist()) == {0.0, 1.25}
+    rows = TokenCutoff(0.3)(x).amin(dim=2)
+    assert abs(float((rows == 0).float().mean()) - 0.3) < 0.03
+
+
+def run_of(cli: Cli, name: str, *settings: str) -> list[dict[str, Any]]:
+    """Train the copy task on the GPU; the records of its metrics."""
+    code, _, err = cli("train", "--config", "copy.yaml", "--name", name, "--set", "training.device=cuda", *settings)
+    assert code == 0, err
+    return [json.loads(line) for line in Path("runs", name, "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("settings", [["precision=fp32"], ["precision=bf16"], ["precision=fp16"],
+                                      ["precision=bf16", "compile=true", "r_drop=1"]])  # fmt: skip
+def test_the_copy_task_is_learned(settings: list[str], copy_task: Path, cli: Cli) -> None:
+    run_of(cli, "copy", *SOLVED, *(f"--set=training.{setting}" for setting in settings))
+    code, out, err = cli("eval", "--model", "copy", "--json")
+    assert code == 0, err
+    assert json.loads(out)["scores"]["bleu"]["value"] > 90
+
+
+def test_a_resumed_training_goes_on(copy_task: Path, cli: Cli) -> None:
+    whole = run_of(cli, "whole", "--set", "training.max_steps=12")
+    run_of(cli, "parts", "--set", "training.max_steps=6")
+    parts = run_of(cli, "parts", "--set", "training.max_steps=12")
+    losses = [[record["loss"] for record in records if record["kind"] == "train"] for records in (whole, parts)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("options", [["--beam-size", "1"], ["--beam-size", "4"]])
+def test_translations_are_those_of_the_cpu(options: list[str], in_solved: Path, cli: Cli) -> None:
+    found = [cli("translate", "--input", "test.en", "--device", device, *options) for device in ("cpu", "cuda")]
+    assert found[0][0] == found[1][0] == 0, found
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_translates_too(precision: str, in_solved: Path, cli: Cli) -> None:
+    code, out, err = cli("translate", "--device", "cuda", "--precision", precision, "1 2 3 4")
+    assert (code, out) == (0, "1 2 3 4\n"), err
+
+
+def test_scores_are_those_of_the_cpu(in_solved: Path, cli: Cli) -> None:
+    on_cpu, on_gpu = (cli("score", "test.en", "test.de", "--device", device) for device in ("cpu", "cuda"))
+    assert on_cpu[0] == on_gpu[0] == 0, (on_cpu, on_gpu)
+    assert [*map(float, on_gpu[1].split())] == pytest.approx([*map(float, on_cpu[1].split())], abs=1e-3)
