@@ -160,8 +160,8 @@ def _exponentials(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """exp(z - max) of (C, V) logits, which may be overwritten, in their dtype; and what replaces those of the targets.
 
-    The latter is e - (1 - e) s, (C, 1). With a scale, both are divided by s and scaled. Then s, (C, 1), and the sums of
-    lse and of the targets' logits, ().
+    The latter is exp(z_t - max) - share * s, (C, 1). With a scale, both are divided by s and scaled. Then s, (C, 1),
+    and the sums of lse and of the targets' logits, ().
     """
     wide = logits.float()
     if bias is not None:
