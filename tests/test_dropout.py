@@ -4,9 +4,13 @@ import math
 
 import pytest
 import torch
+from conftest import VOCAB_SIZE, batch_of
 from torch import nn
 
+from nmt.config.inference import TransformerConfig
 from nmt.models.dropout import Dropout
+from nmt.models.transformer import Transformer
+from nmt.training.loss import Objective
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.3, 0.5, 0.9])
@@ -93,3 +97,19 @@ def test_a_rate_next_to_1_drops_nearly_all_and_keeps_the_expectation(p: float) -
     kept = y[y != 0]
     assert (kept == 2**16).all()
     assert 20 < len(kept) < 120
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's compiler reads it
+def test_in_compiled_layers_it_follows_the_seed(small_config: TransformerConfig) -> None:
+    model = Transformer(small_config.model_copy(update={"dropout": 0.2}), VOCAB_SIZE, VOCAB_SIZE)
+    compiled = Objective(model, 0.1)
+    compiled.fuse(backend="aot_eager")
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        smoothed = compiled(batch_of([([5, 6, 7], [8, 9]), ([4], [6, 7, 8])])).smoothed
+        smoothed.backward()
+        return smoothed.item()
+
+    assert loss(4) == loss(4) != loss(5)

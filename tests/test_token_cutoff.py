@@ -108,16 +108,3 @@ def test_vectors_lose_positions_too() -> None:
     encoder, decoder = read_by(model, lambda: model(source, ids))
     for read in (encoder, decoder):
         assert 0.2 < (read == 0).all(dim=2).float().mean() < 0.4
-
-
-@pytest.mark.slow
-def test_it_is_compiled_with_the_model() -> None:
-    model = build_model(TRANSFORMER, V, V)
-    compiled = Objective(model, 0.1)
-    compiled.compile_states(backend="aot_eager")
-    torch.manual_seed(4)
-    one = compiled(BATCH).smoothed
-    torch.manual_seed(5)
-    assert one != compiled(BATCH).smoothed
-    torch.manual_seed(4)
-    assert one == compiled(BATCH).smoothed
