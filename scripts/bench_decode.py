@@ -70,11 +70,17 @@ def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers,
     return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, device))
 
 
+def longest_output(run: RunFolder) -> int:
+    """The limit of every search: the same for all models, unless one has too few positions."""
+    model = run.config().model
+    return LONGEST if model.architecture == "rnn" else min(LONGEST, model.max_positions - 1)
+
+
 def _through_engine(run: RunFolder, engine: Any) -> Search:
-    decoding = run.config().decoding
+    decoding, longest = run.config().decoding, longest_output(run)
 
     def search(sources: Sequence[Sequence[int]], beam_size: int) -> list[Sequence[int]]:
-        changes = {"beam_size": beam_size, "max_length": LONGEST, "batch_tokens": 10**9}
+        changes = {"beam_size": beam_size, "max_length": longest, "batch_tokens": 10**9}
         return [found[0].tokens for found in engine.search(sources, decoding.model_copy(update=changes))]
 
     return search
@@ -93,14 +99,14 @@ def direct_search(
     import ctranslate2
 
     translator = ctranslate2.Translator(str(export), device=device, inter_threads=workers, intra_threads=threads)
-    length_penalty = run.config().decoding.length_penalty
+    length_penalty, longest = run.config().decoding.length_penalty, longest_output(run)
     src_pieces = tokenizers.src.pieces(range(tokenizers.src.vocab_size))
     ids = {piece: index for index, piece in enumerate(tokenizers.tgt.pieces(range(tokenizers.tgt.vocab_size)))}
 
     def search(sources: Sequence[Sequence[int]], beam_size: int) -> list[Sequence[int]]:
         results = translator.translate_batch(
             [[src_pieces[index] for index in source] for source in sources],
-            beam_size=beam_size, length_penalty=length_penalty, max_decoding_length=LONGEST,
+            beam_size=beam_size, length_penalty=length_penalty, max_decoding_length=longest,
             max_input_length=0, disable_unk=True, max_batch_size=max_batch_size,
         )  # fmt: skip
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
@@ -137,7 +143,7 @@ def file_translation(
     name: str, run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespace
 ) -> Callable[[Sequence[str], int], list[str]]:
     """Lines and the beam size -> their translations, all in one call."""
-    decoding = run.config().decoding.model_copy(update={"max_length": LONGEST})
+    decoding = run.config().decoding.model_copy(update={"max_length": longest_output(run)})
     if name.startswith("nmt, "):
         import nmt
 
