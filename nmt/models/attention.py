@@ -46,7 +46,7 @@ def attention_bias(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def _any_shape(is_cuda: bool) -> contextlib.AbstractContextManager[None]:
-    """Within the block, torch's attention on a GPU does not use cuDNN, which plans anew for every shape of a batch."""
+    """Within the block, torch's attention on a GPU does not use cuDNN, which makes a plan for every shape."""
     kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(kernels) if is_cuda else contextlib.nullcontext()
 

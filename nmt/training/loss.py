@@ -270,7 +270,8 @@ def _two_passes(
     """
     z, y = of_first.float(), of_second.float()  # (C, V)
     if bias is not None:
-        z, y = z + bias, y + bias
+        z += bias
+        y += bias
     p, lse_p = _softmax(z)
     q, lse_q = _softmax(y)
     target = z.gather(1, ids).sum() + y.gather(1, ids).sum()
