@@ -16,6 +16,7 @@ from conftest import batch_of, write_copy_task
 from forked import TRAIN, ForkServer
 from safetensors.torch import load_file
 
+import nmt.training.monitor
 import nmt.training.preflight
 import nmt.training.trainer
 from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_checkpoint
@@ -419,6 +420,37 @@ def test_a_mixture_is_trained_on_and_announced(copy_task: Path, capsys: pytest.C
         for pair in pairs_of_epoch(sizes, config.data, config.training.seed, epoch).tolist()  # type: ignore[union-attr]
     )
     assert (progress.epoch, progress.tgt_tokens) == (2, expected)
+
+
+def test_the_start_of_a_training_is_no_part_of_its_updates(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    def taking(name: str, seconds: float) -> None:
+        original = getattr(Trainer, name)
+
+        def wrapped(*args: Any) -> Any:
+            clock.now += seconds
+            return original(*args)
+
+        monkeypatch.setattr(Trainer, name, wrapped)
+
+    clock = Clock()
+    monkeypatch.setattr(nmt.training.trainer, "time", clock)
+    monkeypatch.setattr(nmt.training.monitor, "time", clock)
+    taking("announce", 100)
+    for steps in (15, 30):
+        taking("_update", 2)  # the second one, which resumes within an interval, takes 4 seconds an update
+        train(load_config(copy_task, ["training.log_every=20", f"training.max_steps={steps}"]), run_named("run"))
+    assert "2.00 s an update; about 0:10 left" in capsys.readouterr().err
+    (rate,) = [record["tgt_tokens_per_second"] for record in records(run_named("run"), "train")]
+    progress = check_checkpoint(run_named("run").checkpoints / "30")
+    assert 0.9 < rate / (20 * progress.tgt_tokens / 30 / (15 * 2 + 5 * 4)) < 1.1  # not all updates have as many tokens
 
 
 def test_a_run_resumes_only_with_the_same_corpus_weights(copy_task: Path) -> None:

@@ -123,7 +123,6 @@ class Trainer:
         self.progress = progress
         self.saved = (progress.step, progress.validated_step)
         self.saved_at = progress.seconds
-        self.interval.restore(progress.interval)
         self.monitor.say(f"resuming at step {progress.step:,}")
 
     def announce(self) -> None:
@@ -140,6 +139,9 @@ class Trainer:
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
         begin = self.progress.step if self.progress.validated_step >= 0 else -1  # of what metrics.jsonl may hold
         self.monitor.start(begin, total_steps(settings, self.batches_an_epoch))
+        for clock in (self.interval, self.pace):  # what came before, such as a trial of the memory, is no update
+            clock.exclude(time.perf_counter() - self._began)
+        self.interval.restore(self.progress.interval)
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
         try:
