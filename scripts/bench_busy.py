@@ -35,10 +35,11 @@ TRAININGS = ("tiny", "recipe", "benchmark")
 FIRST = 2  # updates that are not counted
 
 
-def write_configs(folder: Path) -> None:
-    """tiny.yaml, recipe.yaml and benchmark.yaml, with the text's places written out."""
+def write_configs(folder: Path, checkout: Path) -> None:
+    """tiny.yaml, recipe.yaml and benchmark.yaml of a checkout, whose keys it knows, with the text's places here."""
+    folder.mkdir()
     for name, source in (("tiny", "tiny"), ("recipe", "multi30k_en_de")):
-        text = (REPOSITORY / "configs" / f"{source}.yaml").read_text(encoding="utf-8")
+        text = (checkout / "configs" / f"{source}.yaml").read_text(encoding="utf-8")
         (folder / f"{name}.yaml").write_text(text.replace("../data", str(REPOSITORY / "data")), encoding="utf-8")
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     benchmark = {
@@ -136,17 +137,19 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     args = parse()
-    checkouts = {"": REPOSITORY, **({"before": args.against.resolve()} if args.against else {})}
+    checkouts = {"now": REPOSITORY, **({"before": args.against.resolve()} if args.against else {})}
     results: dict[tuple[str, str, bool], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_configs(folder)
-        others = commands(args.model.resolve() if args.model else None, folder)
+        folders = {which: Path(name) / which for which in checkouts}
+        for which, checkout in checkouts.items():
+            write_configs(folders[which], checkout)
+            others = commands(args.model.resolve() if args.model else None, folders[which])
         wanted = [one for one in [*TRAININGS, *others] if not args.only or one.startswith(tuple(args.only))]
         for number in range(args.rounds):
             for command in wanted:
                 for is_busy in (False,) if args.idle else (False, True):
                     for which, checkout in checkouts.items():
+                        folder = folders[which]
                         loop = [sys.executable, "-c", "while True: pass"]
                         other = subprocess.Popen(loop, start_new_session=True) if is_busy else None
                         try:
@@ -173,11 +176,11 @@ def print_table(
 ) -> None:
     """Medians, and ratios of the rounds: median (least to most)."""
     states = [False] if idle else [False, True]
-    columns = [(which, is_busy) for which in ([""] + ["before"] * compared) for is_busy in states]
-    head = [f"{'busy' if is_busy else 'idle'}{', ' + which if which else ''}" for which, is_busy in columns]
-    ratios = [] if idle else [(("", False), ("", True), "idle / busy")]
+    columns = [(which, is_busy) for which in (["now"] + ["before"] * compared) for is_busy in states]
+    head = [f"{'busy' if is_busy else 'idle'}{', before' if which == 'before' else ''}" for which, is_busy in columns]
+    ratios = [] if idle else [(("now", False), ("now", True), "idle / busy")]
     ratios += [
-        (("", state), ("before", state), f"{'busy' if state else 'idle'} / before") for state in states
+        (("now", state), ("before", state), f"{'busy' if state else 'idle'} / before") for state in states
     ] * compared
     titles = ["command", *head, *(title for _, _, title in ratios)]
     print("| " + " | ".join(titles) + " |\n" + "| --- " * len(titles) + "|")
