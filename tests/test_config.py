@@ -784,9 +784,7 @@ def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
     path = REPOSITORY / "tests" / "config_of_version_0.1.yaml"
     written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
     assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]
-    written["data"]["train"] = [
-        files | {"noise": 0.0, "replayed": False} for files in written["data"]["train"]
-    ]  # later
+    written["data"]["train"] = [files | {"replayed": False} for files in written["data"]["train"]]  # later
     assert written["data"].pop("drop_duplicates") is False  # now data.cleaning.duplicates
     for section, keys in written.items():
         read = config.model_dump(mode="json")[section]

@@ -454,7 +454,7 @@ def test_a_configuration_says_what_its_files_default_to_and_reads_itself_again()
     here = Path.cwd()
     (train,) = dumped["train"]
     assert train.pop("replayed") is False
-    assert train == {"pairs": f"{here}/o.zip", "src_column": "en", "tgt_column": "de", "weight": 2.0, "noise": 0.0}
+    assert train == {"pairs": f"{here}/o.zip", "src_column": "en", "tgt_column": "de", "weight": 2.0}
     assert dumped["test"] == {
         "table": {"pairs": f"{here}/a.tsv.zst", "src_column": 1, "tgt_column": 2},
         "memory": {"pairs": f"{here}/m.TMX", "src_column": "en-US", "tgt_column": "de", "inline_tags": "drop"},

@@ -262,14 +262,6 @@ def test_a_training_with_tags_and_what_starts_from_it(copy_task: Path, cli: Cli)
             {"type: word, ": "type: marian, ", "max_steps: 12": "max_steps: 12\n  init_from: old"},
             "tokenizer.tags: not with the tokenizer of an imported model",
         ),
-        (
-            {
-                "type: word, vocab_size: 16, tags: [bt]": "type: marian",
-                "tag: bt": "noise: 0.1",
-                "max_steps: 12": "max_steps: 12\n  init_from: old",
-            },
-            "data.train.noise: not with the tokenizer of an imported model",
-        ),
         ({"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:"}, "tokenizer.tags: for a source of text"),
     ],
 )

@@ -35,7 +35,7 @@ class AugmentationConfig(Section):
     so that the model can translate single words and short phrases. Phrases have 1 to 4 source words, mostly 1 or 2;
     pairs without a reliable one are left out of the batch. They are found by word alignment (IBM Model 1 in both
     directions), which takes seconds at the start and learns from 100,000 pairs at most. A batch of phrases is not
-    joined, and has no `noise` of `data.train`. Not with imported models (`tokenizer.type: marian`)."""
+    joined. Not with imported models (`tokenizer.type: marian`)."""
     copies: Rate = 0.0
     """Share of the pairs into which a made-up text is inserted, the same on both sides and at the same place: an emoji
     or several, a number, a URL or an e-mail address. It teaches the model to copy what it has never seen. The place is

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from nmt.config.inference import TokenizerConfig
-from nmt.config.section import Rate, Section
+from nmt.config.section import Section
 from nmt.suffixes import COMPRESSIONS, PAIRS_FORMATS, pairs_format
 
 
@@ -178,22 +178,14 @@ class TrainingFiles(CorpusFiles):
     """One of `tokenizer.tags`, which is put before each source of this corpus in training, and never in translation.
     Text that was translated by a machine gets a tag, so that the model learns less of its style (Caswell et al.
     2019)."""
-    noise: Rate = 0.0
-    """Probability with which a word of this corpus's sources is dropped, and with which it is replaced by `<unk>`; and
-    words are moved by up to 3 places (self-training, He et al. 2020, with 0.1). Different each time a pair is seen;
-    targets stay unchanged. In scripts without spaces pieces count as words. 0: off."""
     replayed: bool = False
     """Whether this is a corpus of `data.replay`. Written by nmt into the run's config.yaml; do not set it."""
 
 
 def check_sources(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig, source_type: str) -> None:
-    """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags or noise that these sources cannot have."""
+    """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags that these sources cannot have."""
     tags = tokenizer.tags
-    for key, is_given in (
-        ("tokenizer.tags", tags),
-        ("data.train.tag", any(files.tag for files in corpora)),
-        ("data.train.noise", any(files.noise for files in corpora)),
-    ):
+    for key, is_given in (("tokenizer.tags", tags), ("data.train.tag", any(files.tag for files in corpora))):
         if is_given and source_type != "text":
             raise ValueError(f"{key}: for a source of text, and source.type is {source_type}; leave it out")
         if is_given and tokenizer.type == "marian":

@@ -188,11 +188,6 @@ class Config(InferenceConfig):
     export: ExportConfig = Field(default_factory=ExportConfig)
     """The model in other programs' formats."""
 
-    @property
-    def changes_pairs(self) -> bool:
-        """Whether training pairs are changed at random whenever they are seen."""
-        return self.augmentation.is_on or any(files.noise for files in self.data.train)
-
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
         if self.source.type != "text":

@@ -1,4 +1,4 @@
-"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, noise, copies,
+"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, copies,
 phrases instead of sentences.
 
 A pair's text is decoded from its ids. A tag before its source (`data.train.tag`) is set aside meanwhile. Everything
@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,10 @@ from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
 from nmt.data.lexicon import Lexicon
-from nmt.data.noise import noisy
 from nmt.data.phrases import Phrase, Phrases
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.languages import base_language, is_without_spaces
+from nmt.languages import base_language
 
 # A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
 # 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
@@ -63,14 +62,10 @@ class Augmentation:
         assert lexicon is not None or not config.augmentation.phrases
         self._phrases = Phrases(tokenizers, lexicon) if lexicon is not None else None
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
-        self._noise = np.array([files.noise for files in config.data.train])
-        self._by_piece = is_without_spaces(config.data.src_lang)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
-    def __call__(
-        self, number: int, src: Ragged, tgt: Ragged, corpora: NDArray[np.integer] | Literal[0] = 0
-    ) -> Augmented:
-        """Augment the pairs of batch `number` of the epoch; `corpora` has the index of each pair's in `data.train`."""
+    def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
+        """Augment the pairs of batch `number` of the epoch."""
         config = self._config
         random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
         src, tags = self._without_tags(src)
@@ -78,8 +73,6 @@ class Augmentation:
         if phrases:
             src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
             tags = tags[[phrase.row for phrase in phrases]]
-        elif (noise := np.broadcast_to(self._noise[corpora], len(src[1]))).any():
-            src = self._noisy(src, noise, random)
         cuts = [(0, 0)] * len(src[1])
         if config.join and not phrases and random.random() < config.join:
             src, tgt, tags, cuts = self._joined(src, tgt, tags)
@@ -121,16 +114,6 @@ class Augmentation:
         first = ids[np.cumsum(lengths) - lengths]
         tags = np.where(np.isin(first, self._tags), first, 0)
         return (ids[~np.isin(ids, self._tags)], lengths - (tags > 0)), tags
-
-    def _noisy(self, src: Ragged, shares: NDArray[np.floating], random: np.random.Generator) -> Ragged:
-        """The sources with the noise of their corpora. In scripts without spaces the pieces are the words."""
-        rows = _rows(src)
-        for index, share in enumerate(shares.tolist()):
-            if share:
-                ids = rows[index].tolist()
-                words = range(len(ids)) if self._by_piece else self._tokenizer.words(ids)
-                rows[index] = np.array(noisy(ids, words, share, self._src_unk, random), dtype=src[0].dtype)
-        return ragged(rows)
 
     def _room(self, tags: NDArray[np.integer]) -> int:
         """Maximum number of ids of a row, without its tag."""

@@ -244,7 +244,7 @@ class _Batches(Dataset[Batch]):
         src, tgt = self._corpus.src.gather(pairs), self._corpus.tgt.gather(pairs)
         augmented = Augmented(src, tgt, tgt[0])
         if self._augmentation:
-            augmented = self._augmentation(number, src, tgt, self._corpus.corpora_of(pairs))
+            augmented = self._augmentation(number, src, tgt)
         return collate(augmented, self._corpus.src.special, self._corpus.tgt.special)
 
 

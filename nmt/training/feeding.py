@@ -94,7 +94,7 @@ class Feed:
 
     def _augmentation(self, epoch: int) -> Augmentation | None:
         """The augmentation of an epoch's batches; None if it is off."""
-        if not self._config.changes_pairs:
+        if not self._config.augmentation.is_on:
             return None
         return Augmentation(self._config, self._prepared.tokenizers, epoch, self._prepared.lexicon)
 

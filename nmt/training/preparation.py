@@ -100,7 +100,7 @@ def prepare(
             check_corpora([corpus_files], source)
     problems.raise_all()
 
-    if num_workers(device, config.changes_pairs):
+    if num_workers(device, config.augmentation.is_on):
         start_worker_server()
     selection = select(
         data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, say
