@@ -3,11 +3,11 @@
 import ctypes
 import re
 import sys
+import time
 
 import torch
 
 from nmt.errors import ConfigError
-from nmt.probed import seconds_of_a_product
 from nmt.waiting import watch
 
 
@@ -47,14 +47,21 @@ def choose_dtype(precision: str, device: torch.device, key: str = "training.prec
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 
-def bf16_slowdown() -> float:
-    """How many times as long as in fp32 a matrix product takes in bf16 on this CPU.
+def bf16_slowdown(device: str = "cpu") -> float:
+    """How many times as long as in fp32 a matrix product takes in bf16 on a device.
 
-    Without instructions for bf16 it is emulated: some 70 times on a CPU with AVX2 alone, as measured.
+    On a CPU without instructions for bf16 it is emulated: some 70 times with AVX2 alone, as measured.
     """
-    cpu = torch.device("cpu")
-    fp32, bf16 = (seconds_of_a_product(256, dtype, cpu) for dtype in (torch.float32, torch.bfloat16))
-    return bf16 / fp32
+
+    def seconds(matrix: torch.Tensor) -> float:
+        began = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits for the device
+        return time.perf_counter() - began
+
+    size = 256 if device == "cpu" else 4096
+    fp32, bf16 = (torch.ones(size, size, dtype=dtype, device=device) for dtype in (torch.float32, torch.bfloat16))
+    # The shortest of five, since other programs may disturb some, and a device's first product takes longer.
+    return min(seconds(bf16) for _ in range(5)) / min(seconds(fp32) for _ in range(5))
 
 
 def own_the_process() -> None:

