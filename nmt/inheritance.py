@@ -68,19 +68,6 @@ def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fre
     return config
 
 
-def fine_tuning_overrides(settings: TrainingConfig) -> dict[str, Any]:
-    """What turns a run's `training` section, as config.yaml has it, into one with the defaults of fine-tuning.
-
-    The keys are those whose values differ.
-    """
-    wanted = {
-        **FINE_TUNING, "max_steps": MAX_STEPS, "max_epochs": None, "max_minutes": None, "warmup_steps": WARMUP_STEPS,
-        "min_learning_rate": 0.0, "restart_schedule": False, "schedule_start": 0, "freeze": [],
-    }  # fmt: skip
-    values = settings.model_dump(mode="json")
-    return {key: value for key, value in wanted.items() if value != values[key]}
-
-
 def starting_run(name: str) -> RunFolder:
     """The run that `training.init_from` names; `RunError` if it is not one, or has no weights for training."""
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed, size and BLEU of a teacher and its students: what a smaller model costs, and what it gives.
 
-    nmt distill --teacher multi30k_en_de --config configs/multi30k_en_de_student.yaml --int8
+    nmt distill --teacher multi30k_en_de --config configs/multi30k_en_de_student.yaml
     nmt export ctranslate2 --model RUN                      # of each; int8 is the default
     python scripts/measure_students.py TEACHER STUDENT ... --src test.en --ref test.de --plot students.svg
 

@@ -29,15 +29,6 @@ def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Pa
     assert (code, "export: " in err) == (0, False)
 
 
-def test_a_model_trained_for_int8_is_exported_to_it(tmp_path: Path) -> None:
-    run = made_run(tmp_path, {})
-    config = run.config()
-    training = config.training.model_copy(update={"quantization": "int8"})
-    lines: list[str] = []
-    export_after_training(run, config.model_copy(update={"training": training, "export": ExportConfig()}), lines.append)
-    assert lines[0].startswith(f"export: {run.exports / 'ctranslate2-int8'} ")
-
-
 def test_a_missing_package_and_a_bug_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made_run(tmp_path, {"preset": "marian"})
     config = run.config().model_copy(update={"export": ExportConfig(after_training=("ctranslate2", "argos"))})

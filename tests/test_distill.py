@@ -121,7 +121,7 @@ def test_the_translation_nearest_to_the_reference_is_chosen(tmp_path: Path) -> N
 
 
 def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "int8": True}))
+    commands = distilled(monkeypatch)
     models = ["--model", "../runs/one", "--model", "../runs/two"]
     search = ["--continue", "--engine", "torch"]
     assert [words for words in commands if words[0] != "data"] == [
@@ -129,19 +129,14 @@ def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -
          "--json", "--n-best", "2", "--beam-size", "2"],
         ["translate", *models, "--input", "../mono.en", "--output", "text/translated/mono_src.txt", *search],
         ["train", "configs/student.yaml"],
-        ["train", "configs/student-int8.yaml"],
     ]  # fmt: skip
-    student, tuned = (load_config(FOLDER / f"configs/{name}.yaml") for name in ("student", "student-int8"))
-    learned = [corpus.tgt_file.parent.name for corpus in student.data.train]
-    assert learned == [corpus.tgt_file.parent.name for corpus in tuned.data.train] == [
-        "distilled", "distilled", "monolingual"]  # fmt: skip
+    student = load_config(FOLDER / "configs/student.yaml")
+    assert [corpus.tgt_file.parent.name for corpus in student.data.train] == ["distilled", "distilled", "monolingual"]
     best, nearest = (lines_of(corpus.tgt_file) for corpus in student.data.train[:2])
     assert best == ["?\n"] * len(best)
     assert nearest == [line.strip() + ".\n" for line in lines_of(FOLDER / "text/real/train.zh")]
     assert list(student.data.test) == ["test"]
-    assert (student.training.max_steps, student.training.quantization, student.export.after_training) == (
-        60, None, ("ctranslate2",))  # fmt: skip
-    assert (tuned.training.init_from, tuned.training.quantization, tuned.training.max_steps) == ("student", "int8", 6)
+    assert (student.training.max_steps, student.export.after_training) == (60, ("ctranslate2",))
     made_from = json.loads((FOLDER / "manifest.json").read_text())["text/translated/1.jsonl"]["made_from"]
     assert {"../runs/one/model.safetensors", "../runs/two/model.safetensors"} < made_from.keys()
 
@@ -184,11 +179,8 @@ def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.Monkey
     assert load_config(Path("configs/student.yaml")).training == training
 
 
-def test_the_fine_tuning_may_be_added_and_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_of_the_options_that_began_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distilled(monkeypatch)
-    commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "int8": True}))
-    assert commands == [["train", "configs/student-int8.yaml"]]
-    assert "runs/student-int8" in json.loads((FOLDER / "manifest.json").read_text())
     for change in ({"n_best": 3}, {"mono_src": None}, {"teachers": TEACHERS[:1]}):
         with pytest.raises(ConfigError, match="was begun with"):
             begin(drafted(Distillation(**{**vars(ASKED), **change})), FOLDER)
@@ -274,7 +266,6 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
         ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
-        ([*student, *teacher, "--int8", "--set", "training.quantization=int8"], "--int8: training.quantization"),
         ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
         code, _, err = cli("distill", *options)
@@ -316,21 +307,21 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
         return code
 
     monkeypatch.setattr(running, "_run", here)
-    options = ["--mono-src", "mono.en", "--n-best", "3", "--int8", "--set", "model.num_encoder_layers=2", *sets]
+    options = ["--mono-src", "mono.en", "--n-best", "3", "--set", "model.num_encoder_layers=2", *sets]
     budget[0] = 100
     code, out, errors = cli(*COMMAND, *options, "--folder", "whole")
     assert (code, out.splitlines()) == (0, [
-        "the student: whole/runs/student-int8", "  nmt translate --model whole/runs/student-int8",
-        "  nmt eval --model whole/runs/student-int8", "  nmt export ctranslate2 --model whole/runs/student-int8",
+        "the student: whole/runs/student", "  nmt translate --model whole/runs/student",
+        "  nmt eval --model whole/runs/student", "  nmt export ctranslate2 --model whole/runs/student",
     ]), errors  # fmt: skip
-    for commands in (2, 3, 100):  # killed before a translation, before the fine-tuning, and not at all
+    for commands in (2, 3, 100):  # killed before a translation, before the training, and not at all
         budget[0] = commands
         with contextlib.suppress(KeyboardInterrupt):
             cli(*COMMAND, *options, "--folder", "stopped")
     files = hashes(tmp_path / "whole")
     assert files == hashes(tmp_path / "stopped")
-    assert {"manifest.json", "runs/student/model.safetensors", "runs/student-int8/model.safetensors"} < files.keys()
-    assert RunFolder(Path("whole/runs/student-int8")).config().model.num_encoder_layers == 2
+    assert {"manifest.json", "runs/student/model.safetensors"} < files.keys()
+    assert RunFolder(Path("whole/runs/student")).config().model.num_encoder_layers == 2
     chosen = lines_of(tmp_path / "whole/text/nearest/1.txt")
     references = lines_of(tmp_path / "whole/text/real/train.zh")
     records = [json.loads(line) for line in lines_of(tmp_path / "whole/text/translated/1.jsonl")]

@@ -33,7 +33,6 @@ def distill(
     keep_real: Annotated[
         bool, typer.Option("--keep-real", help="Learn from the training pairs as they are, too.")
     ] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Fine-tune the student for int8 at the end.")] = False,
     overrides: options.SetOption = None,
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The working folder. Default: CONFIG.distill.")
@@ -47,7 +46,7 @@ def distill(
 
     A distillation that was stopped resumes.
     """
-    from nmt.improving.distilling import Distillation, distillation_draft
+    from nmt.improving.distilling import STUDENT, Distillation, distillation_draft
     from nmt.improving.manifest import add_manifest
     from nmt.improving.teachers import load_student, open_teachers
 
@@ -61,7 +60,7 @@ def distill(
     runs = open_teachers(teachers, settings, where)
     request = Distillation(
         seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), sets,
-        mono_src and seen_from(where, mono_src), n_best, keep_real, int8,
+        mono_src and seen_from(where, mono_src), n_best, keep_real,
     )  # fmt: skip
     draft = distillation_draft(request, settings)
     add_manifest(draft)
@@ -71,7 +70,7 @@ def distill(
         make_file(draft, make)
     else:
         carry_out_here(draft, where)
-        student = where / "runs" / request.student
+        student = where / "runs" / STUDENT
         print(f"the student: {student}")
         print(f"  nmt translate --model {student}")
         if settings.data.test:

@@ -158,7 +158,7 @@ app.command(
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(
-        "nmt distill --teacher captions --config student.yaml --int8",
+        "nmt distill --teacher captions --config student.yaml",
         "nmt distill --teacher one --teacher two --config student.yaml",
     ),
 )(distill)

@@ -71,10 +71,6 @@ class TrainingConfig(Section):
     """Scale gradients down to this global norm if theirs is larger; `null`: never."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of the matrix products; `auto` is bf16 on a GPU that supports it, otherwise fp32."""
-    quantization: Literal["int8"] | None = None
-    """Train, and validate, with weights and vectors rounded as an export to `int8` rounds them, so that the model loses
-    less there (quantization-aware training: [exporting](exporting.md#training-for-int8)). What is saved stays exact.
-    For Transformers that read text; best as a fine-tuning, with `init_from`. `null`: off."""
     compile: bool = False
     """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For large models on
     GPUs: compiling takes half a minute, and on a CPU it gains nothing. Not for `model.architecture: rnn`."""
@@ -260,14 +256,6 @@ class Config(InferenceConfig):
     def _check_training(self) -> None:
         """`ValueError` for settings of the training that do not go with the model or the data."""
         settings = self.training
-        if settings.quantization and (self.model.architecture == "rnn" or self.source.type != "text"):
-            what = f"source.type is {self.source.type}"
-            if self.source.type == "text":
-                what = f"model.architecture is {self.model.architecture}"
-            raise ValueError(
-                f"training.quantization: {settings.quantization} is for Transformers that read text, which can be "
-                f"exported to it, and {what}; leave it out"
-            )
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens

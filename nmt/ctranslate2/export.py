@@ -6,8 +6,6 @@ CTranslate2's specification of a Transformer is filled part by part; `spec` and 
 """
 
 import importlib
-import json
-import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,11 +29,10 @@ from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
 from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
 from nmt.exporting.proof import ProofText, check, compare, greedy_and_beam, proof_text
-from nmt.inheritance import fine_tuning_overrides
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
-from nmt.runs import RUNS, RunFolder
+from nmt.runs import RunFolder
 
 _LOWEST_LOGIT = -1e4
 """Low enough for any model, and a number in every type, float16 included."""
@@ -79,33 +76,18 @@ def export_ctranslate2(
         write_json(temporary / "export.json", description)
         comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
         is_exact = quantization == "float32" and shortlist is None
-        check(comparisons, folder, run, is_exact, remedy(run, quantization))
+        check(comparisons, folder, run, is_exact, remedy(quantization))
         result = ExportedRun(str(run.path), str(folder), "ctranslate2", comparisons, usage, quantization)
         write_description(temporary / "export.json", description, result)
     return result
 
 
-def remedy(run: RunFolder, quantization: str) -> str:
-    """What to do about an export with too low a BLEU, to be appended to a message; nothing for unchanged weights.
-
-    For int8 it is the command of a quantization-aware fine-tuning from the run's own configuration, with the defaults
-    of fine-tuning.
-    """
+def remedy(quantization: str) -> str:
+    """What to do about an export with too low a BLEU, to be appended to a message; nothing for unchanged weights."""
     if quantization == "float32":
         return ""
-    other = "; float32 changes no weight"
-    settings = run.config().training if run.has_training_config() else None
-    if not quantization.startswith("int8") or (settings is not None and settings.quantization is not None):
-        return other
-    name = f"{run.name}-int8"
-    file, values = "FILE", {"quantization": "int8"}  # FILE: of an imported model, whose text is elsewhere
-    if settings is not None:
-        file, values = str(run.config_file), values | fine_tuning_overrides(settings)
-    command = ["nmt", "train", file, "--init-from", str(run.path), "--name", name]
-    for key, value in values.items():
-        command += ["--set", f"training.{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    export = ["nmt", "export", "ctranslate2", "--model", str(RUNS / name)]
-    return f"{other}; or fine-tune it for int8, and export that:\n  {shlex.join(command)}\n  {shlex.join(export)}"
+    others = "float32 or int16" if quantization.startswith("int8") else "float32"
+    return f"; use --quantization {others}"
 
 
 class Prepared(NamedTuple):

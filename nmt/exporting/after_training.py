@@ -22,7 +22,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
     for format in config.export.after_training:
         began = time.perf_counter()
         try:
-            folder = _export(format, run, device, config.training.quantization)
+            folder = _export(format, run, device)
         except NmtError as error:
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
@@ -32,7 +32,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
 
 
-def _export(format: ExportFormat, run: RunFolder, device: str, trained_for: str | None) -> str:
+def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
     """The folder of the export."""
     match format:
         case "argos":
@@ -42,4 +42,4 @@ def _export(format: ExportFormat, run: RunFolder, device: str, trained_for: str 
         case "onnx":
             return export_onnx(run, device=device, max_lines=MAX_LINES).folder
         case "ctranslate2":  # what `nmt translate` prints is then what the run's scores were
-            return export_ctranslate2(run, trained_for or "float32", device=device, max_lines=MAX_LINES).folder
+            return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

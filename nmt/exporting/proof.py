@@ -35,10 +35,7 @@ class Comparison:
     export_score: Score
 
     def is_good(self, is_exact: bool) -> bool:
-        """Whether the export is kept; `is_exact` is one whose lines are to be the same, not only its BLEU.
-
-        What changes the weights may gain BLEU: a model that was trained for int8 does.
-        """
+        """Whether the export is kept; `is_exact` is one whose lines are to be the same. Others may gain BLEU."""
         lost = self.torch_score.value - self.export_score.value
         if is_exact:
             return self.same_lines >= SAME_LINES * self.lines and abs(lost) <= BLEU_DIFFERENCE

@@ -9,7 +9,7 @@ from nmt.errors import ConfigError
 from nmt.improving.drafting import Draft
 from nmt.improving.manifest import MANIFEST
 
-_MAY_COME_LATER = ("mono_src", "int8")  # text in the target language gets a tag in every vocabulary
+_MAY_COME_LATER = ("mono_src",)  # text in the target language gets a tag in every vocabulary
 
 
 def begin(draft: Draft, folder: Path) -> None:

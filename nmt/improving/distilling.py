@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nmt.config.training import Config
-from nmt.errors import ConfigError
 from nmt.improving import configuring as configs
-from nmt.improving.configuring import Corpus, read_sections
+from nmt.improving.configuring import Corpus
 from nmt.improving.deciding import json_text
 from nmt.improving.drafting import HELD_OUT, Draft
 from nmt.improving.keeping_apart import FOLDER, held_out_files
@@ -19,8 +18,8 @@ from nmt.improving.nearest import best_lines, nearest_lines
 from nmt.improving.steps import check_config
 from nmt.improving.teachers import check_teachers
 
-STUDENT, INT8 = "student", "student-int8"
-"""The names of the runs."""
+STUDENT = "student"
+"""The name of the run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +37,6 @@ class Distillation:
     """Translations of each source, of which the best one and the one nearest to the reference are learned."""
     keep_real: bool = False
     """Whether the student also learns from the pairs as people wrote them."""
-    int8: bool = False
-    """Whether the student is fine-tuned for int8 at the end."""
-
-    @property
-    def student(self) -> str:
-        """The name of the last run."""
-        return INT8 if self.int8 else STUDENT
 
     def arguments(self) -> tuple[str, ...]:
         """The options that ask for the same."""
@@ -54,24 +46,21 @@ class Distillation:
             words += ["--set", text]
         words += [] if self.mono_src is None else ["--mono-src", self.mono_src.as_posix()]
         words += ["--n-best", str(self.n_best)]
-        return (*words, *(["--keep-real"] if self.keep_real else []), *(["--int8"] if self.int8 else []))
+        return (*words, *(["--keep-real"] if self.keep_real else []))
 
     def record(self) -> dict[str, Any]:
-        """What decides the files of the plan; the fine-tuning may be added."""
+        """What decides the files of the plan."""
         return {
             "teachers": [teacher.as_posix() for teacher in self.teachers],
             "monolingual": None if self.mono_src is None else self.mono_src.as_posix(),
             "n_best": self.n_best,
             "keep_real": self.keep_real,
-            "int8": True if self.int8 else None,
         }
 
 
 def distillation_draft(request: Distillation, config: Config) -> Draft:
     """The targets of a distillation; `ConfigError` for a configuration that is no student's."""
     check_config(config, request.command)
-    if request.int8 and config.training.quantization is not None:
-        raise ConfigError("--int8: training.quantization trains for int8 from the start; leave one of the two out")
     draft = Draft(request, config)
     draft.step = "teachers"
     draft.held_out()
@@ -85,9 +74,6 @@ def distillation_draft(request: Distillation, config: Config) -> Draft:
     texts = ["real", *texts] if request.keep_real else texts
     draft.step = "student"
     draft.trained(STUDENT, [], lambda: _student_sections(draft, texts), *texts, share=1.0)
-    if request.int8:
-        needs = [f"runs/{STUDENT}.done"]
-        draft.trained(INT8, needs, _int8_sections, share=configs.FINE_TUNING_SHARE)
     return draft
 
 
@@ -139,10 +125,3 @@ def _student_sections(draft: Draft, texts: list[str]) -> configs.Sections:
     for name in ("evaluation", "export"):  # it is what the user wants to have
         sections[name] = config.model_dump(mode="json", exclude_unset=True).get(name, {})
     return sections
-
-
-def _int8_sections() -> configs.Sections:
-    """A fine-tuning of the student on its own text, with weights and vectors rounded as int8 rounds them."""
-    sections, config = read_sections(STUDENT)
-    tuned = configs.fine_tuned(sections, config, STUDENT, sections["data"]["train"])
-    return {**tuned, "training": {**tuned["training"], "quantization": "int8"}}

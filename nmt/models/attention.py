@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.models.dropout import Dropout
-from nmt.models.quantization import Linear
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -99,10 +98,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_model ({d_model}) must be divisible by num_heads ({num_heads})")
         self.num_heads = num_heads
         self.dropout = Dropout(dropout)
-        self.query = Linear(d_model, d_model)
-        self.key = Linear(d_model, d_model)
-        self.value = Linear(d_model, d_model)
-        self.output = Linear(d_model, d_model)
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Each position of `x` attends to `memory` (which is `x` itself in self-attention).

@@ -11,7 +11,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import Tensor, nn
 
 from nmt.config.section import ModelPart
-from nmt.models.quantization import Linear
 from nmt.source import Source
 
 
@@ -74,7 +73,7 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
 class TrainableModel(Seq2SeqModel[M, S]):
     """A model whose last operation is a linear map, so that the loss computes logits and their gradients in chunks."""
 
-    output: Linear
+    output: nn.Linear
     """(..., D) -> logits (..., V), with or without a bias."""
 
     @abstractmethod

@@ -46,7 +46,6 @@ from nmt.models.dropout import Dropout, TokenCutoff
 from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
-from nmt.models.quantization import Linear
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
 from nmt.models.source_attention import SourceAttention
 from nmt.models.source_layer import VectorLayer
@@ -159,7 +158,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.source_attention = None if config.attention == "none" else SourceAttention(config.attention, width)
         self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
         self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
-        self.output = Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
+        self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight

@@ -26,7 +26,6 @@ from nmt.models.initialisation import initialise
 from nmt.models.interface import Backend, TrainableModel
 from nmt.models.layers import layers_of
 from nmt.models.positions import PositionalEncoding
-from nmt.models.quantization import Embedding, Linear
 from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
@@ -47,9 +46,9 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = Linear(d_model, d_ff)
-        self.gate = Linear(d_model, d_ff) if activation == "swiglu" else None
-        self.outer = Linear(d_ff, d_model)
+        self.inner = nn.Linear(d_model, d_ff)
+        self.gate = nn.Linear(d_model, d_ff) if activation == "swiglu" else None
+        self.outer = nn.Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -229,7 +228,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.zero_start = config.zero_start
         self.src_vectors: VectorLayer | None = None
         if source.type == "text":
-            self.src_embedding = Embedding(src_vocab_size, config.d_model)
+            self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
         else:
             self.src_vectors = VectorLayer(source, config.d_model, config.max_positions, config.dropout)
         if source.type == "text" and config.tie_embeddings == "all":
@@ -237,7 +236,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
                 raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
             self.tgt_embedding = self.src_embedding
         else:
-            self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model)
+            self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
         if source.type == "text":
             self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
@@ -250,7 +249,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
-        self.output = Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
+        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight

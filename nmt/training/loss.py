@@ -360,10 +360,9 @@ class Objective(nn.Module):
         passes = 2 if self.r_drop and self.model.training else 1
         states = self.model.states(batch.source.repeat(passes), batch.tgt_in.repeat(passes, 1))  # (passes * B, T, D)
         rows = states.reshape(passes, -1, states.shape[-1])[:, batch.tgt_positions]  # (passes, N, D)
-        vectors, weight = self.model.output.operands(rows.flatten(0, 1))  # (passes * N, D), (V, D)
         return cross_entropy_sums(
-            vectors,
-            weight,
+            rows.flatten(0, 1),  # (passes * N, D)
+            self.model.output.weight,
             batch.tgt_out.flatten()[batch.tgt_positions],
             self.label_smoothing,
             self.r_drop if passes == 2 else 0.0,

@@ -25,7 +25,6 @@ from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.history import duration
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
-from nmt.models.quantization import quantize
 from nmt.runs import RunFolder
 from nmt.training.announcement import describe, warmup_warning
 from nmt.training.averaging import Averaging
@@ -80,8 +79,6 @@ class Trainer:
             for line in load_start(self.model, initial_weights):
                 monitor.say(line)
         freeze(self.model, config.training.freeze)
-        if config.training.quantization is not None:
-            quantize(self.model)
         self.model.to(prepared.device)
         self.padding_rows = self.model.padding_rows(tokenizers.src.special.pad, tokenizers.tgt.special.pad)
         if initial_weights is None:
