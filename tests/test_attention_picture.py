@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.ttLib import TTFont
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -185,9 +186,8 @@ def test_an_svg_is_xml_whatever_the_tokens_hold(maps: Any, tmp_path: Path, caplo
 
 def test_a_character_that_no_font_has_is_named(maps: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw(maps, tmp_path / "a.png", layer=1, head=1, model="r\u0378")  # U+0378 is not assigned
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "no installed font has \u0378 (U+0378), so boxes are drawn; install for example fonts-symbola"
-    ]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "no installed font has \u0378 (U+0378), so boxes are drawn" in warning
     assert find_fonts(["plain \u200d\ufe0f\t text"]) == (["DejaVu Sans"], [])  # joiners need no glyph
 
 
@@ -201,8 +201,8 @@ def test_through_the_command_line(in_solved: Path, cli: Cli, tmp_path: Path) -> 
     assert (code, out, stderr) == (2, "", "nmt: layer 2 does not exist: this attention has the layers 1 to 1\n")
 
 
-def write_font(path: Path, character: str) -> None:
-    """A font in which a character is a black square as large as the text."""
+def write_font(path: Path, characters: str, family: str) -> None:
+    """A font in which each of the characters is a black square as large as the text."""
     pen = TTGlyphPen(None)
     pen.moveTo((0, 0))
     for corner in ((0, 1000), (1000, 1000), (1000, 0)):
@@ -210,30 +210,71 @@ def write_font(path: Path, character: str) -> None:
     pen.closePath()
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder([".notdef", "square"])
-    builder.setupCharacterMap({ord(character): "square"})
+    builder.setupCharacterMap({ord(character): "square" for character in characters})
     builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "square": pen.glyph()})
     builder.setupHorizontalMetrics({".notdef": (1000, 0), "square": (1000, 0)})
     builder.setupHorizontalHeader(ascent=1000, descent=0)
-    builder.setupNameTable({"familyName": "Squares", "styleName": "Regular"})
+    builder.setupNameTable({"familyName": family, "styleName": "Regular"})
     builder.setupOS2(usWeightClass=400)
     builder.setupPost()
     builder.save(path)
 
 
-def test_a_font_that_was_installed_since_is_found_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "squares.ttf"
-    write_font(file, "\u0378")
-    (tmp_path / "broken.ttf").write_bytes(b"nothing")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(font_manager.fontManager.ttflist))
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), str(file)])
-    assert find_fonts(["a\u0378"]) == (["DejaVu Sans", "Squares"], [])
-    with drawing(["a\u0378"]):
-        figure = Figure(figsize=(1, 1), dpi=100)
-        figure.text(0.1, 0.1, "\u0378", fontsize=36)  # half an inch
+@pytest.fixture
+def no_other_fonts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the fonts that come with matplotlib are known."""
+    own = [entry for entry in font_manager.fontManager.ttflist if entry.fname.startswith(matplotlib.get_data_path())]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+
+
+def black_squares(texts: list[str], size: int = 36) -> float:
+    """The area that the texts cover, in letters that are black squares; each is half an inch."""
+    with drawing(texts):
+        figure = Figure(figsize=(4, 4), dpi=100)
+        for row, text in enumerate(texts):
+            figure.text(0.1, 0.05 + 0.2 * row, text, fontsize=size)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
-    black = (np.asarray(canvas.buffer_rgba())[..., :3] == 0).all(-1)
-    assert abs(black.sum() - 50 * 50) < 150
+    return float((np.asarray(canvas.buffer_rgba())[..., :3] == 0).all(-1).sum()) / 50**2
+
+
+def test_a_font_that_was_installed_since_is_found_and_used(
+    no_other_fonts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "squares.ttf"
+    write_font(file, "\u0378", "Squares")
+    (tmp_path / "broken.ttf").write_bytes(b"nothing")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), str(file)])
+    assert find_fonts(["a\u0378"]) == (["DejaVu Sans", "Squares"], [])
+    assert black_squares(["\u0378"]) == pytest.approx(1, abs=0.06)
+
+
+TEXTS = {"Chinese": "你好世界", "Japanese": "こんにちは", "Korean": "안녕", "Arabic": "مرحبا", "Hindi": "नमस्ते"}
+
+
+def test_each_script_is_drawn_in_a_font_that_has_it(
+    no_other_fonts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for language, text in TEXTS.items():
+        write_font(tmp_path / f"{language}.ttf", text, language)
+    write_font(tmp_path / "some.ttf", "你こ안", "A Few")  # nearly nothing of each
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(path) for path in tmp_path.iterdir()])
+    families, missing = find_fonts(list(TEXTS.values()))
+    # DejaVu Sans has Arabic letters; of the others, the most letters come first.
+    assert (families, missing) == (["DejaVu Sans", "Hindi", "Japanese", "Chinese", "Korean"], [])
+    assert black_squares([TEXTS[name] for name in ("Chinese", "Korean")]) == pytest.approx(6, abs=0.3)
+    assert find_fonts(["語" + TEXTS["Hindi"]])[1] == ["語"]
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_what_no_installed_font_has_is_what_no_character_map_has(language: str) -> None:
+    known: set[str] = set()
+    for entry in font_manager.fontManager.ttflist:
+        if entry.style == "normal" and not entry.name.startswith("Last Resort"):
+            known |= {chr(code) for code in TTFont(entry.fname, fontNumber=entry.index).getBestCmap()}
+    families, missing = find_fonts([TEXTS[language]])
+    assert missing == sorted(set(TEXTS[language]) - known)
+    assert len(families) == 1 or missing != sorted(set(TEXTS[language]))
 
 
 def test_arabic_letters_join() -> None:
