@@ -10,7 +10,6 @@
     ├── BaseKeptError             an adaptation whose model is the base's: exit code 3
     ├── TrainingError             the run could not continue (disk, memory, divergence): exit code 3
     │   └── WorkerError           processes that prepare batches die repeatedly
-    ├── TargetError               a command of a plan failed: its exit code
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
 
 A message names the file, line or key, the value found there, and what would be valid.
@@ -83,14 +82,6 @@ class InterruptedTrainingError(NmtError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
-
-
-class TargetError(NmtError):
-    """A command of a plan failed; it has said why."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 # Messages of allocators that have no exception class.

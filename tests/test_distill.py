@@ -1,40 +1,65 @@
-"""`nmt distill`: the choice by chrF, the plan, what is kept apart, which teachers are refused, and a real one."""
+"""`nmt distill`: the choice by chrF, the text that is learned, what is held out, which teachers are refused, and a real
+one."""
 
 import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
-import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sacrebleu
 import yaml
 from conftest import Cli
-from test_improve import CONFIG, Pretended, hashes, lines_of, write_tiny
 
 from nmt.config.file import load_config
-from nmt.config.inference import TokenizerConfig
+from nmt.config.inference import DecodingConfig, TokenizerConfig
+from nmt.config.training import Config
+from nmt.data.corpus import read_pairs
+from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, NmtError
-from nmt.improving import running
-from nmt.improving.beginning import begin
-from nmt.improving.distilling import Distillation, distillation_draft
-from nmt.improving.drafting import Draft
-from nmt.improving.manifest import add_manifest
+from nmt.improving import distilling
+from nmt.improving.distilling import Distillation, write_student
 from nmt.improving.nearest import best_lines, nearest_lines
-from nmt.improving.plan import Command
-from nmt.improving.running import carry_out
-from nmt.improving.teachers import open_teachers
-from nmt.inheritance import starting_run
+from nmt.improving.teachers import load_student, open_teachers
 from nmt.runs import RunFolder
 
+TINY = Path(__file__).parent.parent / "data" / "tiny"
+CONFIG = """\
+data:
+  train: {src: train.en, tgt: train.zh}
+  validation: {src: val.en, tgt: val.zh}
+  test: {src: test.en, tgt: test.zh}
+  cleaning: {duplicates: pair}
+tokenizer: {vocab_size: 600}
+model: {num_encoder_layers: 1, num_decoder_layers: 1, d_model: 32, num_heads: 2, d_ff: 64}
+training: {max_steps: 60, batch_tokens: 500, learning_rate: 5.0e-3, schedule: cosine, warmup_steps: 10,
+           validate_every: 20, threads: 1, processes: 1, device: cpu}
+decoding: {beam_size: 3, max_length: 30}
+"""
 FOLDER = Path("tiny.distill")
-TEACHERS = (Path("../runs/one"), Path("../runs/two"))
-ASKED = Distillation(Path("../tiny.yaml"), TEACHERS, mono_src=Path("../mono.en"), n_best=2)
 COMMAND = ["distill", "--teacher", "one", "--teacher", "two", "--config", "tiny.yaml"]
+
+
+def lines_of(path: Path, start: int = 0, stop: int | None = None) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines(keepends=True)[start:stop]
+
+
+def write_tiny(folder: Path, pairs: int = 80) -> None:
+    """A cut of the tiny corpus; the monolingual text has lines of the validation and test sets among its own."""
+    mono = lines_of(TINY / "train.en", 500, 530)
+    for side in ("en", "zh"):
+        for name, start, stop in (("train", 0, pairs), ("val", 0, 10), ("test", 0, 10)):
+            lines = lines_of(TINY / f"{name}.{side}", start, stop)
+            (folder / f"{name}.{side}").write_text("".join(lines), encoding="utf-8")
+            mono += lines[:2] if name != "train" and side == "en" else []
+    (folder / "mono.en").write_text("".join(mono), encoding="utf-8")
+    (folder / "tiny.yaml").write_text(CONFIG, encoding="utf-8")
 
 
 def write_teacher(folder: Path, name: str, **data: object) -> None:
@@ -60,34 +85,48 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class PretendedTeachers(Pretended):
-    """As `Pretended`; of two translations the second is nearer to the reference."""
+class PretendedTeachers:
+    """In the place of `line_translator`: of two translations the second is nearer to the reference."""
 
-    def __call__(self, command: Command, folder: Path) -> int:
-        code = super().__call__(command, folder)
-        words = self.commands[-1]
-        if words[0] == "translate" and "--json" in words:
-            output = folder / words[words.index("--output") + 1]
-            references = lines_of(folder / "text/real/train.zh")
-            texts = [["?", line.strip() + "."] for line in references]
-            records = [{"text": one[0], "n_best": [{"text": text} for text in one]} for one in texts]
-            output.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
-        return code
+    engine_name = "pretended"
+
+    def __init__(self, folder: Path) -> None:
+        self.references = dict(zip(lines_of(folder / "train.en"), lines_of(folder / "train.zh"), strict=True))
+        self.calls: list[tuple[list[str], int]] = []
+        """The models of each call, and the beam."""
+
+    @contextlib.contextmanager
+    def __call__(self, models: Sequence[str], decoding: DecodingConfig, engine: str) -> Iterator["PretendedTeachers"]:
+        assert engine == "torch"
+        self.calls.append(([Path(model).name for model in models], decoding.beam_size))
+        yield self
+
+    def stream(self, blocks: Iterable[Sequence[str]], first: int, prefixes: None) -> Iterator[Translation]:
+        for line in (line for block in blocks for line in block):
+            reference = self.references.get(f"{line}\n", "").strip()
+            yield Translation("?", 1, n_best=(("?", -1.0), (f"{reference}.", -2.0)))
 
 
-def drafted(asked: Distillation = ASKED) -> Draft:
-    draft = distillation_draft(asked, load_config(Path("tiny.yaml"), asked.overrides))
-    add_manifest(draft)
-    return draft
+def distilled(monkeypatch: pytest.MonkeyPatch, *, teachers: Sequence[str] = ("one", "two"),
+              overrides: Sequence[str] = (), **asked: Any) -> tuple[Config, PretendedTeachers]:  # fmt: skip
+    """The student's configuration, with pretended translations."""
+    monkeypatch.setattr(distilling, "line_translator", pretended := PretendedTeachers(Path()))
+    config = load_student(Path("tiny.yaml"), overrides, FOLDER)
+    options = {"mono_src": Path("mono.en"), "n_best": 2, **asked}
+    file = write_student(Distillation(open_teachers(teachers, config, FOLDER), FOLDER, **options), config)
+    return load_config(file), pretended
 
 
-def distilled(monkeypatch: pytest.MonkeyPatch, asked: Distillation = ASKED) -> list[list[str]]:
-    """The commands of a plan that was carried out with pretended trainings."""
-    monkeypatch.setattr(running, "_run", pretended := PretendedTeachers())
-    draft = drafted(asked)
-    begin(draft, FOLDER)
-    carry_out(draft.plan(), draft.makers, FOLDER, lambda line: None)
-    return pretended.commands
+def learned(config: Config) -> list[list[tuple[str, str]]]:
+    """The pairs of each corpus that the student is trained on."""
+    data = config.data
+    chosen = select(data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training)
+    assert chosen is not None
+    return [list(read_pairs(files, chosen.chosen(index))) for index, files in enumerate(data.train)]
+
+
+def texts(config: Config) -> list[str]:
+    return [corpus.tgt_file.relative_to(FOLDER.resolve() / "text").as_posix() for corpus in config.data.train]
 
 
 # ------------------------------------------------------------------------------------------- the choice
@@ -117,130 +156,125 @@ def test_the_translation_nearest_to_the_reference_is_chosen(tmp_path: Path) -> N
         nearest_lines(n_best, references)
 
 
-# ------------------------------------------------------------------------------------------- the plan
+# ------------------------------------------------------------------------------------------- the text
 
 
-def test_the_commands_of_the_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = distilled(monkeypatch)
-    models = ["--model", "../runs/one", "--model", "../runs/two"]
-    search = ["--continue", "--engine", "torch"]
-    assert [words for words in commands if words[0] != "data"] == [
-        ["translate", *models, "--input", "text/real/train.en", "--output", "text/translated/1.jsonl", *search,
-         "--json", "--n-best", "2", "--beam-size", "2"],
-        ["translate", *models, "--input", "../mono.en", "--output", "text/translated/mono_src.txt", *search],
-        ["train", "configs/student.yaml"],
-    ]  # fmt: skip
-    student = load_config(FOLDER / "configs/student.yaml")
-    assert [corpus.tgt_file.parent.name for corpus in student.data.train] == ["distilled", "distilled", "monolingual"]
-    best, nearest = (lines_of(corpus.tgt_file) for corpus in student.data.train[:2])
+def test_the_best_translation_and_the_nearest_are_learned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, teachers = distilled(monkeypatch)
+    assert teachers.calls == [(["one", "two"], 2), (["one", "two"], 3)]  # the beam of the teachers' own, without N
+    assert texts(config) == ["best/1.txt", "nearest/1.txt", "translated/mono_src.txt"]
+    assert [corpus.src_file.name for corpus in config.data.train] == ["train.en", "train.en", "mono.en"]
+    best, nearest = (lines_of(corpus.tgt_file) for corpus in config.data.train[:2])
     assert best == ["?\n"] * len(best)
     assert nearest == [line.strip() + ".\n" for line in lines_of(FOLDER / "text/real/train.zh")]
-    assert list(student.data.test) == ["test"]
-    assert (student.training.max_steps, student.export.after_training) == (60, ("ctranslate2",))
-    made_from = json.loads((FOLDER / "manifest.json").read_text())["text/translated/1.jsonl"]["made_from"]
-    assert {"../runs/one/model.safetensors", "../runs/two/model.safetensors"} < made_from.keys()
+    assert (list(config.data.test), config.data.cleaning.duplicates) == (["test"], "pair")
+    assert config.training == load_config(Path("tiny.yaml")).training
 
 
 def test_one_translation_is_of_the_teachers_own_search(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = distilled(monkeypatch, Distillation(**{**vars(ASKED), "n_best": 1}))
-    assert commands[1][-3:] == ["--json", "--n-best", "1"]
-    assert [path.parent.name for path in (FOLDER / "text").glob("*/1.txt")] == ["best"]
-    assert len(load_config(FOLDER / "configs/student.yaml").data.train) == 2  # with the monolingual text
+    config, teachers = distilled(monkeypatch, n_best=1)
+    assert teachers.calls[0][1] == 3
+    assert texts(config) == ["best/1.txt", "translated/mono_src.txt"]
 
 
 def test_the_real_pairs_stay_in_if_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    distilled(monkeypatch, Distillation(**{**vars(ASKED), "keep_real": True, "mono_src": None}))
-    data = load_config(FOLDER / "configs/student.yaml").data
-    assert [corpus.tgt_file.parent.name for corpus in data.train] == ["real", "distilled", "distilled"]
+    config, _ = distilled(monkeypatch, keep_real=True, mono_src=None)
+    assert texts(config) == ["real/train.zh", "best/1.txt", "nearest/1.txt"]
 
 
 def test_a_corpus_keeps_its_weight(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = "data.train={src: train.en, tgt: train.zh, weight: 2}"
-    distilled(monkeypatch, Distillation(**{**vars(ASKED), "overrides": (train,)}))
-    data = load_config(FOLDER / "configs/student.yaml").data
-    assert [(corpus.src_file.parent.name, corpus.weight) for corpus in data.train] == [
-        ("distilled", 2.0), ("distilled", 2.0), ("monolingual", 1.0)]  # fmt: skip
+    config, _ = distilled(monkeypatch, overrides=["data.train={src: train.en, tgt: train.zh, weight: 2}"])
+    assert [corpus.weight for corpus in config.data.train] == [2.0, 2.0, 1.0]
 
 
-def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    monkeypatch.setattr(running, "_run", PretendedTeachers())
-    settings = ["--set", "training.init_from=two", "--set", "training.learning_rate=1e-3"]
-    for _ in range(2):  # the second finds all there
-        assert cli("distill", "--teacher", "one", "--config", "tiny.yaml", "--n-best", "2", *settings)[0] == 0
-    monkeypatch.chdir(FOLDER)  # where the plan's commands run
-    training = load_config(Path("configs/student.yaml")).training
-    assert (training.init_from, training.learning_rate) == ("../runs/two", 1e-3)
-    assert starting_run("../runs/two").path.resolve() == here / "runs/two"
-    assert json.loads(Path("text/held_out/teachers.json").read_text()).keys() == {"../runs/one", "../runs/two"}
-    # The words of the Makefile say the same from there.
-    words = ["--teacher", "../runs/one", "--config", "../tiny.yaml", "--n-best", "2", *settings[2:]]
-    code, out, _ = cli("distill", *words, "--set", "training.init_from=../runs/two", "--make", "configs/student.yaml")
-    assert (code, out) == (0, "")
-    assert load_config(Path("configs/student.yaml")).training == training
+def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = ["training.init_from=two", "training.learning_rate=1e-3"]
+    config, _ = distilled(monkeypatch, teachers=["one"], overrides=overrides)
+    assert config.training.init_from == str(here / "runs/two")
+    assert config.training.learning_rate == 1e-3
 
 
-def test_a_folder_is_of_the_options_that_began_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    distilled(monkeypatch)
-    for change in ({"n_best": 3}, {"mono_src": None}, {"teachers": TEACHERS[:1]}):
-        with pytest.raises(ConfigError, match="was begun with"):
-            begin(drafted(Distillation(**{**vars(ASKED), **change})), FOLDER)
+def test_what_is_there_is_not_made_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, _ = distilled(monkeypatch)
+    after, teachers = distilled(monkeypatch)
+    assert (after, teachers.calls) == (before, [])
+    for change, key in (
+        ({"n_best": 3}, "n_best"), ({"mono_src": None}, "mono_src"), ({"teachers": ["one"]}, "teachers"),
+        ({"keep_real": True}, "keep_real"), ({"overrides": ["data.cleaning={duplicates: source}"]}, "data.cleaning"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"was begun with another {key}"):
+            distilled(monkeypatch, **change)
+    (here / "runs/one/model.safetensors").write_text("trained since", encoding="utf-8")
+    with pytest.raises(ConfigError, match="was begun with another teachers"):
+        distilled(monkeypatch)
 
 
-def test_printing_the_plan_writes_nothing(here: Path, cli: Cli) -> None:
-    before = sorted(here.rglob("*"))
-    code, out, _ = cli(*COMMAND, "--plan", "--n-best", "2", "--mono-src", "mono.en")
-    assert (code, out) == (0, drafted().plan().to_makefile())
-    assert sorted(here.rglob("*")) == before
-    made = subprocess.run(["make", "-n", "-f", "-", "NMT=nmt"], input=out, capture_output=True, text=True, check=True)
-    shown = [line.split()[1] for line in made.stdout.splitlines() if line.startswith("nmt ")]
-    assert sorted(set(shown)) == ["data", "distill", "train", "translate"]
+def test_a_folder_of_something_else_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (FOLDER / "runs").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="not a folder of nmt distill"):
+        distilled(monkeypatch)
 
 
-# ------------------------------------------------------------------------------------------- what is kept apart
+# ------------------------------------------------------------------------------------------- what is held out
 
 
 def test_held_out_lines_are_in_no_text_to_learn_from(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for side in ("en", "zh"):  # pairs of the validation and test sets in the training text, too
+    for side in ("en", "zh"):  # pairs of the held-out texts in the training text, too
+        (here / f"apart.{side}").write_text("".join(lines_of(TINY / f"train.{side}", 600, 610)), encoding="utf-8")
         with (here / f"train.{side}").open("a", encoding="utf-8") as file:
-            file.writelines(lines_of(here / f"{name}.{side}")[5] for name in ("val", "test"))
-    write_teacher(here, "apart", cleaning={"overlap": True})
-    distilled(monkeypatch, Distillation(**{**vars(ASKED), "teachers": (Path("../runs/apart"),), "keep_real": True}))
-    held_out = {line for name in ("val", "test") for line in lines_of(here / f"{name}.en")}
-    for name in ("real", "distilled", "monolingual"):
-        files = list((FOLDER / "text" / name).glob("*.en"))
-        assert files
-        assert not held_out & {line for file in files for line in lines_of(file)}
-    assert not held_out & set(lines_of(FOLDER / "text/real/train.en"))  # what the teachers translate
+            file.writelines(lines_of(here / f"{name}.{side}")[5] for name in ("val", "test", "apart"))
+    with (here / "mono.en").open("a", encoding="utf-8") as file:
+        file.writelines(lines_of(here / "apart.en")[:2])
+    write_teacher(here, "careful", cleaning={"overlap": True})
+    apart = ["data.exclude=[{src: apart.en, tgt: apart.zh}]"]
+    config, _ = distilled(monkeypatch, teachers=["careful"], keep_real=True, overrides=apart)
+    for side, language in enumerate(("en", "zh")):
+        held_out = {line.strip() for name in ("val", "test", "apart") for line in lines_of(here / f"{name}.{language}")}
+        assert not held_out & {pair[side] for corpus in learned(config) for pair in corpus}
+        assert not held_out & {line.strip() for line in lines_of(FOLDER / f"text/real/train.{language}")}
+    assert [len(corpus) for corpus in learned(config)] == [80, 80, 80, 30]
+
+
+def test_drawn_hold_outs_are_held_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_teacher(here, "other", train={"src": "mono.en", "tgt": "mono.en"})
+    config, _ = distilled(monkeypatch, teachers=["other"], overrides=["data.validation={holdout: 10}"])
+    held_out = lines_of(here / "tiny.validation.en")
+    assert (len(held_out), config.data.validation.src_file) == (10, here / "tiny.validation.en")
+    assert not set(held_out) & set(lines_of(FOLDER / "text/real/train.en"))
+
+
+def test_pairs_that_are_learned_choose_no_model(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"data\.validation: the training pairs would say which model is best"):
+        distilled(monkeypatch, overrides=["data.validation={holdout: 0}"])
 
 
 def test_a_teacher_that_has_learned_the_validation_set_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_teacher(here, "cheat", train={"src": "val.en", "tgt": "val.zh"}, validation={"src": "test.en",
                   "tgt": "test.zh"})  # fmt: skip
     with pytest.raises(ConfigError, match=r"runs/cheat: has learned 10 of the 10 pairs of the student's validation"):
-        distilled(monkeypatch, Distillation(**{**vars(ASKED), "teachers": (Path("../runs/cheat"),)}))
+        distilled(monkeypatch, teachers=["cheat"])
     assert not (FOLDER / "text/translated").exists()
 
 
-@pytest.mark.parametrize(("apart", "seen"), [(False, 1), (True, 0)])
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_pair_that_a_teacher_has_learned_by_chance_is_a_warning(
-    here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, apart: bool, seen: int
+    here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, apart: bool
 ) -> None:
     for side in ("en", "zh"):
         lines = [*lines_of(here / f"train.{side}"), lines_of(here / f"val.{side}")[3]]
         (here / f"more.{side}").write_text("".join(lines), encoding="utf-8")
     write_teacher(here, "more", train={"src": "more.en", "tgt": "more.zh"}, cleaning={"overlap": apart})
     caplog.set_level(logging.WARNING)
-    distilled(monkeypatch, Distillation(**{**vars(ASKED), "teachers": (Path("../runs/more"),)}))
-    found = json.loads((FOLDER / "text/held_out/teachers.json").read_text())
-    assert found == {"../runs/more": {"validation": seen, "test.test": 0}}
+    distilled(monkeypatch, teachers=["more"])
     assert ("has learned 1 of the 10 pairs of the student's validation" in caplog.text) == (not apart)
+    assert "pairs of the student's test" not in caplog.text
 
 
 def test_a_teacher_whose_text_is_gone_is_a_warning(
     here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_teacher(here, "old", train={"src": "gone.en", "tgt": "gone.zh"})
-    distilled(monkeypatch, Distillation(**{**vars(ASKED), "teachers": (Path("../runs/old"),)}))
+    distilled(monkeypatch, teachers=["old"])
     assert "runs/old: whether it has learned the student's held-out text is not known" in caplog.text
 
 
@@ -252,6 +286,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     write_teacher(here, "other")
     words = WordTokenizer.train(["eine frau steht"], TokenizerConfig(type="word", vocab_size=20))
     save_tokenizers(Tokenizers(words, words), here / "runs/other/tokenizer", "")
+    (here / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
     student, teacher = ["--config", "tiny.yaml"], ["--teacher", "one"]
     start = ["--set", "training.init_from=two"]
     for options, message in (
@@ -263,23 +298,34 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, "--teacher", "other"], "have different vocabularies"),
         ([*student, *teacher, "--folder", "."], "is in the folder of its student"),
         ([*student, *teacher, "--mono-src", "none"], "no such file"),
+        ([*student, *teacher, "--mono-src", "pairs.tsv"], "holds pairs"),
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
         ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
-        ([*student, *teacher, "--make", "a", "--plan"], "leave out --plan"),
     ):
         code, _, err = cli("distill", *options)
         assert (code, message in err) == (2, True), (options, err)
-    FOLDER.mkdir()
-    os.chdir(FOLDER)
-    code, _, err = cli("distill", "--teacher", "../runs/one", "--config", "../tiny.yaml", "--make", "runs/student.done")
-    assert (code, "these options plan no such file that nmt distill makes itself" in err) == (2, True)
     (here / "runs/one/export.json").write_text("{}", encoding="utf-8")
     with pytest.raises(NmtError, match=re.escape("is an export; name the run that it was made from")):
-        open_teachers(["../runs/one"], load_config(Path("../tiny.yaml")), Path())
+        open_teachers(["one"], load_config(Path("tiny.yaml")), FOLDER)
 
 
 # ------------------------------------------------------------------------------------------- trained for real
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Of all files that are to be the same: not those that say when and where a training ran, or have scores."""
+    logs = {"metrics.jsonl", "training.json", "config.yaml", "latest", "files.json", "cleaning.tsv", "1.jsonl"}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in logs and not {"cache", "checkpoints", "evaluation"} & set(path.parts)
+        and path.suffix != ".lock"
+    }  # fmt: skip
+
+
+class Killed(BaseException):
+    pass
 
 
 @pytest.mark.slow
@@ -294,33 +340,33 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
     for name, seed in (("one", 1), ("two", 2)):
         code, _, errors = cli("train", "tiny.yaml", "--name", name, *sets, "--set", f"training.seed={seed}")
         assert code == 0, errors
-    budget = [0]
-
-    def here(command: Command, folder: Path) -> int:
-        """Runs a command of the plan in this process, which saves the time to start another, or is killed."""
-        budget[0] -= 1
-        if budget[0] < 0:
-            raise KeyboardInterrupt
-        with contextlib.chdir(folder):
-            code, _, errors = cli(*running._words(command, folder))
-        assert code == 0, errors
-        return code
-
-    monkeypatch.setattr(running, "_run", here)
     options = ["--mono-src", "mono.en", "--n-best", "3", "--set", "model.num_encoder_layers=2", *sets]
-    budget[0] = 100
     code, out, errors = cli(*COMMAND, *options, "--folder", "whole")
     assert (code, out.splitlines()) == (0, [
         "the student: whole/runs/student", "  nmt translate --model whole/runs/student",
         "  nmt eval --model whole/runs/student", "  nmt export ctranslate2 --model whole/runs/student",
     ]), errors  # fmt: skip
-    for commands in (2, 3, 100):  # killed before a translation, before the training, and not at all
-        budget[0] = commands
-        with contextlib.suppress(KeyboardInterrupt):
-            cli(*COMMAND, *options, "--folder", "stopped")
+
+    write, translations = distilling.as_json, [0]
+
+    def stopping(*arguments: Any, **options: Any) -> str:
+        translations[0] += 1
+        if translations[0] in (70, 150):  # killed twice in the middle of a translation
+            raise Killed
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(distilling, "as_json", stopping)
+    kills = 0
+    while True:
+        try:
+            assert cli(*COMMAND, *options, "--folder", "stopped")[0] == 0
+            break
+        except Killed:
+            kills += 1
+    assert (kills, translations[0] - kills) == (2, 200)  # no line was translated and written again
     files = hashes(tmp_path / "whole")
+    assert files.keys() > {"distill.json", "runs/student/model.safetensors"}
     assert files == hashes(tmp_path / "stopped")
-    assert {"manifest.json", "runs/student/model.safetensors"} < files.keys()
     assert RunFolder(Path("whole/runs/student")).config().model.num_encoder_layers == 2
     chosen = lines_of(tmp_path / "whole/text/nearest/1.txt")
     references = lines_of(tmp_path / "whole/text/real/train.zh")
@@ -330,10 +376,7 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
         scores = [sacrebleu.sentence_chrf(one["text"], [reference.strip()]).score for one in record["n_best"]]
         assert line.strip() == record["n_best"][scores.index(max(scores))]["text"].strip()
     started = ["--n-best", "1", "--set", "training.init_from=two", *sets[:2]]
-    budget[0] = 100
     code, _, errors = cli("distill", "--teacher", "one", "--config", "tiny.yaml", *started, "--folder", "started")
     assert code == 0, errors
-    manifest = json.loads(Path("started/manifest.json").read_text())
-    assert manifest["runs/student"]["init_from"] == {
-        "../runs/two": hashlib.sha256(Path("runs/two/model.safetensors").read_bytes()).hexdigest()
-    }
+    start = json.loads(Path("started/runs/student/training.json").read_text())["init_from"]
+    assert start["model"]["sha256"] == hashlib.sha256(Path("runs/two/model.safetensors").read_bytes()).hexdigest()

@@ -57,7 +57,7 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
     assert sorted(listed) == sorted({words[0] for words in COMMANDS})
     assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == [
-        "train", "adapt", "filter", "improve", "distill", "vocab", "show", "runs", "average",
+        "train", "adapt", "filter", "distill", "vocab", "show", "runs", "average",
     ]  # fmt: skip
     assert "..." not in out.partition("\nSet up:\n")[2]
 
@@ -87,8 +87,8 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
                           "--fresh", "--json", "--help"]),
         ("nmt adapt --model o", ["other"]),
         ("nmt adapt --drop-metric ", ["bleu", "chrf", "loss"]),
-        ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--folds",
-                         "--json", "--help"]),
+        ("nmt data --", ["--against", "--config", "--src-lang", "--tgt-lang", "--output", "--write", "--json",
+                         "--help"]),
         ("nmt compare --test ", ["bs", "ar"]),
         ("nmt translate --model cap", ["captions", "captions-50"]),
         ("nmt show --model ", ["captions", "captions-50", "other"]),

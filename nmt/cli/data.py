@@ -38,10 +38,6 @@ def data(
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write what is left as plain texts into a new folder, too.")
     ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="With --write: divide what is left into N parts that share no line."),
-    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what a corpus is made of, and what cleaning drops, before training on it.
@@ -56,8 +52,6 @@ def data(
         options.check_page(output, "what a corpus is made of")
     if write is not None:
         check_folder(write)
-    elif folds is not None:
-        raise ConfigError("--folds: says how to divide what --write FOLDER writes; give that, too")
     chosen = _chosen(corpora or (), against or (), None if config is None else load_config(config), src_lang, tgt_lang)
     found = profile_corpora(chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded)
     if output is not None:
@@ -65,12 +59,7 @@ def data(
 
         write_page(found.profile, output)
     if write is not None:
-        if folds is None:
-            written = ", ".join(write_cleaned(found, chosen.languages, write))
-        else:
-            from nmt.data.folds import describe_folds, write_folds
-
-            written = describe_folds(write_folds(found, chosen.languages, write, folds))
+        written = ", ".join(write_cleaned(found, chosen.languages, write))
         print(f"{write}: {written}, and cleaning.tsv with examples of what was dropped", file=sys.stderr)
     if as_json:
         print(json.dumps(dataclasses.asdict(found.profile)))

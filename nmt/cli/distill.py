@@ -1,5 +1,6 @@
 """`nmt distill`."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -7,9 +8,13 @@ import typer
 
 from nmt.cli import options
 from nmt.cli.completion import complete_run
-from nmt.cli.improve import carry_out_here, check_monolingual, make_file, seen_from
+from nmt.cli.train import finish, train_run
 from nmt.config.section import MAX_BEAMS
+from nmt.distributed import ALONE
 from nmt.errors import ConfigError
+from nmt.inheritance import load_run_config
+from nmt.runs import run_named
+from nmt.suffixes import pairs_format
 
 
 def distill(
@@ -37,42 +42,43 @@ def distill(
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The working folder. Default: CONFIG.distill.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the plan as a Makefile; write nothing.")] = False,
-    make: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Make one file of the plan, in the current folder, and end.")
-    ] = None,
 ) -> None:  # fmt: skip
     """Train a small, fast model on the translations of larger ones.
 
     A distillation that was stopped resumes.
     """
-    from nmt.improving.distilling import STUDENT, Distillation, distillation_draft
-    from nmt.improving.manifest import add_manifest
+    from nmt.improving.distilling import STUDENT, Distillation, write_student
     from nmt.improving.teachers import load_student, open_teachers
 
     if config is None or not teachers:
         raise ConfigError("name the student's configuration and its teachers: --config FILE --teacher RUN")
-    if make is not None and (plan or folder):
-        raise ConfigError("--make FILE makes one file in the current folder: leave out --plan and --folder")
-    check_monolingual(mono_src)
-    where = Path() if make is not None else folder or Path(f"{config.stem}.distill")
-    settings, sets = load_student(config, overrides or (), where)
-    runs = open_teachers(teachers, settings, where)
-    request = Distillation(
-        seen_from(where, config), tuple(seen_from(where, run.path) for run in runs), sets,
-        mono_src and seen_from(where, mono_src), n_best, keep_real,
-    )  # fmt: skip
-    draft = distillation_draft(request, settings)
-    add_manifest(draft)
-    if plan:
-        print(draft.plan().to_makefile(), end="")
-    elif make is not None:
-        make_file(draft, make)
-    else:
-        carry_out_here(draft, where)
-        student = where / "runs" / STUDENT
-        print(f"the student: {student}")
-        print(f"  nmt translate --model {student}")
-        if settings.data.test:
-            print(f"  nmt eval --model {student}")
-        print(f"  nmt export ctranslate2 --model {student}")
+    if mono_src is not None and not mono_src.is_file():
+        raise ConfigError(f"{mono_src}: no such file; name a text, a sentence a line")
+    if mono_src is not None and pairs_format(mono_src) is not None:
+        raise ConfigError(f"{mono_src}: holds pairs, which belong to data.train; name a text, a sentence a line")
+    where = folder or Path(f"{config.stem}.distill")
+    settings = load_student(config, overrides or (), where)
+    file = write_student(
+        Distillation(open_teachers(teachers, settings, where), where, mono_src, n_best, keep_real), settings
+    )
+    _train(file)
+    student = where / "runs" / STUDENT
+    print(f"the student: {student}")
+    print(f"  nmt translate --model {student}")
+    if settings.data.test:
+        print(f"  nmt eval --model {student}")
+    print(f"  nmt export ctranslate2 --model {student}")
+
+
+def _train(file: Path) -> None:
+    """Train as `nmt train FILE` does in the file's folder."""
+    with contextlib.chdir(file.parent):
+        run = run_named(file.stem)
+        settings = load_run_config(Path(file.name), (), run, False)
+        try:
+            trained = train_run(settings, run, "auto", ALONE, False, ["train", file.name])
+        except typer.Exit as ended:  # of several processes
+            if ended.exit_code:
+                raise
+        else:
+            finish(settings, run, trained)

@@ -27,7 +27,6 @@ from nmt.cli.evaluate import evaluate
 from nmt.cli.export import export_argos, export_ctranslate2, export_huggingface, export_onnx
 from nmt.cli.filtering import filter_corpora
 from nmt.cli.imported import import_model
-from nmt.cli.improve import improve
 from nmt.cli.info import info
 from nmt.cli.init import init
 from nmt.cli.report import report
@@ -149,12 +148,6 @@ app.command(
         "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
     ),
 )(filter_corpora)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt improve --config captions.yaml --estimate", "nmt improve --config captions.yaml --mono-tgt news.de"
-    ),
-)(improve)
 app.command(
     rich_help_panel=_TRAIN,
     epilog=_examples(

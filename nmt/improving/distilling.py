@@ -1,36 +1,51 @@
-"""The plan of a distillation: teachers translate the student's training text, and the student learns from that.
+"""Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947): the text that a student learns.
 
-Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947).
+Its teachers give N translations of each training source; of these, the most probable one and the one nearest to the
+reference become two corpora:
+
+    text/real/train.en  ->  text/translated/1.jsonl  ->  text/best/1.txt, text/nearest/1.txt
 """
 
 import dataclasses
 import functools
+import json
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from nmt.atomic import leftovers, read_json, write_json, write_text
+from nmt.config.corpus import CorpusFiles
+from nmt.config.data import DataConfig
+from nmt.config.file import settings_to_yaml
 from nmt.config.training import Config
-from nmt.improving import configuring as configs
-from nmt.improving.configuring import Corpus
-from nmt.improving.deciding import json_text
-from nmt.improving.drafting import HELD_OUT, Draft
-from nmt.improving.keeping_apart import FOLDER, held_out_files
+from nmt.data.hashes import file_hash
+from nmt.data.holdout import with_hold_outs
+from nmt.data.profiling import cleaned_names, profile_corpora, write_cleaned
+from nmt.decoding.files import Files, made_from, translate_files
+from nmt.decoding.parallel import line_translator
+from nmt.decoding.records import as_json
+from nmt.errors import ConfigError, RunError
 from nmt.improving.nearest import best_lines, nearest_lines
-from nmt.improving.steps import check_config
 from nmt.improving.teachers import check_teachers
+from nmt.locks import locked
+from nmt.runs import RunFolder
 
 STUDENT = "student"
 """The name of the run."""
+_FILES = set(CorpusFiles.model_fields)
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """A request to `nmt distill`; paths are relative to the working folder."""
+    """A request to `nmt distill`."""
 
-    command: ClassVar[str] = "distill"
-    config: Path
-    teachers: tuple[Path, ...]
-    """Their folders."""
-    overrides: tuple[str, ...] = ()
+    teachers: Sequence[RunFolder]
+    folder: Path
+    """Gets the texts, the student's configuration, and its run."""
     mono_src: Path | None = None
     """Text in the source language alone."""
     n_best: int = 8
@@ -38,90 +53,131 @@ class Distillation:
     keep_real: bool = False
     """Whether the student also learns from the pairs as people wrote them."""
 
-    def arguments(self) -> tuple[str, ...]:
-        """The options that ask for the same."""
-        words = [word for teacher in self.teachers for word in ("--teacher", teacher.as_posix())]
-        words += ["--config", self.config.as_posix()]
-        for text in self.overrides:
-            words += ["--set", text]
-        words += [] if self.mono_src is None else ["--mono-src", self.mono_src.as_posix()]
-        words += ["--n-best", str(self.n_best)]
-        return (*words, *(["--keep-real"] if self.keep_real else []))
 
-    def record(self) -> dict[str, Any]:
-        """What decides the files of the plan."""
-        return {
-            "teachers": [teacher.as_posix() for teacher in self.teachers],
-            "monolingual": None if self.mono_src is None else self.mono_src.as_posix(),
-            "n_best": self.n_best,
-            "keep_real": self.keep_real,
-        }
+def write_student(request: Distillation, config: Config) -> Path:
+    """Translate the text of a student's configuration, and write the one that learns it, which is returned.
 
-
-def distillation_draft(request: Distillation, config: Config) -> Draft:
-    """The targets of a distillation; `ConfigError` for a configuration that is no student's."""
-    check_config(config, request.command)
-    draft = Draft(request, config)
-    draft.step = "teachers"
-    draft.held_out()
-    start = config.training.init_from
-    names = [*(teacher.as_posix() for teacher in request.teachers), *([] if start is None else [start])]
-    checked = draft.own(f"{FOLDER.as_posix()}/teachers.json", [HELD_OUT],
-                        lambda: json_text(check_teachers(names, held_out_files(config))))  # fmt: skip
-    draft.real()
-    texts = [_taught(draft, request, checked)]
-    texts += [] if request.mono_src is None else [_monolingual(draft, request, request.mono_src, checked)]
-    texts = ["real", *texts] if request.keep_real else texts
-    draft.step = "student"
-    draft.trained(STUDENT, [], lambda: _student_sections(draft, texts), *texts, share=1.0)
-    return draft
-
-
-def _taught(draft: Draft, request: Distillation, checked: str) -> str:
-    """The training text with translations of the teachers as targets; its name.
-
-    Of several translations, the one that is nearest to the reference and the one that the teachers find best, each as
-    a corpus.
+    What is there is not made again. `ConfigError` for a configuration that is no student's, teachers that have learned
+    its held-out text, or a folder that was begun with others; `RunError` if another process is at work there.
     """
-    number_of = str(request.n_best)
-    beam = ("--beam-size", number_of) if request.n_best > 1 else ()  # one translation is of the teachers' own search
-    options = ("--json", "--n-best", number_of, *beam)
-    needs, pairs, real = [checked, draft.made["real"]], list[Corpus](), draft.texts["real"]
-    chosen = list[str]()
-    for number, (corpus, files) in enumerate(zip(real, draft.text_files("real"), strict=True), start=1):
-        n_best = draft.translated(
-            request.teachers, files.src_file, f"text/translated/{number}.jsonl", needs, 1 / len(real), *options
+    if config.source.type != "text":
+        raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt distill reads text")
+    folder = request.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=False, leaves_no_file=True) as is_ours:
+        if not is_ours:
+            raise RunError(f"{folder}: another process is at work here; wait for it, or choose another --folder")
+        data = with_hold_outs(config, lambda line: None).data
+        if data.validation.holdout == 0:
+            raise ConfigError(
+                "data.validation: the training pairs would say which model is best; give more pairs, or files"
+            )
+        data = data.model_copy(update={"cleaning": data.cleaning.model_copy(update={"overlap": True})})
+        _begin(request, data)
+        excluded = {f"exclude.{number}": files for number, files in enumerate(data.exclude, start=1)}
+        start = config.training.init_from
+        names = [*(str(teacher.path) for teacher in request.teachers), *([] if start is None else [start])]
+        check_teachers(names, {**data.held_out, **excluded})
+        file = folder / f"{STUDENT}.yaml"
+        sections = _student(config, data, [_relative(corpus, folder) for corpus in _corpora(request, data)])
+        write_text(file, f"# Written by nmt distill.\n{settings_to_yaml(sections)}")
+    return file
+
+
+def _begin(request: Distillation, data: DataConfig) -> None:
+    """Record what the text to learn depends on; `ConfigError` if the folder has that of something else."""
+    folder = request.folder
+    record = {
+        "teachers": {str(run.path.resolve()): file_hash(run.model_file).hex() for run in request.teachers},
+        "mono_src": None if request.mono_src is None else str(request.mono_src.resolve()),
+        "n_best": request.n_best,
+        "keep_real": request.keep_real,
+        **{f"data.{key}": value for key, value in data.model_dump(mode="json").items()},
+    }
+    file = folder / "distill.json"
+    if not file.exists():
+        if any(folder.iterdir()):
+            raise ConfigError(f"{folder}: is not a folder of nmt distill, and not empty; name another with --folder")
+        write_json(file, record)
+    old = read_json(file)
+    if changed := [key for key, value in record.items() if old.get(key) != value]:
+        raise ConfigError(
+            f"{folder}: was begun with another {changed[0]} ({json.dumps(old.get(changed[0]))} before, "
+            f"{json.dumps(record[changed[0]])} now); give another --folder, or the same options"
         )
-        choices = {"best": functools.partial(best_lines, Path(n_best))}
+    for place in (folder, folder / "text", *folder.glob("text/*")):
+        for leftover, _ in list(leftovers(place)):  # of a process that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _corpora(request: Distillation, data: DataConfig) -> list[dict[str, Any]]:
+    """What the student learns from, as in `data.train`, with paths as seen from here."""
+    text, languages = request.folder / "text", (data.src_lang, data.tgt_lang)
+    if not (text / "real").exists():
+        cleaned = profile_corpora(data.train, languages, data.cleaning, {}, data.excluded_from_training)
+        write_cleaned(cleaned, languages, text / "real")
+    real, taught = list[dict[str, Any]](), list[dict[str, Any]]()
+    for number, (files, names) in enumerate(
+        zip(data.train, cleaned_names(data.train, languages), strict=True), start=1
+    ):
+        src, tgt = (text / "real" / name for name in names)
+        if not src.stat().st_size:
+            continue  # no pair is left
+        keys = files.model_dump(mode="json", exclude=_FILES, exclude_defaults=True)  # such as its weight
+        real.append({**keys, "src": src, "tgt": tgt})
+        n_best = _translated(request, src, text / "translated" / f"{number}.jsonl", request.n_best)
+        choices = {"best": functools.partial(best_lines, n_best)}
         if request.n_best > 1:
-            choices["nearest"] = functools.partial(nearest_lines, Path(n_best), files.tgt_file)
-        for choice, make in choices.items():
-            chosen.append(draft.own(f"text/{choice}/{number}.txt", [n_best], make))
-            pairs.append({**corpus, "tgt": f"../{chosen[-1]}"})
-    plain = [{side: corpus[side] for side in ("src", "tgt")} for corpus in pairs]
-    draft.cleaned("distilled", [Path(corpus["src"]) for corpus in pairs], lambda: plain, chosen)
-    draft.texts["distilled"] = [
-        {**corpus, **cleaned} for corpus, cleaned in zip(pairs, draft.texts["distilled"], strict=True)
-    ]
-    return "distilled"
+            choices["nearest"] = functools.partial(nearest_lines, n_best, tgt)
+        for choice, lines in choices.items():
+            file = text / choice / f"{number}.txt"
+            if not file.exists():
+                write_text(file, lines())
+            taught.append({**keys, "src": src, "tgt": file})
+    if request.mono_src is not None:
+        output = _translated(request, request.mono_src, text / "translated" / "mono_src.txt", None)
+        taught.append({"src": request.mono_src.resolve(), "tgt": output})
+    return [*(real if request.keep_real else []), *taught]
 
 
-def _monolingual(draft: Draft, request: Distillation, source: Path, checked: str) -> str:
-    """The monolingual text with the teachers' translations; its name."""
-    output = draft.translated(request.teachers, source, "text/translated/mono_src.txt", [checked], None)
-    pairs = [{"src": f"../{source.as_posix()}", "tgt": f"../{output}"}]
-    draft.cleaned("monolingual", [source], lambda: pairs, [output])
-    return "monolingual"
+def _translated(request: Distillation, source: Path, output: Path, n_best: int | None) -> Path:
+    """Write the teachers' translations of a text, a line each, or `n_best` of each as JSON; returns `output`.
+
+    One translation is of the teachers' own search; for several, the beam is as wide.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    files = Files(source, output)
+    if files.are_finished():
+        return output
+    decoding = request.teachers[0].inference_config().decoding
+    if n_best is not None and n_best > 1:
+        decoding = decoding.model_copy(update={"beam_size": n_best})
+    record = attrgetter("text") if n_best is None else functools.partial(as_json, n_best=n_best)
+    # An export may be there or not, after a kill; it may choose another translation where two are equally good.
+    with line_translator([str(run.path) for run in request.teachers], decoding, engine="torch") as translator:
+        made_by = made_from(files, request.teachers, decoding, translator.engine_name)
+        log.info("%s: translating %s", output, source)
+        log.info("%s: %s", output, translate_files(translator, files, made_by, resume=True, record=record))
+    return output
 
 
-def _student_sections(draft: Draft, texts: list[str]) -> configs.Sections:
-    """The student's configuration, with its test sets: nothing is chosen by them, and `nmt eval` scores them."""
-    config, held_out = draft.config, draft.held_out_corpora()
-    corpora = configs.not_empty([corpus for text in texts for corpus in draft.texts[text]])
-    sections = configs.first_sections(config, corpora, held_out)
-    tests = {name.removeprefix("test."): files for name, files in held_out.items() if name.startswith("test.")}
-    others = [files for name, files in held_out.items() if name.startswith("exclude.")]
-    sections["data"] |= {"test": tests, "exclude": others}
-    for name in ("evaluation", "export"):  # it is what the user wants to have
-        sections[name] = config.model_dump(mode="json", exclude_unset=True).get(name, {})
+def _student(config: Config, data: DataConfig, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The user's configuration, with these corpora, the held-out text in its files, and nothing of that learned."""
+    sections: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
+    held_out = {name: files.model_dump(mode="json", include=_FILES) for name, files in data.held_out.items()}
+    sections["data"] |= {
+        "train": corpora,
+        "src_lang": data.src_lang,
+        "tgt_lang": data.tgt_lang,
+        "validation": held_out.pop("validation"),
+        "test": {name.removeprefix("test."): files for name, files in held_out.items()},
+        "cleaning": {**sections["data"].get("cleaning", {}), "overlap": True},
+    }
     return sections
+
+
+def _relative(corpus: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The corpus with paths as seen from the folder, if they are in it."""
+    paths = {key: corpus[key] for key in ("src", "tgt")}
+    near = {key: path.relative_to(folder) if path.is_relative_to(folder) else path for key, path in paths.items()}
+    return {**corpus, **{key: path.as_posix() for key, path in near.items()}}

@@ -1,8 +1,6 @@
 """The runs that a distillation uses: which can teach, and what they have seen of the student's held-out text."""
 
-import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -47,26 +45,25 @@ def open_teachers(names: Sequence[str], config: Config, folder: Path) -> list[Ru
     return runs
 
 
-def load_student(path: Path, overrides: Sequence[str], folder: Path) -> tuple[Config, tuple[str, ...]]:
-    """The student's configuration, and the overrides that make it the same for a process in the student's `folder`.
+def load_student(path: Path, overrides: Sequence[str], folder: Path) -> Config:
+    """The student's configuration, in which `training.init_from` is an absolute path.
 
-    `training.init_from` becomes a path as seen from there. Raises `ConfigError` or `RunError` for a run that the
-    student cannot start from: in that folder, or with another model, tokenizer or languages.
+    Raises `ConfigError` or `RunError` for a run that the student cannot start from: in the student's `folder`, or with
+    another model, tokenizer or languages.
     """
     config = load_config(path, overrides)
     if (name := config.training.init_from) is None:
-        return config, tuple(overrides)
+        return config
     run = starting_run(name)
     if run.path.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"training.init_from: {run.path} is in the folder of the student; choose another --folder")
     load_run_config(path, overrides, RunFolder(folder), is_fresh=True)  # refuses another model now, not when it starts
-    start = Path(os.path.relpath(run.path, folder)).as_posix()
-    training = config.training.model_copy(update={"init_from": start})
-    return config.model_copy(update={"training": training}), (*overrides, f"training.init_from={json.dumps(start)}")
+    training = config.training.model_copy(update={"init_from": str(run.path.resolve())})
+    return config.model_copy(update={"training": training})
 
 
-def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> dict[str, dict[str, int] | None]:
-    """How many pairs of each held-out set each of these runs has learned; None if that is not known, which is logged.
+def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) -> None:
+    """Log how many pairs of each held-out set each of these runs has learned, or that it is not known.
 
     They are the teachers, and the run that the student starts from. Raises `ConfigError` for one that has learned most
     of a set: the student's score there would say nothing.
@@ -74,15 +71,12 @@ def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) ->
     sets = {
         name: {(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files)} for name, files in held_out.items()
     }
-    found: dict[str, dict[str, int] | None] = {}
     for teacher in names:
         try:
             seen = _learned(open_run(teacher).config().data, sets)
         except NmtError as error:
             log.warning("%s: whether it has learned the student's held-out text is not known: %s", teacher, error)
-            found[teacher] = None
             continue
-        found[teacher] = {name: len(pairs) for name, pairs in seen.items()}
         for name, pairs in seen.items():
             size, count = len(sets[name]), len(pairs)
             if count > MOST * size:
@@ -92,7 +86,6 @@ def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) ->
                 )
             if count:
                 log.warning("%s: has learned %d of the %d pairs of the student's %s", teacher, count, size, name)
-    return found
 
 
 def _learned(data: DataConfig, sets: Mapping[str, set[tuple[str, str]]]) -> dict[str, set[tuple[str, str]]]:
