@@ -19,6 +19,7 @@ from nmt.config.inference import TransformerConfig
 from nmt.data.augmentation import Augmented, ragged
 from nmt.data.batches import Batch, collate
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
+from nmt.errors import NmtError
 from nmt.models.transformer import Transformer
 
 VOCAB_SIZE = 11
@@ -55,6 +56,20 @@ def batch_of(
     """A batch of pairs of ids, without `<s>` and `</s>`."""
     src, tgt = (ragged([np.asarray(ids, dtype=np.int64) for ids in side]) for side in zip(*pairs, strict=True))
     return collate(Augmented(src, tgt, tgt[0]), src_special, tgt_special)
+
+
+def assert_says(message: str, place: str, *phrases: str) -> None:
+    """The message begins with the file and line or the key that it is about, and holds each phrase."""
+    assert message.startswith(place), message
+    assert [phrase for phrase in phrases if phrase not in message] == [], message
+
+
+@contextlib.contextmanager
+def refused(kind: type[NmtError], place: str, *phrases: str) -> Iterator[None]:
+    """Expect an error of this class that says so."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert_says(str(caught.value), place, *phrases)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import pytest
 import yaml
-from conftest import Cli
+from conftest import Cli, assert_says, refused
 from PIL import Image
 from pydantic import Field, ValidationError
 
@@ -87,19 +87,22 @@ def line_with(text: str, part: str) -> int:
          "data.test.b.scr", "data.test.b.src"),
         ("data:\n  validation: {src: v.en, tgt: v.de}\n  train:\n  - {src: a.en, tgt: a.de}\n"
          "  - src: b.en\n    tgt: b.de\n    trgt: c.de\n" + TRAINING, "data.train.1.trgt", "data.train.1.tgt"),
+        (DATA.replace("src: train.en", "src: train.en, trgt: x") + TRAINING, "data.train.trgt", "data.train.tgt"),
+        (DATA + "  test: {src: x.en, tgt: x.de, tgy: y}\n" + TRAINING, "data.test.test.tgy", "data.test.test.tgt"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
     load: Load, tmp_path: Path, text: str, key: str, meant: str
 ) -> None:
     line = line_with(text, f"{key.rpartition('.')[2]}:")
-    expected = f"{tmp_path / 'run.yaml'}:{line}: unknown key {key}; did you mean {meant}?"
-    assert message_of(load, text) == expected
+    message = message_of(load, text)
+    assert_says(message, f"{tmp_path / 'run.yaml'}:{line}: unknown key {key};", f"{meant}?")
+    assert "\n" not in message
 
 
 def test_an_unknown_key_without_a_similar_one_is_reported_with_the_known_keys(load: Load) -> None:
     message = message_of(load, DATA + TRAINING + "evaluation:\n  zzzzzz: 1\n")
-    assert "unknown key evaluation.zzzzzz; known here: metrics, bleu_tokenizer, validation_beam_size" in message
+    assert "unknown key evaluation.zzzzzz; known here: metrics, " in message
 
 
 def test_every_mistake_is_reported_at_once_each_on_its_line(load: Load, tmp_path: Path) -> None:
@@ -110,9 +113,14 @@ def test_every_mistake_is_reported_at_once_each_on_its_line(load: Load, tmp_path
     assert len(lines) == 3
 
 
-def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None:
-    text = "data:\n  train: {src: a.en, tgt: a.de}\n  validation:\n    src: v.en\n" + TRAINING
-    assert message_of(load, text).endswith("run.yaml:3: data.validation.tgt is missing")
+def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load, tmp_path: Path) -> None:
+    for text, place in (
+        ("data:\n  train: {src: a.en, tgt: a.de}\n  validation:\n    src: v.en\n", "3: data.validation.tgt"),
+        (DATA.replace("src: train.en, ", ""), "2: data.train.src"),
+    ):
+        message = message_of(load, text + TRAINING)
+        assert_says(message, f"{tmp_path / 'run.yaml'}:{place} ")
+        assert "\n" not in message
 
 
 # -------------------------------------------------------------------------------------------- YAML itself
@@ -128,7 +136,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_section(load: Load) -> None
     ],
 )
 def test_a_duplicate_key_is_refused(load: Load, tmp_path: Path, text: str, line: int, key: str) -> None:
-    assert message_of(load, text) == f"{tmp_path / 'run.yaml'}:{line}: the key {key!r} occurs twice"
+    assert_says(message_of(load, text), f"{tmp_path / 'run.yaml'}:{line}: ", f"{key!r} occurs twice")
 
 
 @pytest.mark.parametrize(
@@ -165,30 +173,19 @@ def test_an_exponent_makes_a_float_where_the_type_does_not_say_so(load: Load) ->
     assert "tokenizer.type is 0.001;" in message
 
 
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.yaml: no such file"):
-        load_config(tmp_path / "absent.yaml")
-
-
-def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}: cannot be read as a configuration")
-
-
-def test_bytes_that_are_not_utf8_are_not_a_configuration(tmp_path: Path) -> None:
+def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("data: Köln\n".encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"latin\.yaml:1: not a configuration: it is not UTF-8"):
-        load_config(path)
+    for bad, place in ((tmp_path / "absent.yaml", ": no such file"), (tmp_path, ": "), (path, ":1: ")):
+        with refused(ConfigError, f"{bad}{place}"):
+            load_config(bad)
 
 
 @pytest.mark.parametrize("text", ["", "# only a remark\n", "- data\n- training\n", "data\n", "---\n"])
 def test_a_file_without_sections_is_reported_with_the_known_sections(load: Load, text: str) -> None:
     message = message_of(load, text)
     assert "run.yaml: not a configuration; " in message
-    sections = "data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation, export"
-    assert message.endswith(sections)
+    assert message.endswith(", ".join(Config.model_fields))
 
 
 # ------------------------------------------------------------------------------------ values and agreement
@@ -411,44 +408,28 @@ def test_set_can_replace_a_whole_corpus_and_a_single_file_of_it(load: Load, tmp_
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("override", "place", "phrase"),
     [
-        ("training.max_step", "training.max_steps"),
-        ("model.beam_size", "decoding.beam_size"),
-        ("data.validation.scr", "data.validation.src"),
+        ("training.max_step=3", "--set training.max_step: ", "training.max_steps?"),
+        ("model.beam_size=3", "--set model.beam_size: ", "decoding.beam_size?"),
+        ("data.validation.scr=3", "--set data.validation.scr: ", "data.validation.src?"),
+        ("modle.d_ff=3", "--set modle", ""),
+        ("training.max_steps.x=3", "--set training.max_steps.x=3: ", ""),
+        ("model.d_ff=wide", "--set model.d_ff: ", "'wide'"),
+        ("training.seed=-1", "--set training.seed: ", "training.seed is -1"),
+        ("model.d_ff=[3", "--set model.d_ff=[3", ""),
+        ("data.train={src: a.en, src: b.en}", "--set data.train", "'src' occurs twice"),
     ],
 )
-def test_an_unknown_key_in_set_is_reported_as_such(load: Load, key: str, meant: str) -> None:
-    message = message_of(load, DATA + TRAINING, f"{key}=3")
-    assert message == f"--set {key}: unknown key {key}; did you mean {meant}?"
+def test_a_mistake_in_set_is_reported_as_such(load: Load, override: str, place: str, phrase: str) -> None:
+    assert_says(message_of(load, DATA + TRAINING, override), place, phrase)
 
 
 @pytest.mark.parametrize(
     "override", ["training.max_steps", "max_steps=3", "=3", ".=3", "training.=3", ".max_steps=3", ""]
 )
 def test_a_malformed_set_shows_how_it_is_written(load: Load, override: str) -> None:
-    message = message_of(load, DATA + TRAINING, override)
-    assert message == f"--set {override}: should be section.key=value, for example training.max_steps=100"
-
-
-def test_a_set_below_a_value_that_holds_no_keys_is_refused(load: Load) -> None:
-    message = message_of(load, DATA + TRAINING, "training.max_steps.x=3")
-    assert message.startswith("--set training.max_steps.x=3: ")
-
-
-def test_a_wrong_value_in_set_is_reported_as_such(load: Load) -> None:
-    message = message_of(load, DATA + TRAINING, "model.d_ff=wide")
-    assert message.startswith("--set model.d_ff: model.d_ff is 'wide'; it should be a valid integer")
-
-
-def test_broken_yaml_in_set_is_reported_as_such(load: Load) -> None:
-    assert message_of(load, DATA + TRAINING, "model.d_ff=[3").startswith("--set model.d_ff=[3")
-
-
-def test_a_duplicate_key_in_set_is_refused(load: Load) -> None:
-    message = message_of(load, DATA + TRAINING, "data.train={src: a.en, src: b.en}")
-    assert message.startswith("--set data.train")
-    assert "'src' occurs twice" in message
+    assert_says(message_of(load, DATA + TRAINING, override), f"--set {override}: ", "section.key=value")
 
 
 # ------------------------------------------------------------------------------------------ the objects
@@ -581,13 +562,11 @@ def test_every_configuration_of_the_repository_trains(
 # ------------------------------------------------------------------------- other properties of YAML files
 
 
-@pytest.mark.parametrize("text", ["? [a, b]\n: c\n", "{{name}}: c\n", "model: {[a]: 3}\n"])
-def test_a_key_that_is_not_a_word_is_refused(load: Load, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["? [a, b]\n: c\n", "{{name}}: c\n", "model: {[a]: 3}\n", "model: {d_model: 2024-99-99}\n"]
+)
+def test_a_key_that_is_not_a_word_and_an_invalid_date_are_refused(load: Load, text: str) -> None:
     assert "run.yaml:" in message_of(load, DATA + TRAINING + text)
-
-
-def test_an_invalid_date_is_refused(load: Load) -> None:
-    assert "run.yaml:" in message_of(load, DATA + TRAINING + "model: {d_model: 2024-99-99}\n")
 
 
 def test_a_home_that_does_not_exist_is_refused(load: Load) -> None:
@@ -599,28 +578,6 @@ def test_an_alias_of_itself_is_refused(tmp_path: Path) -> None:
     code = "from pathlib import Path\nfrom nmt.config.file import load_config\nload_config(Path('run.yaml'))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=10)
     assert "ConfigError" in done.stderr
-
-
-def test_a_negative_seed_is_refused(load: Load) -> None:
-    assert "training.seed is -1" in message_of(load, DATA + TRAINING, "training.seed=-1")
-
-
-def test_a_wrong_key_in_the_one_training_corpus_is_one_error_at_its_own_path(load: Load, tmp_path: Path) -> None:
-    message = message_of(load, DATA.replace("src: train.en", "src: train.en, trgt: x") + TRAINING)
-    assert message == f"{tmp_path / 'run.yaml'}:2: unknown key data.train.trgt; did you mean data.train.tgt?"
-
-
-def test_a_missing_key_of_a_training_corpus_is_one_error(load: Load, tmp_path: Path) -> None:
-    message = message_of(load, DATA.replace("src: train.en, ", "") + TRAINING)
-    assert message == f"{tmp_path / 'run.yaml'}:2: data.train.src is missing"
-
-
-def test_a_misspelt_key_of_the_one_test_set_is_named(load: Load) -> None:
-    assert "did you mean" in message_of(load, DATA + "  test: {src: x.en, tgy: x.de}\n" + TRAINING)
-
-
-def test_an_unknown_section_in_set_is_reported_as_such(load: Load) -> None:
-    assert message_of(load, DATA + TRAINING, "modle.d_ff=3").startswith("--set modle")
 
 
 @pytest.mark.parametrize(
@@ -657,17 +614,11 @@ def test_a_weight_is_for_training_corpora_and_excludes_a_temperature(load: Load)
     two = "data.train=[{src: a.en, tgt: a.de, weight: 3}, {src: b.en, tgt: b.de}]"
     assert [files.weight for files in load(DATA + TRAINING, two).data.train] == [3.0, 1.0]
     cases = [
-        (
-            [two, "data.temperature=5"],
-            "data.temperature: a temperature and the weights in data.train exclude each other",
-        ),
-        (
-            ["data.validation={src: a.en, tgt: a.de, weight: 3}"],
-            "unknown key data.validation.weight; known here: pairs, src, tgt, src_column",
-        ),
-        (["data.train={src: a.en, tgt: a.de, weigth: 3}"], "did you mean data.train.weight?"),
-        (["data.train={src: a.en, tgt: a.de, weight: 0}"], "data.train.weight is 0; it should be greater than 0"),
-        (["data.temperature=0.5"], "data.temperature is 0.5; it should be greater than or equal to 1"),
+        ([two, "data.temperature=5"], "exclude each other"),
+        (["data.validation={src: a.en, tgt: a.de, weight: 3}"], "unknown key data.validation.weight; "),
+        (["data.train={src: a.en, tgt: a.de, weigth: 3}"], "data.train.weight?"),
+        (["data.train={src: a.en, tgt: a.de, weight: 0}"], "data.train.weight is 0; "),
+        (["data.temperature=0.5"], "data.temperature is 0.5; "),
     ]
     for overrides, message in cases:
         assert message in message_of(load, DATA + TRAINING, *overrides)
@@ -711,26 +662,25 @@ def test_training_sections_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place", "phrase"),
     [
-        (LANGUAGES + "modle: {}\n", "2: unknown key modle; did you mean model?"),
-        (LANGUAGES + "model:\n  dmodel: 3\n", "3: unknown key model.dmodel; did you mean model.d_model?"),
-        ("data:\n  src_lang: en\n  tgt_lang: de\n  trian: x\n", "4: unknown key data.trian; known here: "
+        (LANGUAGES + "modle: {}\n", "2: unknown key modle;", "model?"),
+        (LANGUAGES + "model:\n  dmodel: 3\n", "3: unknown key model.dmodel;", "model.d_model?"),
+        ("data:\n  src_lang: en\n  tgt_lang: de\n  trian: x\n", "4: unknown key data.trian;",
          "src_lang, tgt_lang, max_length"),
-        ("data: {src_lang: en}\n", "1: data.tgt_lang is missing"),
-        (LANGUAGES + "decoding: {beam_size: 0}\n", "2: decoding.beam_size is 0; it should be greater than or equal "
-         "to 1"),
-        (LANGUAGES + "model: {max_positions: 41}\n", "1: decoding.max_length (256) must be less than "
-         "model.max_positions (41)"),
-        ("- 3\n", " not a configuration; it should hold the sections data, source, tokenizer, model, decoding"),
+        ("data: {src_lang: en}\n", "1: data.tgt_lang ", "missing"),
+        (LANGUAGES + "decoding: {beam_size: 0}\n", "2: decoding.beam_size is 0;", "1"),
+        (LANGUAGES + "model: {max_positions: 41}\n", "1: decoding.max_length (256)", "model.max_positions (41)"),
+        ("- 3\n", " not a configuration;", "data, source, tokenizer, model, decoding"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(
+    tmp_path: Path, text: str, place: str, phrase: str
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, f"{path}:{place}", phrase):
         load_inference_config(path)
-    assert str(caught.value) == f"{path}:{message}"
 
 
 # -------------------------------------------------------------------------------- a section of several kinds
@@ -752,28 +702,24 @@ class Drawing(Section):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place", "phrase"),
     [
-        ("model:\n  shape: square\n  sides: 3\n", "3: unknown key model.sides; did you mean model.side?"),
-        ("model:\n  shape: square\n  radius: 3\n", "3: unknown key model.radius; known here: shape, side, tilted"),
-        ("model:\n  shape: circle\n  radius: x\n",
-         "3: model.radius is 'x'; it should be a valid integer, unable to parse string as an integer"),
-        ("model:\n  shape: ring\n  radius: 3\n",
-         "2: model.shape is 'ring'; it should be one of 'circle', 'square'"),
+        ("model:\n  shape: square\n  sides: 3\n", "3: unknown key model.sides;", "model.side?"),
+        ("model:\n  shape: square\n  radius: 3\n", "3: unknown key model.radius;", "shape, side, tilted"),
+        ("model:\n  shape: circle\n  radius: x\n", "3: model.radius is 'x';", "integer"),
+        ("model:\n  shape: ring\n  radius: 3\n", "2: model.shape is 'ring';", "'circle', 'square'"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
-    tmp_path: Path, text: str, message: str
+    tmp_path: Path, text: str, place: str, phrase: str
 ) -> None:
     path = tmp_path / "drawing.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, f"{path}:{place}", phrase):
         read_config(path, Drawing)
-    assert str(caught.value) == f"{path}:{message}"
-    with pytest.raises(ConfigError) as caught:
-        path.write_text("model: {shape: square}")
+    path.write_text("model: {shape: square}")
+    with refused(ConfigError, "--set model.sides: ", "model.side?"):
         read_config(path, Drawing, ["model.sides=3"])
-    assert str(caught.value) == "--set model.sides: unknown key model.sides; did you mean model.side?"
 
 
 # ------------------------------------------------------------------------------------- runs that exist already
@@ -797,21 +743,22 @@ def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("training.batch_tokens=-1", "-1; it should be: whole number, at least 1, or auto"),
-        ("training.processes=few", "'few'; it should be: whole number, at least 1, at most 1,024, or auto"),
-        ("data.validation.holdout=some", "'some'; it should be: whole number, at least 0, or auto, or null"),
-        ("data.test={a: {holdout: some}}", "'some'; it should be: whole number, at least 0, or auto, or null"),
+        ("training.batch_tokens=-1", ["-1", "at least 1", "auto"]),
+        ("training.processes=few", ["'few'", "at most 1,024", "auto"]),
+        ("data.validation.holdout=some", ["'some'", "at least 0", "auto", "null"]),
+        ("data.test={a: {holdout: some}}", ["'some'", "at least 0", "auto", "null"]),
     ],
 )
 def test_a_value_that_is_no_alternative_is_one_line_with_all_of_them(
-    tmp_path: Path, setting: str, expected: str
+    tmp_path: Path, setting: str, expected: list[str]
 ) -> None:
     path = tmp_path / "small.yaml"
     path.write_text("data: {train: {src: a.en, tgt: a.de}}\ntraining: {max_steps: 1}\n")
     key = setting.partition("=")[0].replace("test", "test.a.holdout")
     with pytest.raises(ConfigError) as error:
         load_config(path, [setting])
-    assert str(error.value) == f"--set {key}: {key} is {expected}"
+    assert_says(str(error.value), f"--set {key}: {key} is {expected[0]};", *expected)
+    assert "\n" not in str(error.value)
 
 
 def test_a_key_with_another_name_now_is_named(load: Load) -> None:
