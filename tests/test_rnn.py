@@ -3,12 +3,9 @@
 Shapes: B batch, K beams, S source length, T target length, E d_embedding, D d_model, V vocabulary.
 """
 
-import copy
-import gc
 import itertools
 import json
 import re
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,6 @@ from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
 from nmt.models.rnn import Memory, Rnn
 from nmt.models.source_attention import SourceAttention
-from nmt.models.stepwise import StepwiseLinear
 from nmt.models.transformer import Transformer
 from nmt.source import Source
 
@@ -294,38 +290,6 @@ def test_every_gradient_is_the_slope_of_the_loss(shape: dict[str, Any]) -> None:
         assert parameter.grad is not None, name
         slope = (parameter.grad * direction).sum().item()
         assert slope == pytest.approx((values[0] - values[1]) / (2 * size), rel=1e-5, abs=1e-6), name
-
-
-def test_a_stepwise_linear_map_has_the_gradients_of_a_linear_map() -> None:
-    linear, xs = nn.Linear(5, 3), torch.randn(4, 2, 5, requires_grad=True)
-    other, ys = copy.deepcopy(linear), xs.detach().clone().requires_grad_()
-
-    def loss(function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        total, last = torch.zeros(()), torch.zeros(2, 5)
-        for x in inputs.unbind():
-            out = function(x + last)  # a step reads what the step before wrote
-            last = torch.cat([out, out[:, :2]], dim=1)
-            total = total + (out**2).sum()
-        return total
-
-    loss(linear, xs).backward()
-    loss(StepwiseLinear(other.weight, other.bias), ys).backward()
-    for expected, found in ((xs, ys), (linear.weight, other.weight), (linear.bias, other.bias)):
-        torch.testing.assert_close(found.grad, expected.grad)
-
-
-def test_an_update_leaves_nothing_for_the_garbage_collector() -> None:
-    """Whose next turn may be many updates away: each would keep its own copy of the weights."""
-    linear = StepwiseLinear(nn.Parameter(torch.randn(3, 3)))
-    kept = weakref.ref(linear._tape)
-    gc.collect()
-    gc.disable()
-    try:
-        linear(linear(torch.randn(2, 3))).sum().backward()
-        del linear
-        assert kept() is None
-    finally:
-        gc.enable()
 
 
 def test_embedded_sources_are_accepted_and_have_gradients() -> None:

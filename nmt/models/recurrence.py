@@ -6,6 +6,7 @@ Shapes: B batch, K beams, S length, F input width, D width of the states, G gate
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Cell = Literal["gru", "lstm"]
@@ -75,8 +76,14 @@ class Recurrence(nn.Module):
             states, _ = self.kernel(x, start)
         return states
 
-    def step(self, products: Tensor, recurrent: Tensor, states: States) -> States:
-        """The state after one more input: W x and U h with their biases, (B, K, G D), states (B, K, D) -> (B, K, D)"""
+    def products(self, x: Tensor) -> Tensor:
+        """W x and its bias: (..., F) -> (..., G D)"""
+        return F.linear(x, *self.input_map) if self.packed_maps is None else self.packed_maps[0](x)
+
+    def step(self, products: Tensor, states: States) -> States:
+        """The state after one more input x: its `products` (B, K, G D), states (B, K, D) -> (B, K, D)"""
+        h = states[0]
+        recurrent = F.linear(h, *self.recurrent_map) if self.packed_maps is None else self.packed_maps[1](h)
         return _gru(products, recurrent, *states) if self.cell == "gru" else _lstm(products, recurrent, *states)
 
 

@@ -29,12 +29,10 @@ Embeddings are scaled by sqrt(E), as in the Transformer. Shapes: B batch, K beam
 E d_embedding, D d_model, G gates, V vocabulary. Masks are bool, True = may attend.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import RnnConfig
@@ -49,7 +47,6 @@ from nmt.models.layers import Layers
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
 from nmt.models.source_attention import SourceAttention
 from nmt.models.source_layer import VectorLayer
-from nmt.models.stepwise import LinearMap, StepwiseLinear, product_dtype
 from nmt.source import Source
 
 
@@ -76,28 +73,10 @@ class Attended(NamedTuple):
     """(B, 1, S)"""
 
 
-class LayerMaps(NamedTuple):
-    """The products of a decoder layer's step: W of what it reads and U of its state, (..., G D)."""
-
-    inputs: LinearMap
-    recurrent: LinearMap
-
-
-class Maps(NamedTuple):
-    """The linear maps of a step of the decoder."""
-
-    layers: list[LayerMaps]
-    feed: LinearMap | None
-    query: LinearMap | None
-    """Only the additive score has one."""
-    combine: LinearMap | None
-
-
 class RnnState:
     """The decoder's state in a search: B sentences, K hypotheses each."""
 
-    def __init__(self, layers: list[States], fed: Tensor | None, source: Attended | None, maps: Maps) -> None:
-        self.maps = maps
+    def __init__(self, layers: list[States], fed: Tensor | None, source: Attended | None) -> None:
         self.layers = layers  # (B, K, D) each
         self.fed = fed  # the last attentional vector, (B, K, D), if it is fed to the next step
         self.source = source  # None without attention
@@ -210,9 +189,9 @@ class Rnn(TrainableModel[Memory, RnnState]):
     def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
         """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
         x = self.token_cutoff(self.dropout(self.tgt_embedding(tgt_in) * self.scale))  # (B, T, E)
-        state = self._start(memory, stepwise=self.feed is not None and torch.is_grad_enabled())
+        state = self.start(memory, 1, tgt_in.shape[1])
         if self.feed is not None:
-            inputs = F.linear(x, *next(iter(self.decoder)).input_map)  # (B, T, G D), of all pieces at once
+            inputs = next(iter(self.decoder)).products(x)  # (B, T, G D), of all pieces at once
             steps = [self._advance(step[:, None], state) for step in inputs.unbind(dim=1)]
             vectors, weights = (torch.cat(parts, dim=1) for parts in zip(*steps, strict=True))
             return self.readout(vectors), weights
@@ -223,66 +202,49 @@ class Rnn(TrainableModel[Memory, RnnState]):
 
     def start(self, memory: Memory, beam_size: int, max_length: int) -> RnnState:
         """The bridge, and the keys of the memory."""
-        return self._start(memory, stepwise=False)
-
-    def step(self, tokens: Tensor, state: RnnState) -> Tensor:
-        """(B, K) -> logits (B, K, V)"""
-        x = self.tgt_embedding(tokens) * self.scale  # (B, K, E)
-        vectors, _ = self._advance(state.maps.layers[0].inputs(x), state)
-        logits: Tensor = self.output(self.readout(vectors))
-        return logits
-
-    def _start(self, memory: Memory, stepwise: bool) -> RnnState:
-        """The state before the first step; `stepwise` if the gradients of many steps are wanted."""
         firsts = torch.tanh(self.bridge(memory.last)).to(self.tgt_embedding.weight.dtype)[:, None]  # (B, 1, ...)
         layers = [layer.chunk(NUM_STATES[self.cell], dim=-1) for layer in firsts.chunk(len(self.decoder), dim=-1)]
         fed = torch.zeros_like(layers[0][0]) if self.feed is not None else None  # (B, 1, D)
         source = None
         if (attention := self.source_attention) is not None:
-            states = memory.states.to(product_dtype(memory.states))  # once, not in each step
+            states, device = memory.states, memory.states.device.type
+            if torch.is_autocast_enabled(device):
+                states = states.to(torch.get_autocast_dtype(device))  # once, not in each step
             source = Attended(attention.keys(states), states, attention_bias(memory.mask[:, None], states))
-        return RnnState(layers, fed, source, self._maps(stepwise))
+        return RnnState(layers, fed, source)
 
-    def _maps(self, stepwise: bool) -> Maps:
-        def from_module(module: nn.Module | None) -> LinearMap | None:
-            return StepwiseLinear(module.weight, module.bias) if stepwise and isinstance(module, nn.Linear) else module
-
-        def from_weights(weight: Tensor, bias: Tensor) -> LinearMap:
-            return StepwiseLinear(weight, bias) if stepwise else functools.partial(F.linear, weight=weight, bias=bias)
-
-        layers = [
-            LayerMaps(*(one.packed_maps or (from_weights(*one.input_map), from_weights(*one.recurrent_map))))
-            for one in self.decoder
-        ]
-        query = None if self.source_attention is None else self.source_attention.query
-        return Maps(layers, from_module(self.feed), from_module(query), from_module(self.combine))
+    def step(self, tokens: Tensor, state: RnnState) -> Tensor:
+        """(B, K) -> logits (B, K, V)"""
+        x = self.tgt_embedding(tokens) * self.scale  # (B, K, E)
+        vectors, _ = self._advance(next(iter(self.decoder)).products(x), state)
+        logits: Tensor = self.output(self.readout(vectors))
+        return logits
 
     def _advance(self, inputs: Tensor, state: RnnState) -> tuple[Tensor, Tensor | None]:
         """One more piece of every hypothesis, as the first layer's products with it, (B, K, G D); changes `state`.
 
         -> (B, K, D), attention weights (B, K, S)
         """
-        maps = state.maps
-        if maps.feed is not None and state.fed is not None:
-            inputs = inputs + maps.feed(state.fed)
+        if self.feed is not None and state.fed is not None:
+            inputs = inputs + self.feed(state.fed)
         layers: list[States] = []
-        for layer, layer_maps, before in zip(self.decoder, maps.layers, state.layers, strict=True):
+        for layer, before in zip(self.decoder, state.layers, strict=True):
             if layers:
-                inputs = layer_maps.inputs(self.dropout(layers[-1][0]))
-            layers.append(layer.step(inputs, layer_maps.recurrent(before[0]), before))
+                inputs = layer.products(self.dropout(layers[-1][0]))
+            layers.append(layer.step(inputs, before))
         state.layers = layers
         vectors, weights = self._attend(layers[-1][0], state)
-        state.fed = vectors if maps.feed is not None else None
+        state.fed = vectors if self.feed is not None else None
         return vectors, weights
 
     def _attend(self, s: Tensor, state: RnnState) -> tuple[Tensor, Tensor | None]:
         """States of the last layer (B, T, D) -> attentional vectors (B, T, D), attention weights (B, T, S)"""
-        maps, source = state.maps, state.source
-        if self.source_attention is None or source is None or maps.combine is None:
+        attention, source = self.source_attention, state.source
+        if attention is None or source is None or self.combine is None:
             return self.dropout(s), None
-        query = s if maps.query is None else maps.query(s)
-        context, weights = self.source_attention(query, source.keys, source.memory, source.bias)
-        return self.dropout(torch.tanh(maps.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
+        query = s if attention.query is None else attention.query(s)
+        context, weights = attention(query, source.keys, source.memory, source.bias)
+        return self.dropout(torch.tanh(self.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
 
     def part_of(self, name: str) -> ModelPart:
         """The first layer of vectors belongs to the embeddings; bridge and attention belong to the decoder."""
