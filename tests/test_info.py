@@ -57,7 +57,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Device(name="cuda:0", model="Made Up 9000", memory_gb=12.5, bf16_speed=8.0)
     monkeypatch.setattr(environment, "PACKAGES", ("numpy", *BROKEN))
     monkeypatch.setattr(environment, "_devices", lambda: [cpu, gpu])
-    some = {"plot": Extra(("made_up_good",), "pictures"), "image": Extra(("numpy", "made_up_missing"), "images")}
+    some = {"ja": Extra(("made_up_good",), "Japanese"), "image": Extra(("numpy", "made_up_missing"), "images")}
     monkeypatch.setattr(environment, "EXTRAS", some)
 
 
@@ -72,7 +72,7 @@ def test_what_is_missing_or_broken_is_said_with_its_remedy(made_up: None, cli: C
         "            made_up_library 1.2: ImportError: libgone.so: cannot open shared object",
         "            made_up_inner 1.2: ModuleNotFoundError: No module named 'made_up_that_is_not_there'",
         "            made_up_exit 1.2: SystemExit: 3",
-        "extras      plot         made_up_good 1.2",
+        "extras      ja           made_up_good 1.2",
         "            image        for images",
         f"{'':<25}made_up_missing: not installed",
         f"{'':<25}in your clone of nmt, scripts/install image, or pip install '.[image]'",

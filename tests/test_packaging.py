@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from nmt.errors import missing_package
 
 REPOSITORY = Path(__file__).parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -29,9 +32,7 @@ def test_extras_named_in_messages_exist() -> None:
     for path in (REPOSITORY / "nmt").rglob("*.py"):
         named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
     assert named == {
-        "ct2",
         "image",
-        "plot",
         "tensorboard",
         "langid",
         "hf",
@@ -44,12 +45,40 @@ def test_extras_named_in_messages_exist() -> None:
     assert sorted(of_dev) == sorted(f"{PROJECT['name']}[{extras}]")  # so that no test is skipped
 
 
+@pytest.mark.parametrize(
+    ("system", "machine", "has_wheels"),
+    [
+        ("linux", "x86_64", True),
+        ("linux", "aarch64", True),
+        ("darwin", "arm64", True),
+        ("win32", "AMD64", True),
+        ("win32", "ARM64", False),
+        ("linux", "ppc64le", False),
+        ("linux", "armv7l", False),
+    ],
+)
+def test_ctranslate2_is_needed_where_it_has_wheels(system: str, machine: str, has_wheels: bool) -> None:
+    """As `pip download --only-binary=:all: --platform` finds them for 4.8.2 and 4.8.5."""
+    (marker,) = (one.marker for one in map(Requirement, PROJECT["dependencies"]) if one.name == "ctranslate2")
+    assert marker
+    assert marker.evaluate({"sys_platform": system, "platform_machine": machine}) is has_wheels
+
+
+def test_each_package_that_a_command_can_lack_is_named() -> None:
+    for one in map(Requirement, PROJECT["dependencies"]):
+        if one.name not in ("typer", "pyyaml", "pydantic"):  # without these, no command starts
+            error = missing_package(ModuleNotFoundError(name=one.name))
+            assert error is not None, one.name
+            assert f"pip install {one.name}" in str(error)
+    assert missing_package(ModuleNotFoundError(name="nmt.misspelt")) is None
+
+
 def test_an_unknown_extra_is_refused() -> None:
-    install = [REPOSITORY / "scripts" / "install", "ct2", "jp"]
+    install = [REPOSITORY / "scripts" / "install", "ja", "jp"]
     done = subprocess.run(install, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "jp is not an extra of nmt; there are: ct2 ja ko image plot tensorboard langid onnx hf zst dev\n",
+        "jp is not an extra of nmt; there are: ja ko image tensorboard langid onnx hf zst dev\n",
     )
 
 

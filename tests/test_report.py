@@ -253,24 +253,6 @@ def test_a_large_validation_set_is_sampled_evenly(run: RunFolder, monkeypatch: p
     assert {one.line for kind in report.validation.examples.values() for one in kind} <= set(range(5, 51, 5))
 
 
-def test_without_matplotlib_there_is_a_report_without_pictures(
-    solved: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = copied(solved, tmp_path)
-    run.report.mkdir()
-    (run.report / "loss.png").write_text("a picture of an earlier report")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, stderr = cli("report", "--model", "copy")
-    assert code == 0
-    assert re.fullmatch(r"nmt: the report has no pictures: .*matplotlib.*scripts/install plot.*\n", stderr)
-    page = (run.report / "index.html").read_text()
-    assert "<svg" not in page
-    assert "scripts/install plot" in page
-    assert not list(run.report.glob("*.png"))
-    assert "![" not in (run.report / "README.md").read_text()
-
-
 def test_scores_of_another_model_are_named_as_such_and_are_not_the_cards(
     run: RunFolder, cli: Cli, _reported: Path
 ) -> None:

@@ -57,9 +57,7 @@ def attention(
     own_the_process()
     if suffix in PICTURES:
         from nmt.insight.attention_picture import draw
-        from nmt.insight.fonts import import_matplotlib
 
-        import_matplotlib()  # before the time that attention takes
         maps = explain_attention(run, source, given_tgt, device or "auto", decoding)
         draw(maps, output, kind or "cross", layer, head, run.name)
         return

@@ -1,6 +1,5 @@
 """`nmt report`."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -24,8 +23,4 @@ def report(
     from nmt.insight.report_page import write_report
 
     own_the_process()
-    print(write_report(open_run(model), device or "auto", license, dataset or (), _say))
-
-
-def _say(line: str) -> None:
-    print(f"nmt: {line}", file=sys.stderr)
+    print(write_report(open_run(model), device or "auto", license, dataset or ()))

@@ -144,7 +144,7 @@ def _write_report(run: RunFolder, device: str) -> None:
     try:
         from nmt.insight.report_page import write_report
 
-        page = write_report(run, device, say=_say)
+        page = write_report(run, device)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
         _say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
     else:

@@ -19,7 +19,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, forbidden_ids
-from nmt.errors import ConfigError, MissingExtraError, RunError, how_to_install
+from nmt.errors import ConfigError, MissingExtraError, RunError
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
 
@@ -39,7 +39,8 @@ def import_ctranslate2() -> Any:
     try:
         return importlib.import_module("ctranslate2")
     except ModuleNotFoundError:
-        raise MissingExtraError(f"CTranslate2 is not installed: {how_to_install('ct2')}") from None
+        remedy = "pip install ctranslate2, or where it has no wheel, translate with PyTorch"
+        raise MissingExtraError(f"CTranslate2 is not installed: {remedy}") from None
 
 
 class CTranslate2Engine:

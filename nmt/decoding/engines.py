@@ -11,7 +11,7 @@ from nmt.ctranslate2.exports import Export, exports_of, read_export
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
-from nmt.errors import ConfigError, RunError, how_to_install
+from nmt.errors import ConfigError, RunError
 from nmt.runs import RunFolder
 
 log = logging.getLogger("nmt")
@@ -162,7 +162,7 @@ def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | N
     if precision:
         return f"an export has its own precision, and --precision {precision} was given"
     if importlib.util.find_spec("ctranslate2") is None:
-        return f"it is not installed ({how_to_install('ct2')})"
+        return "it is not installed (pip install ctranslate2)"
     if device != "cpu" and (device != "auto" or import_ctranslate2().get_cuda_device_count()):
         return "on a GPU it is used only with --engine ctranslate2"
     return ""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nmt.errors import ConfigError
 from nmt.insight.fonts import PIXELS_PER_INCH, drawing, save
 
-if TYPE_CHECKING:  # matplotlib is an extra
+if TYPE_CHECKING:  # imported when something is drawn
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def draw(
 
     A panel for each head and their mean, a row for each layer; of one `layer` or `head`, counted from 1, if given.
     `model` is a name for the title. Raises `ConfigError` for a kind, a layer, a head or a name of a file that cannot
-    be, and if the panels are too many for one picture; `MissingExtraError` if matplotlib is not installed.
+    be, and if the panels are too many for one picture.
     """
     if not maps.of(kind).size:  # a recurrent model
         raise ConfigError(f"the model has no {TITLES[kind]}; draw its cross-attention")

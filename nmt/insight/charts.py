@@ -54,7 +54,7 @@ class Chart:
 def curves(
     name: str, title: str, y_label: str, lines: Sequence[Curve], marked_step: int | None = None, marked_as: str = ""
 ) -> Chart:
-    """Lines over the updates of a training; a vertical line marks a step. `MissingExtraError` without matplotlib.
+    """Lines over the updates of a training; a vertical line marks a step.
 
     A line of few points shows each of them.
     """
@@ -77,7 +77,7 @@ def frontier(
     name: str, title: str, labels: tuple[str, str], paths: Sequence[Curve], limit: float, chosen: tuple[float, float]
 ) -> Chart:
     """Paths through points (x: what is lost, y: what is gained), each point marked; a vertical line is the largest loss
-    that is allowed, and a ring is around the chosen point. `MissingExtraError` without matplotlib."""
+    that is allowed, and a ring is around the chosen point."""
     with _drawing() as figure:
         axes = _axes(figure, labels[1])
         for path, colour in zip(paths, (_ACCENT, _SECOND, _TEXT), strict=False):
@@ -95,7 +95,7 @@ def frontier(
 
 
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
-    """A bar for each (label, height, text above it). `MissingExtraError` without matplotlib."""
+    """A bar for each (label, height, text above it)."""
     with _drawing() as figure:
         axes = _axes(figure, y_label)
         drawn = axes.bar(

@@ -5,7 +5,6 @@ conjuncts. It takes each glyph from the first font of a list that has it; that l
 """
 
 import contextlib
-import importlib
 import io
 import logging
 import unicodedata
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.atomic import replacing, write_bytes
-from nmt.errors import ConfigError, MissingExtraError, how_to_install
+from nmt.errors import ConfigError
 
-if TYPE_CHECKING:  # an extra
+if TYPE_CHECKING:  # imported when something is drawn
     from matplotlib.figure import Figure
 
 FIRST_FAMILY = "DejaVu Sans"  # comes with matplotlib
@@ -29,21 +28,14 @@ _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 log = logging.getLogger("nmt")
 
 
-def import_matplotlib() -> Any:
-    """The package; `MissingExtraError` if it is not installed."""
-    try:
-        return importlib.import_module("matplotlib")
-    except ModuleNotFoundError:
-        raise MissingExtraError(f"matplotlib is not installed: {how_to_install('plot')}") from None
-
-
 @contextlib.contextmanager
 def drawing(texts: Iterable[str]) -> Iterator[None]:
     """In the block, matplotlib draws in its default style and with fonts that have the glyphs of `texts`.
 
-    A warning names the characters that no installed font has. `MissingExtraError` if matplotlib is not installed.
+    A warning names the characters that no installed font has.
     """
-    matplotlib = import_matplotlib()
+    import matplotlib
+
     families, missing = find_fonts(texts)
     if missing:
         named = ", ".join(f"{character} (U+{ord(character):04X})" for character in missing[:MAX_NAMED])

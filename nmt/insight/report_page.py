@@ -1,7 +1,7 @@
 """A report as files: a page, its pictures, and the model card."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.adaptation.frontier import NAMES, WORDS, Frontier, points_of, shown_metrics
@@ -10,7 +10,6 @@ from nmt.adaptation.outcome import table as tests_table
 from nmt.atomic import replacing, write_bytes
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
-from nmt.errors import MissingExtraError
 from nmt.evaluation.metrics import Score, bleu_tokenizer
 from nmt.history import ValidationMetric, duration
 from nmt.insight.charts import Chart, Curve, bars, curves, frontier
@@ -29,31 +28,20 @@ _CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "len
 
 
 def write_report(
-    run: RunFolder,
-    device: str = "auto",
-    license: str | None = None,
-    datasets: Sequence[str] = (),
-    say: Callable[[str], None] = lambda line: None,
+    run: RunFolder, device: str = "auto", license: str | None = None, datasets: Sequence[str] = ()
 ) -> Path:
     """Write the run's report/ and return the path of its page; other files there are kept.
 
-    Without matplotlib there are no pictures, and a line says what to install. Raises `RunError` as `gather` does, and
-    `ConfigError` for an impossible licence or data set.
+    Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
     """
     check_card_options(license, datasets)
     report = gather(run, device)
-    charts: list[Chart] = []
-    no_charts = ""
-    try:
-        charts = list(_charts(report))
-    except MissingExtraError as error:
-        no_charts = str(error)
-        say(f"the report has no pictures: {error}")
+    charts = list(_charts(report))
     with replacing(run.report) as folder:
         folder.mkdir()
         if run.report.is_dir():
             _keep_others(run.report, folder)
-        write_bytes(folder / _PAGE, _page(report, charts, no_charts).encode())
+        write_bytes(folder / _PAGE, _page(report, charts).encode())
         write_bytes(folder / _CARD, model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)).encode())
         for chart in charts:
             write_bytes(folder / f"{chart.name}.png", chart.png)
@@ -123,7 +111,7 @@ def _frontier(found: Frontier) -> Chart:
                     (drop.value, found.point.gain))  # fmt: skip
 
 
-def _page(report: Report, charts: Sequence[Chart], no_charts: str) -> str:
+def _page(report: Report, charts: Sequence[Chart]) -> str:
     history, record, data = report.history, report.record, report.config.data
     return render(
         "report.html",
@@ -132,7 +120,6 @@ def _page(report: Report, charts: Sequence[Chart], no_charts: str) -> str:
         charts={chart.name: chart for chart in charts},
         frontier=() if report.frontier is None else frontier_table(report.frontier),
         changes=() if report.frontier is None else tests_table(report.changes, shown_metrics(report.frontier)),
-        no_charts=no_charts,
         parameters=sum(report.parameters.values()),
         duration=None if history.seconds is None else duration(history.seconds),
         headline=_headline(report),
