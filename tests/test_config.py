@@ -377,7 +377,6 @@ def test_a_test_set_whose_name_cannot_be_a_file_is_refused(load: Load, name: str
         ("training.learning_rate=5e-4", "training", "learning_rate", 5e-4),
         ("training.clip_norm=null", "training", "clip_norm", None),
         ("training.clip_norm=", "training", "clip_norm", None),
-        ("training.adam_betas=[0.8, 0.9]", "training", "adam_betas", (0.8, 0.9)),
         ("tokenizer.byte_fallback=false", "tokenizer", "byte_fallback", False),
         ("data.tgt_lang=no", "data", "tgt_lang", "no"),
         ("model.norm=post", "model", "norm", "post"),
@@ -720,24 +719,6 @@ def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
     path.write_text("model: {shape: square}")
     with refused(ConfigError, "--set model.sides: ", "model.side?"):
         read_config(path, Drawing, ["model.sides=3"])
-
-
-# ------------------------------------------------------------------------------------- runs that exist already
-
-
-def test_the_configuration_of_an_earlier_run_is_still_read() -> None:
-    """As written before inference and training configuration were separate; the sections were in another order."""
-    path = REPOSITORY / "tests" / "config_of_version_0.1.yaml"
-    written, config, inference = yaml.safe_load(path.read_text()), load_config(path), load_inference_config(path)
-    assert list(written) == ["data", "tokenizer", "augmentation", "model", "training", "decoding", "evaluation"]
-    written["data"]["train"] = [files | {"replayed": False} for files in written["data"]["train"]]  # later
-    assert written["data"].pop("drop_duplicates") is False  # now data.cleaning.duplicates
-    for section, keys in written.items():
-        read = config.model_dump(mode="json")[section]
-        assert {key: read[key] for key in keys} == keys
-        if section in InferenceConfig.model_fields:
-            read = inference.model_dump(mode="json")[section]
-            assert {key: keys.get(key, value) for key, value in read.items()} == read
 
 
 @pytest.mark.parametrize(

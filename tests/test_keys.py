@@ -226,8 +226,6 @@ CHANGES = [
     ("training", {"max_epochs": 0}, False),
     ("training", {"max_epochs": 1, "batch_tokens": "all"}, False),
     ("training", {"max_epochs": 1, "schedule": "cosinus"}, False),
-    ("training", {"max_epochs": 1, "adam_betas": [0.9, 0.98]}, True),
-    ("training", {"max_epochs": 1, "adam_betas": [0.9]}, False),
     ("training", {"max_epochs": 1, "device": "cuda:1"}, True),
     ("training", {"max_epochs": 1, "device": "tpu"}, False),
     ("training", {"max_epochs": 1, "epochs": 1}, False),

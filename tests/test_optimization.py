@@ -52,7 +52,7 @@ def test_inverse_sqrt_is_the_papers_formula() -> None:
 
 
 def test_adamw_and_clipping_follow_their_formulas() -> None:
-    config = TrainingConfig(max_steps=1, clip_norm=0.5, weight_decay=0.1, adam_betas=(0.9, 0.98))
+    config = TrainingConfig(max_steps=1, clip_norm=0.5, weight_decay=0.1)
     model = nn.Linear(3, 2)
     optimizer = make_optimizer(model, config)
     expected = {name: p.detach().double().numpy().copy() for name, p in model.named_parameters()}

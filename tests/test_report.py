@@ -441,7 +441,7 @@ START = Start(
 @pytest.mark.parametrize(
     "overrides",
     [
-        [], ["model.norm=post", "model.dropout=0", "data.temperature=5"], ["training.adam_betas=[0.8, 0.9]"],
+        [], ["model.norm=post", "model.dropout=0", "data.temperature=5"], ["training.weight_decay=0.1"],
         ["tokenizer.type=unigram", "tokenizer.vocab_size=400", "evaluation.metrics=[chrf]"],
         ["training.clip_norm=null", "data.train.weight=2.5", "data.src_lang=no", "training.learning_rate=1e-5"],
         ["data.cleaning={duplicates: pair, length_ratio: 4}", "data.exclude=[{src: test.en, tgt: test.de}]"],

@@ -60,8 +60,6 @@ class TrainingConfig(Section):
     """The update after which the schedule was restarted. Written by nmt into the run's config.yaml; do not set it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's weight decay, applied to matrices only, not to biases and normalisations."""
-    adam_betas: tuple[Rate, Rate] = (0.9, 0.98)
-    """AdamW's decay rates for the averages of the gradient and of its square."""
     label_smoothing: Rate = 0.1
     """Share of the target probability that is spread evenly over the whole vocabulary (Szegedy et al. 2016)."""
     r_drop: Annotated[float, Field(ge=0)] = 0.0
@@ -102,8 +100,6 @@ class TrainingConfig(Section):
     """The validation metric that decides which model is the best and, with `patience`, when training stops."""
     patience: PositiveInt | None = None
     """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
-    max_skipped_updates: PositiveInt = 20
-    """An update with a gradient that is not finite is skipped; this many in a row end the training with an error."""
     keep_checkpoints: PositiveInt = 2
     """Number of latest checkpoints kept on disk, in addition to the best and those that `average_last` needs."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -18,6 +18,7 @@ from nmt.data.corpus import places_of
 from nmt.data.dataset import EncodedCorpus
 from nmt.suffixes import pairs_format
 
+MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite
 MAX_RECORDS = 50  # of a kind in a diagnosis
 MAX_LINES_SHOWN = 10
 
@@ -67,12 +68,8 @@ class DivergenceDetector:
     def verdict(self, progress: Progress, record: Mapping[str, Any]) -> str:
         """Why training should stop after this interval, or ''; `record` is the interval's log record."""
         self._records.append(record)
-        most = self._config.training.max_skipped_updates
-        if progress.skipped_in_row >= most:
-            return (
-                f"the gradients of the last {progress.skipped_in_row:,} updates are not finite "
-                f"(training.max_skipped_updates: {most})"
-            )
+        if progress.skipped_in_row >= MAX_SKIPPED:
+            return f"the gradients of the last {progress.skipped_in_row:,} updates are not finite"
         if record["skipped_updates"] == record["updates"]:
             return ""
         loss, lowest = record["loss"], progress.lowest_loss

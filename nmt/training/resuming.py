@@ -23,7 +23,7 @@ FREE_TO_CHANGE = {
     "data": {"train", "exclude", "validation", "test"},  # the paths; the text is compared by its hash
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
-        "save_every_minutes", "max_skipped_updates", "patience", "keep_checkpoints", "average_last", "processes",
+        "save_every_minutes", "patience", "keep_checkpoints", "average_last", "processes",
         "batch_parts", "restart_schedule", "monitor",
     },
     "decoding": {"*"},
