@@ -43,10 +43,12 @@ class Progress:
     """The metric of the best validation, which was at `best_step`."""
     best_step: int = 0
     validations_since_best: int = 0
-    validations: list[int] = dataclasses.field(default_factory=list)
-    """The steps of the last validations; `training.average_last` needs the weights of their checkpoints."""
     validated_step: int = 0
     """The step of the last validation."""
+    schedule_start: int = 0
+    """The update after which the learning-rate schedule began: 0, or where it was restarted."""
+    schedule_end: int | None = None
+    """`training.max_steps` when it began, if it depends on it."""
     corpus_key: str = ""
     """Identifies the encoded corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
@@ -97,8 +99,8 @@ def copy_weights(stored: Mapping[str, Tensor], weights: Mapping[str, Tensor], pa
         value.copy_(stored[name])
 
 
-def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """The mean of the weights in several files and, if given, the `current` weights, on the CPU.
+def mean_of_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in several files, on the CPU.
 
     Vaswani et al. 2017, section 6.1, translate with such a mean of their last checkpoints. It is computed tensor by
     tensor, so that no file is in memory as a whole, and summed in fp64, so that it is rounded once. Raises `RunError`
@@ -107,21 +109,17 @@ def mean_of_weights(files: Sequence[Path], current: Mapping[str, Tensor] | None 
     means = {}
     with contextlib.ExitStack() as stack:
         opened = {path: stack.enter_context(open_tensors(path)) for path in files}
-        shapes = None if current is None else {name: tuple(value.shape) for name, value in current.items()}
+        shapes = _shapes(opened[files[0]])
         for path, file in opened.items():
-            found = _shapes(file)
-            shapes = shapes or found
-            _check_alike(path, found, shapes)
+            _check_alike(path, _shapes(file), shapes)
         checksums = {path: _Checksum() for path in files}
-        for name, shape in sorted((shapes or {}).items()):
+        for name, shape in sorted(shapes.items()):
             total = torch.zeros(shape, dtype=torch.float64)
             for path, file in opened.items():
                 value = file.get_tensor(name)
                 checksums[path].add(name, value)
                 total += value
-            if current is not None:
-                total += current[name].cpu()
-            means[name] = (total / (len(files) + (current is not None))).float()
+            means[name] = (total / len(files)).float()
         for path, file in opened.items():
             checksums[path].check(path, _stated_sum(file))
     return means

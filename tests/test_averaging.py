@@ -1,7 +1,6 @@
 """Averages of the weights: against their closed forms, in validations and the kept model, and over resumes."""
 
 import os
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -24,7 +23,7 @@ from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.preflight import rehearse
 from nmt.training.trainer import Trainer
 
-EMA, LAST = "training.ema_decay=0.9", "training.average_last=3"
+EMA = "training.ema_decay=0.9"
 LONGER = ["training.max_steps=24", "training.validate_every=4", "training.best_metric=loss"]
 
 
@@ -98,8 +97,6 @@ def test_the_mean_of_several_files_is_numpys(small_model: Transformer, tmp_path:
     assert means.keys() == stored[0].keys()
     other_order = mean_of_weights(files[::-1])
     assert all(torch.equal(mean, other_order[name]) for name, mean in means.items())
-    with_current = mean_of_weights(files[:4], weights_of(small_model))  # equal to those of the last file
-    assert all(torch.equal(mean, with_current[name]) for name, mean in means.items())
 
 
 def test_files_that_do_not_hold_the_same_weights_have_no_mean(tmp_path: Path) -> None:
@@ -127,28 +124,19 @@ def test_the_model_has_its_own_weights_again_whatever_happens(small_model: Trans
     assert {name: value.data_ptr() for name, value in weights_of(small_model).items()} == places
 
 
-@pytest.mark.parametrize("average", [EMA, LAST])
 def test_validations_score_the_average_and_keep_its_best_while_training_is_unchanged(
-    copy_task: Path, average: str, capsys: pytest.CaptureFixture[str]
+    copy_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = trained(copy_task, "plain", *LONGER)
     assert "average " not in capsys.readouterr().err
-    run = trained(copy_task, "run", average, *LONGER, "training.keep_checkpoints=9")
-    said = "average     exponential, decay 0.9\n" if average == EMA else "average     of the last 3 validations\n"
-    err = capsys.readouterr().err
-    assert said in err
-    assert ("moving average" in err) == (average == EMA)
+    run = trained(copy_task, "run", EMA, *LONGER, "training.keep_checkpoints=9")
+    assert "average     exponential, decay 0.9\n" in capsys.readouterr().err
     assert newest_weights(run) == newest_weights(plain)
     assert [r["loss"] for r in records(run, "train")] == [r["loss"] for r in records(plain, "train")]
 
     best = check_checkpoint(run.checkpoints / "24").best_step
     assert best >= 12
-    if average == EMA:
-        expected = weights_at(run, best, "average.safetensors")
-    else:
-        parts = [weights_at(run, step) for step in (best - 8, best - 4, best)]
-        means = {name: np.mean([part[name].double().numpy() for part in parts], axis=0) for name in parts[0]}
-        expected = {name: torch.from_numpy(mean.astype(np.float32)) for name, mean in means.items()}
+    expected = weights_at(run, best, "average.safetensors")
     model = load_file(run.model_file)
     assert all(torch.equal(value, expected[name]) for name, value in model.items())
 
@@ -160,48 +148,22 @@ def test_validations_score_the_average_and_keep_its_best_while_training_is_uncha
     assert record["loss"] != of_plain["loss"]
 
 
-@pytest.mark.parametrize("average", [EMA, LAST])
-def test_an_average_resumed_equals_a_straight_one_to_the_bit(
-    copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str
-) -> None:
-    straight = trained(copy_task, "straight", average, *LONGER)
-    run = interrupted(copy_task, "run", 13, monkeypatch, average, *LONGER)  # between validations
-    trained(copy_task, "run", average, *LONGER)
+def test_an_average_resumed_equals_a_straight_one_to_the_bit(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    straight = trained(copy_task, "straight", EMA, *LONGER)
+    run = interrupted(copy_task, "run", 13, monkeypatch, EMA, *LONGER)  # between validations
+    trained(copy_task, "run", EMA, *LONGER)
     assert newest_weights(run) == newest_weights(straight)
     assert digest(run.model_file) == digest(straight.model_file)
     for of_ours, of_theirs in zip(records(run, "validation"), records(straight, "validation"), strict=True):
         assert {**of_ours, "seconds": 0} == {**of_theirs, "seconds": 0}
-    if average == EMA:
-        ours, theirs = (folder.checkpoints / "24" / "average.safetensors" for folder in (run, straight))
-        assert digest(ours) == digest(theirs)
+    ours, theirs = (folder.checkpoints / "24" / "average.safetensors" for folder in (run, straight))
+    assert digest(ours) == digest(theirs)
 
 
-def test_checkpoints_for_the_next_mean_are_kept(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = [*LONGER, "training.average_last=4", "training.keep_checkpoints=1"]
-    run = interrupted(copy_task, "run", 14, monkeypatch, *settings)
-    assert check_checkpoint(run.checkpoints / "14").validations == [4, 8, 12]
-    assert checkpoint_steps(run.checkpoints) == [4, 8, 12, 14]
-    # Another interval between validations: the mean is still over the last four, at any steps.
-    used: list[list[str]] = []
-
-    def mean(files: list[Path], current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        used.append([file.parent.name for file in files])
-        return mean_of_weights(files, current)
-
-    monkeypatch.setattr("nmt.training.averaging.mean_of_weights", mean)
-    trained(copy_task, "run", *settings, "training.validate_every=5")
-    assert used == [["4", "8", "12"], ["8", "12", "15"], ["12", "15", "20"]]
-    best = check_checkpoint(run.checkpoints / "24").best_step
-    assert checkpoint_steps(run.checkpoints) == sorted({15, 20, 24, best})
-
-
-def test_a_resumed_run_may_change_average_last_but_not_ema_decay(copy_task: Path) -> None:
-    run = trained(copy_task, "run")
+def test_a_resumed_run_may_not_change_ema_decay(copy_task: Path) -> None:
+    trained(copy_task, "run")
     with pytest.raises(RunError, match=r"  training\.ema_decay: None, not 0\.9"):
         trained(copy_task, "run", EMA, "training.max_steps=24")
-    trained(copy_task, "run", LAST, "training.max_steps=24")
-    assert check_checkpoint(run.checkpoints / "24").validations == [18, 24]
-    assert newest_weights(run) == newest_weights(trained(copy_task, "straight", "training.max_steps=24"))
 
 
 def test_a_checkpoint_without_its_average_is_one_message(copy_task: Path) -> None:
@@ -212,25 +174,19 @@ def test_a_checkpoint_without_its_average_is_one_message(copy_task: Path) -> Non
         trained(copy_task, "run", EMA, "training.max_steps=24")
 
 
-def test_one_average_at_a_time(copy_task: Path) -> None:
-    with pytest.raises(ConfigError, match=r"training\.ema_decay and training\.average_last exclude each other"):
-        load_config(copy_task, [EMA, LAST])
-    for nothing in ("training.ema_decay=0", "training.ema_decay=1", "training.average_last=1"):
-        with pytest.raises(ConfigError, match=re.escape(nothing.split("=")[0])):
-            load_config(copy_task, [nothing])
+@pytest.mark.parametrize("decay", [0, 1])
+def test_a_decay_is_between_0_and_1(copy_task: Path, decay: int) -> None:
+    with pytest.raises(ConfigError, match=r"training\.ema_decay"):
+        load_config(copy_task, [f"training.ema_decay={decay}"])
 
 
-@pytest.mark.parametrize(
-    ("average", "copies", "remedy"),
-    [("training.ema_decay=null", 3 * 4 + 1, "keep_checkpoints"), (EMA, 4 * 4 + 1, "keep_checkpoints"),
-     ("training.average_last=6", 3 * 7 + 1, "average_last")],
-)  # fmt: skip
+@pytest.mark.parametrize(("average", "copies"), [("training.ema_decay=null", 3 * 4 + 1), (EMA, 4 * 4 + 1)])
 def test_disk_space_for_averages_is_checked(
-    copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str, copies: int, remedy: str
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch, average: str, copies: int
 ) -> None:
     config = load_config(copy_task, [average])
     weights = 4 * sum(new_trainer(config, "first").model.parameter_counts().values())
-    # The last two or those of the mean, the best and the one being written, of 3 or 4 copies each; and the model.
+    # The last two, the best and the one being written, of 3 or 4 copies each; and the model.
     for name, free in (("enough", copies * weights), ("less", copies * weights - 1)):
         usage = shutil._ntuple_diskusage(0, 0, free)  # type: ignore[attr-defined]
         monkeypatch.setattr(nmt.training.preflight.shutil, "disk_usage", lambda path, usage=usage: usage)
@@ -238,5 +194,5 @@ def test_disk_space_for_averages_is_checked(
         if name == "enough":
             rehearse(trainer)
         else:
-            with pytest.raises(TrainingError, match=rf"or lower training\.{remedy}"):
+            with pytest.raises(TrainingError, match=r"or lower training\.keep_checkpoints"):
                 rehearse(trainer)

@@ -51,7 +51,7 @@ KEEP_WEIGHTS = """
 run = t.Trainer.run
 def run_and_keep(self):
     run(self)
-    averages = (self.averaging.state or {}).values()
+    averages = (self.averaged or {}).values()
     torch.save([*(parameter.detach() for parameter in self.model.parameters()), *averages], f"weights{rank}.pt")
 t.Trainer.run = run_and_keep
 """
@@ -152,7 +152,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
                 "augmentation.join=0.3",
             ],
         ),
-        (5, 0.3, ["training.average_last=2", "training.r_drop=1"]),
+        (5, 0.3, ["training.r_drop=1"]),
     ],
 )
 def test_two_processes_follow_the_curve_of_one(

@@ -14,11 +14,11 @@ from nmt.training.optimization import learning_rate, make_optimizer, update
 DISABLED = torch.amp.GradScaler("cpu", enabled=False)
 
 
-def rates(schedule: str, steps: list[int], **more: float) -> list[float]:
+def rates(schedule: str, steps: list[int], start: int = 0, **more: float) -> list[float]:
     config = TrainingConfig.model_validate(
         {"max_steps": 1000, "learning_rate": 0.01, "warmup_steps": 100, "schedule": schedule, **more}
     )
-    return [learning_rate(step, config) for step in steps]
+    return [learning_rate(step, config, start) for step in steps]
 
 
 def test_schedules_agree_with_hand_computed_rates() -> None:
@@ -34,7 +34,7 @@ def test_schedules_agree_with_hand_computed_rates() -> None:
 
 def test_a_restarted_schedule_is_one_of_the_updates_that_were_added() -> None:
     steps = [1001, 1050, 1100, 1325, 1550, 2000]
-    start = {"max_steps": 2000, "schedule_start": 1000}
+    start = {"max_steps": 2000, "start": 1000}
     warmup = [0.0001, 0.005, 0.01]
     assert rates("linear", steps, **start) == pytest.approx([*warmup, 0.0075, 0.005, 0.0])
     quarter = 0.01 * (1 + math.sqrt(0.5)) / 2

@@ -392,7 +392,7 @@ def test_the_pages_commands_give_the_same_weights_to_the_bit(tmp_path: Path) -> 
     (bin_folder / "nmt").chmod(0o755)
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
     settings = ["training.max_steps=10", "training.validate_every=5", "training.warmup_steps=3", "training.threads=1",
-                "training.average_last=2", "training.batches_per_update=2", "augmentation.subword_sampling=0.1",
+                "training.batches_per_update=2", "augmentation.subword_sampling=0.1",
                 "model.d_model=32", "model.d_ff=64", "training.device=cpu", "training.max_minutes=60"]  # fmt: skip
     (first / "configs").mkdir()
     shutil.copy(REPOSITORY / "configs/tiny.yaml", first / "configs/tiny.yaml")
@@ -505,10 +505,10 @@ def test_what_keeps_the_weights_from_being_the_same(
 
 def test_a_restarted_schedule_has_no_commands(copy_task: Path) -> None:
     config = load_config(copy_task, ["training.schedule=linear", "training.max_steps=90"])
-    restarted = config.training.model_copy(update={"schedule_start": 30})
-    done = reproduction(config.model_copy(update={"training": restarted}), "again", None, "c", 90)
+    resumed = START.model_copy(update={"step": 30, "changed": ("training.max_steps: 30 -> 90",)})
+    done = reproduction(config, "again", recorded(config, START, resumed), "c", 90)
     assert done.commands == ""
-    assert "restarted at step 30" in done.caveats[0]
+    assert "schedule was restarted" in done.caveats[0]
 
 
 # ------------------------------------------------------------------------------------------------ charts

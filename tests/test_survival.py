@@ -30,12 +30,13 @@ from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_we
 from nmt.config.file import load_config
 from nmt.config.training import TrainingConfig
 from nmt.data.dataset import EncodedCorpus
-from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, RunError, TrainingError
+from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
 from nmt.runs import RunFolder, run_named
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
-from nmt.training.resuming import starting_step, with_recorded_settings
+from nmt.training.record import read_record
+from nmt.training.resuming import starting_step
 from nmt.training.start import train
 from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
@@ -610,7 +611,6 @@ def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
 # A schedule that ends -----------------------------------------------------------------------------------------------
 
 DECAYING = ["training.warmup_steps=4", "training.log_every=1"]
-RESTARTED = "training.restart_schedule=true"
 
 
 def rates(run: RunFolder) -> dict[int, float]:
@@ -618,88 +618,101 @@ def rates(run: RunFolder) -> dict[int, float]:
     return {record["step"]: record["learning_rate"] for record in lines if record["kind"] == "train"}
 
 
+def schedules(run: RunFolder) -> dict[int, tuple[int, int | None]]:
+    """By checkpoint, where the schedule began, and its `max_steps`."""
+    found = {step: check_checkpoint(run.checkpoints / str(step)) for step in checkpoint_steps(run.checkpoints)}
+    return {step: (progress.schedule_start, progress.schedule_end) for step, progress in found.items()}
+
+
 @pytest.mark.parametrize("schedule", ["linear", pytest.param("cosine", marks=pytest.mark.slow)])
-def test_extending_a_schedule_that_ends_is_refused_and_its_restart_resumes_to_the_bit(
+def test_a_schedule_that_ends_is_restarted_with_another_end_and_resumes_to_the_bit(
     copy_task: Path, schedule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = [*DECAYING, f"training.schedule={schedule}", "training.validate_every=1000"]
     begun = trained(copy_task, "begun", *settings)
     trained(copy_task, "begun", *settings)
-    hint = "--set training.max_steps=24 --set training.restart_schedule=true;"
-    assert f"the same command with {hint}" in capsys.readouterr().err
-    for steps in (24, 9):
-        with pytest.raises(RunError, match=rf"training\.max_steps: 12, not {steps}: .*schedule: {schedule}.*restart_s"):
-            trained(copy_task, "begun", *settings, f"training.max_steps={steps}")
+    assert "the same command with --set training.max_steps=24;" in capsys.readouterr().err
+    assert schedules(begun) == {12: (0, 12)}
     shutil.copytree(begun.path, begun.path.with_name("stopped"))
     stopped = run_named("stopped")
 
-    restart = [*settings, RESTARTED, "training.max_steps=64"]
+    restart = [*settings, "training.max_steps=64"]
     straight = trained(copy_task, "begun", *restart)
-    said = "the learning rate starts again at step 12: a warm-up of 4 updates"
-    assert said in capsys.readouterr().err
-    assert straight.config().training.schedule_start == 12
+    err = capsys.readouterr().err
+    assert "changed: training.max_steps: 12 -> 64\n" in err
+    assert "the learning rate starts again at step 12: a warm-up of 4 updates" in err
+    assert schedules(straight)[64] == (12, 64)
     # Of the 52 updates that were added, 4 warm up and 48 decay to 0.
     for step, rate in {13: 1 / 4, 15: 3 / 4, 16: 1.0, 40: 0.5, 64: 0.0}.items():
         assert rates(straight)[step] == pytest.approx(5e-3 * rate)
     assert rates(straight)[12] == 0.0
 
-    # It continues with the same command, with one without a restart, and with the run's config.yaml.
+    # Stopped in the middle and moved, it continues with the same command.
     trained(copy_task, "stopped", *restart, "training.max_epochs=1")
-    assert checkpoint_steps(stopped.checkpoints)[-1] == 21
-    for config in (load_config(copy_task, restart), load_config(stopped.config_file)):
-        assert with_recorded_settings(config, stopped, 21).training.schedule_start == 12
-    trained(copy_task, "stopped", *settings, "training.max_steps=64")
-    ends = [tensors(of_one.checkpoints / "64") for of_one in (stopped, straight)]
+    assert schedules(stopped)[21] == (12, 64)
+    stopped.path.rename(stopped.path.with_name("moved"))
+    moved = run_named("moved")
+    capsys.readouterr()
+    trained(copy_task, "moved", *restart)
+    assert "starts again" not in capsys.readouterr().err
+    ends = [tensors(of_one.checkpoints / "64") for of_one in (moved, straight)]
     assert ends[0].keys() == ends[1].keys()
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
-    assert rates(stopped) == rates(straight)
+    assert rates(moved) == rates(straight)
+    record = read_record(moved)
+    assert record is not None
+    assert "training.max_steps: 12 -> 64" in record.starts[1].changed
 
-    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 12"):  # the file that the run was started with
-        trained(copy_task, "stopped", *settings)
-    trained(copy_task, "stopped", *restart)
-    assert "--set training.max_steps=128 --set training.restart_schedule=true;" in capsys.readouterr().err
-    with pytest.raises(RunError, match=r"training\.max_steps: 64, not 80"):
-        trained(copy_task, "stopped", *settings, "training.max_steps=80")
-    again = load_config(copy_task, [*settings, RESTARTED, "training.max_steps=80"])
-    assert starting_step(again, stopped, "auto", print) == 64
-    assert with_recorded_settings(again, stopped, 64).training.schedule_start == 64
+    with pytest.raises(RunError, match=r"the 0 updates from step 64 to training\.max_steps \(12\)"):
+        trained(copy_task, "moved", *settings)  # the file that the run was started with
+    trained(copy_task, "moved", *settings, "training.max_steps=80")
+    assert schedules(moved)[80] == (64, 80)
 
 
-def test_a_restart_needs_updates_and_its_start_cannot_be_set(copy_task: Path) -> None:
+def test_a_restart_needs_updates(copy_task: Path) -> None:
     settings = [*DECAYING, "training.schedule=linear"]
-    with pytest.raises(ConfigError, match=r"training\.schedule_start \(3\).*leave it out"):
-        trained(copy_task, "run", *settings, "training.schedule_start=3")
     run = trained(copy_task, "run", *settings)
     before = run.config_file.read_bytes()
     for steps, added in ((16, 4), (9, 0)):
         with pytest.raises(RunError, match=rf"the {added} updates from step 12 .*warmup_steps \(4\)"):
-            trained(copy_task, "run", *settings, RESTARTED, f"training.max_steps={steps}")
-    with pytest.raises(RunError, match=r"training\.schedule_start: 0, not 3"):
-        trained(copy_task, "run", *settings, "training.schedule_start=3")
+            trained(copy_task, "run", *settings, f"training.max_steps={steps}")
     assert run.config_file.read_bytes() == before
-    trained(copy_task, "run", *settings, RESTARTED, "training.max_steps=17")
+    trained(copy_task, "run", *settings, "training.max_steps=17")
     assert [rates(run)[step] for step in (16, 17)] == [5e-3, 0.0]
 
 
 def test_a_restart_whose_checkpoint_is_damaged_starts_at_the_one_before_it(copy_task: Path) -> None:
-    settings = [*DECAYING, "training.schedule=linear", "training.max_minutes=1000"]
-    trained(copy_task, "run", *settings)
-    run = run_named("run")
-    text = run.config_file.read_text().replace("max_steps: 12", "max_steps: 24")
-    run.config_file.write_text(text.replace("schedule_start: 0", "schedule_start: 12"))
+    settings = [*DECAYING, "training.schedule=linear"]
+    run = trained(copy_task, "run", *settings)
     (run.checkpoints / "12" / "state.safetensors").write_bytes(b"")
     trained(copy_task, "run", *settings, "training.max_steps=24")
-    assert run.config().training.schedule_start == 6
+    assert schedules(run)[24] == (6, 24)
     assert [rates(run)[step] for step in (7, 10, 24)] == pytest.approx([5e-3 / 4, 5e-3, 0.0])
+
+
+def test_a_restart_that_is_killed_before_its_first_checkpoint_is_done_again(
+    copy_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config.yaml has the new end already; the checkpoint still has the schedule that was trained with."""
+    settings = [*DECAYING, "training.schedule=linear"]
+    run = trained(copy_task, "run", *settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", lambda self: None)
+        trained(copy_task, "run", *settings, "training.max_steps=24")
+    assert run.config().training.max_steps == 24
+    trained(copy_task, "run", *settings, "training.max_steps=24")
+    assert schedules(run)[24] == (12, 24)
+    assert rates(run)[16] == 5e-3
+    record = read_record(run)
+    assert record is not None
+    assert [one.changed for one in record.starts] == [(), ("training.max_steps: 12 -> 24",)]
 
 
 def test_the_hint_of_a_finished_run_names_all_reached_limits_and_works() -> None:
     settings = TrainingConfig(max_steps=100, max_epochs=3, schedule="cosine", warmup_steps=10)
     both = reached(Progress(step=100, epoch=3), settings)
     assert both is not None
-    assert both.to_continue == (
-        "--set training.max_steps=200 --set training.restart_schedule=true --set training.max_epochs=6"
-    )
+    assert both.to_continue == "--set training.max_steps=200 --set training.max_epochs=6"
     # Before max_steps, epochs may be added: the rates do not depend on them.
     epochs = reached(Progress(step=50, epoch=3), settings)
     assert epochs is not None

@@ -48,16 +48,12 @@ class TrainingConfig(Section):
     """Peak of the learning rate schedule, reached after the warm-up."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
     """Learning rate after the warm-up: it falls with the inverse square root of the step (Vaswani et al. 2017), falls
-    along a cosine or a line to `min_learning_rate` at `max_steps`, or stays constant."""
+    along a cosine or a line to `min_learning_rate` at `max_steps`, or stays constant. A run with `cosine` or `linear`
+    that is resumed with another `max_steps` repeats warm-up and decay over the updates that are left."""
     warmup_steps: Annotated[int, Field(ge=0)] = 1000
     """Number of updates over which the learning rate rises linearly from 0 to its peak."""
     min_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Learning rate at `max_steps`, with `schedule: cosine` or `linear`; the other schedules ignore it."""
-    restart_schedule: bool = False
-    """Allow a run with `schedule: cosine` or `linear` to resume with another `max_steps`: warm-up and decay are then
-    repeated over the remaining updates. With `false` this is an error: all earlier rates depended on `max_steps`."""
-    schedule_start: Annotated[int, Field(ge=0)] = 0
-    """The update after which the schedule was restarted. Written by nmt into the run's config.yaml; do not set it."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's weight decay, applied to matrices only, not to biases and normalisations."""
     label_smoothing: Rate = 0.1
@@ -101,13 +97,10 @@ class TrainingConfig(Section):
     patience: PositiveInt | None = None
     """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
     keep_checkpoints: PositiveInt = 2
-    """Number of latest checkpoints kept on disk, in addition to the best and those that `average_last` needs."""
+    """Number of latest checkpoints kept on disk, in addition to the best."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Validate an exponential moving average of the weights, with this decay an update; the best average becomes the
     run's model. 0.999 averages over about 1,000 updates. Training itself is unaffected. `null`: off."""
-    average_last: Annotated[int, Field(ge=2)] | None = None
-    """Validate the mean of the weights at the last N validations, the current one included (at first, at all of them);
-    the best mean becomes the run's model. `null`: off. `ema_decay` and `average_last` exclude each other."""
 
     @property
     def micro_batch_tokens(self) -> int:
@@ -125,6 +118,11 @@ class TrainingConfig(Section):
         """Whether every learning rate of the schedule depends on `max_steps`."""
         return self.schedule in ("cosine", "linear")
 
+    @property
+    def schedule_end(self) -> int | None:
+        """The update that every learning rate of the schedule depends on; None with the other schedules."""
+        return self.max_steps if self.ends_at_max_steps else None
+
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
@@ -139,23 +137,14 @@ class TrainingConfig(Section):
             )
         if self.batch_tokens == "auto" and self.batches_per_update != 1:
             raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
-        if self.ema_decay is not None and self.average_last is not None:
-            raise ValueError("training.ema_decay and training.average_last exclude each other; leave one of them out")
         if self.ends_at_max_steps:
             if self.max_steps is None:
                 raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
-            if self.max_steps - self.schedule_start <= self.warmup_steps:
-                start = f" - training.schedule_start ({self.schedule_start})" if self.schedule_start else ""
+            if self.max_steps <= self.warmup_steps:
                 raise ValueError(
-                    f"training.warmup_steps ({self.warmup_steps}) must be less than "
-                    f"training.max_steps ({self.max_steps}){start}"
+                    f"training.warmup_steps ({self.warmup_steps}) must be less than training.max_steps "
+                    f"({self.max_steps})"
                 )
-        elif self.restart_schedule or self.schedule_start:
-            key = "restart_schedule" if self.restart_schedule else "schedule_start"
-            raise ValueError(
-                f"training.{key} is for cosine and linear; training.schedule: {self.schedule} does not depend on "
-                f"training.max_steps, and can be extended without it; leave it out"
-            )
         if self.min_learning_rate > self.learning_rate:
             raise ValueError(
                 f"training.min_learning_rate ({self.min_learning_rate:g}) must not exceed "

@@ -239,7 +239,7 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
         yield f"\n{history.step:,} updates{epochs}{time}."
     if report.chosen is not None:
         metric = _METRICS[config.training.best_metric]
-        is_average = config.training.ema_decay is not None or config.training.average_last is not None
+        is_average = config.training.ema_decay is not None
         what = "an average of the weights, taken at update" if is_average else "that of update"
         yield f"The model is {what} {report.chosen.step:,}, with the best {metric} on the validation set."
     for chart in charts:

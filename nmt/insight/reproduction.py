@@ -13,7 +13,7 @@ from typing import Any
 from nmt.config.file import settings_to_yaml
 from nmt.config.section import Section
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config
+from nmt.config.training import Config, TrainingConfig
 from nmt.inheritance import FINE_TUNED
 from nmt.training.record import RecordedCorpus, Start, TrainingRecord
 
@@ -82,7 +82,7 @@ def reproduction(
     caveats = list(_caveats(config, record, last_step))
     if not is_finished:
         caveats.insert(0, "The training is not finished: the commands train to its end, and may find a better model.")
-    if config.training.schedule_start:
+    if _is_restarted(config.training, record):
         return Reproduction("", tuple(caveats))
     settings = _without_defaults(_ending_at(config, last_step))
     if record is not None:
@@ -176,11 +176,8 @@ def _corpora(record: TrainingRecord) -> list[RecordedCorpus]:
 
 def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> Iterator[str]:
     settings = config.training
-    if settings.schedule_start:
-        yield (
-            f"The learning-rate schedule was restarted at step {settings.schedule_start:,}, so it takes two trainings "
-            f"to repeat this one: the first is not recorded."
-        )
+    if _is_restarted(settings, record):
+        yield "The learning-rate schedule was restarted, so it takes two trainings to repeat this one."
     if settings.max_minutes is not None:
         if settings.ends_at_max_steps and last_step < (settings.max_steps or 0):
             yield (
@@ -203,6 +200,11 @@ def _caveats(config: Config, record: TrainingRecord | None, last_step: int) -> I
     for before, start in zip(record.starts, record.starts[1:], strict=False):
         if differences := [*_differences(before, start), *(f"{line}" for line in start.changed)]:
             yield f"It was resumed at step {start.step:,} with changes: {'; '.join(differences)}."
+
+
+def _is_restarted(settings: TrainingConfig, record: TrainingRecord | None) -> bool:
+    changed = [line for start in (record.starts if record else ()) for line in start.changed]
+    return settings.ends_at_max_steps and any(line.startswith("training.max_steps:") for line in changed)
 
 
 def _differences(before: Start, start: Start) -> Iterator[str]:

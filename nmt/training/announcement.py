@@ -91,6 +91,4 @@ def _frozen(model: TrainableModel[Any, Any], settings: TrainingConfig) -> str:
 
 def _average(settings: TrainingConfig) -> str:
     """Which average of the weights is scored and kept, or ''."""
-    if settings.ema_decay is not None:
-        return f"exponential, decay {settings.ema_decay:g}"
-    return f"of the last {settings.average_last} validations" if settings.average_last is not None else ""
+    return "" if settings.ema_decay is None else f"exponential, decay {settings.ema_decay:g}"

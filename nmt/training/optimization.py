@@ -32,16 +32,16 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
     return AdamW(groups, lr=config.learning_rate, betas=ADAM_BETAS, eps=1e-9, fused=fused or None)
 
 
-def learning_rate(step: int, config: TrainingConfig) -> float:
+def learning_rate(step: int, config: TrainingConfig, start: int = 0) -> float:
     """The learning rate of update number `step`, counted from 1.
 
     It rises linearly to the peak, `learning_rate`, at `warmup_steps`. `inverse_sqrt` then falls as
     peak * sqrt(warmup_steps / step) (Vaswani et al. 2017, equation 3, with a peak of d_model^-0.5 * warmup_steps^-0.5);
     `cosine` and `linear` fall to `min_learning_rate` at `max_steps`; `constant` stays at the peak. The schedule begins
-    after `schedule_start`, which is 0 unless the schedule was restarted.
+    after update `start`, which is 0 unless the schedule was restarted.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
-    step -= config.schedule_start
+    step -= start
     if step < warmup:
         return peak * step / warmup
     if config.schedule == "constant":
@@ -49,7 +49,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     if config.schedule == "inverse_sqrt":
         return peak * math.sqrt(max(1, warmup) / step)
     assert config.max_steps is not None, "checked by TrainingConfig"
-    done = min(1.0, (step - warmup) / (config.max_steps - config.schedule_start - warmup))
+    done = min(1.0, (step - warmup) / (config.max_steps - start - warmup))
     left = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
     return config.min_learning_rate + (peak - config.min_learning_rate) * left
 

@@ -107,14 +107,13 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
     """`TrainingError` if the checkpoints that will be kept do not fit beside the run."""
     weights = 4 * num_parameters
     copies = COPIES_OF_WEIGHTS + (settings.ema_decay is not None)
-    last = max(settings.keep_checkpoints, (settings.average_last or 1) - 1)
     # The last checkpoints, the best one, and the one being written; and the best model.
-    needed = weights * copies * (last + 2) + weights
+    needed = weights * copies * (settings.keep_checkpoints + 2) + weights
     free = shutil.disk_usage(run.path).free
     if free < needed:
         raise TrainingError(
             f"{run.path}: the checkpoints need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
-            f"make room, or lower training.{'average_last' if last > settings.keep_checkpoints else 'keep_checkpoints'}"
+            f"make room, or lower training.keep_checkpoints"
         )
 
 
@@ -150,8 +149,8 @@ def _try_checkpoint(trainer: Trainer) -> None:
     """Save a checkpoint and read it back."""
     parts = (trainer.model, trainer.optimizer, trainer.scaler)
     with temporary_folder(trainer.folder.checkpoints / "trial") as holder:
-        save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaging.state)
-        load_checkpoint(holder / "trial", *parts, trainer.averaging.state)
+        save_checkpoint(holder / "trial", *parts, trainer.progress, trainer.averaged)
+        load_checkpoint(holder / "trial", *parts, trainer.averaged)
     with contextlib.suppress(OSError):
         trainer.folder.checkpoints.rmdir()  # if it is empty
 
@@ -174,6 +173,6 @@ def _settle_memory(trainer: Trainer) -> None:
     account = try_worst_batch(
         trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
     )
-    if trainer.averaging.state is not None:
+    if trainer.averaged is not None:
         account = dataclasses.replace(account, average=account.parameters)
     trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")

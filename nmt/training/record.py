@@ -146,6 +146,14 @@ def record_start(
     """
     now = datetime.datetime.now(datetime.UTC).astimezone().isoformat(timespec="seconds")
     step = resumed_at or 0
+    old = None
+    with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
+        old = None if resumed_at is None else read_record(run)
+    before = () if old is None else tuple(one for one in old.starts if one.step < step)
+    lost = () if old is None else old.starts[len(before) :]  # their changes stay in config.yaml
+    changed = [line for one in lost for line in one.changed]
+    if resumed_at is not None:
+        changed += check_same(run.config(), config, run)
     start = Start(
         step=step,
         time=now,
@@ -156,12 +164,8 @@ def record_start(
         precision=_PRECISIONS[prepared.dtype],
         processes=processes,
         threads=torch.get_num_threads(),
-        changed=() if resumed_at is None else _changed(config, run),
+        changed=tuple(changed),
     )
-    old = None
-    with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
-        old = None if resumed_at is None else read_record(run)
-    before = () if old is None else tuple(one for one in old.starts if one.step < step)
     starts = (*before, start)
     if old is None:
         old = _described(config, prepared, parameters, origin, starts)
@@ -202,16 +206,6 @@ def _described(
         init_from=origin,
         starts=starts,
     )
-
-
-def _changed(config: Config, run: RunFolder) -> tuple[str, ...]:
-    """What a resume changes, a line each: settings, and where the learning-rate schedule was restarted."""
-    old, new = run.config(), config.training
-    lines = []
-    if new.schedule_start != old.training.schedule_start:
-        lines = [f"training.schedule_start: {old.training.schedule_start} -> {new.schedule_start}"]
-        new = new.model_copy(update={"schedule_start": old.training.schedule_start})
-    return (*check_same(old, config.model_copy(update={"training": new}), run), *lines)
 
 
 def recorded_corpus(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:

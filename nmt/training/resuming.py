@@ -23,8 +23,8 @@ FREE_TO_CHANGE = {
     "data": {"train", "exclude", "validation", "test"},  # the paths; the text is compared by its hash
     "training": {
         "max_steps", "max_epochs", "max_minutes", "device", "threads", "compile", "validate_every", "log_every",
-        "save_every_minutes", "patience", "keep_checkpoints", "average_last", "processes",
-        "batch_parts", "restart_schedule", "monitor",
+        "save_every_minutes", "patience", "keep_checkpoints", "processes",
+        "batch_parts", "monitor",
     },
     "decoding": {"*"},
     "evaluation": {"metrics", "validation_beam_size", "report"},  # not the tokenizer, which changes BLEU
@@ -52,19 +52,12 @@ def starting_step(
                 f"{run.path}: holds a model and no training to resume, and a new training would replace the model; "
                 f"{restart_hint(run)}"
             )
-        if start := config.training.schedule_start:
-            raise ConfigError(
-                f"training.schedule_start ({start}): nmt writes it for a run whose schedule was restarted, and a new "
-                f"run has none; leave it out"
-            )
         run.remove_leftovers()
         return 0
     old = run.config()
     changed = check_same(old, resolve_processes(with_recorded_settings(config, run), num_processes), run)
-    if old.training.ends_at_max_steps and not config.training.restart_schedule:
-        _check_max_steps(old.training, config.training, run)
     progress = _newest_complete(run, steps, say)
-    if _is_restarted(old.training, config.training):
+    if is_restarted(progress, config.training):
         changed.append(_restart(config.training, progress.step, run))
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
@@ -107,35 +100,25 @@ def _unused_path(path: Path) -> Path:
     return unused
 
 
-def with_recorded_settings(config: Config, run: RunFolder, step: int | None = None) -> Config:
-    """`config` with the settings that the run's config.yaml has recorded.
+def with_recorded_settings(config: Config, run: RunFolder) -> Config:
+    """`config` with the values that were found for `training.batch_tokens` and `batch_parts` when the run was started.
 
-    These are the values found for `training.batch_tokens` and `batch_parts` when the run was started, and the step at
-    which its schedule was restarted: `step` (of the checkpoint) if `config` restarts it now, and at most `step`.
+    The run's config.yaml has recorded them.
     """
     old, settings = run.config().training, config.training
-    start = settings.schedule_start or old.schedule_start
-    if step is not None:
-        start = step if _is_restarted(old, settings) else min(start, step)
     if settings.batch_tokens == "auto":
         settings = recorded_batch_size(settings, old)
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
-    return config.model_copy(update={"training": settings.model_copy(update={"schedule_start": start})})
+    return config.model_copy(update={"training": settings})
 
 
-def _is_restarted(old: TrainingConfig, new: TrainingConfig) -> bool:
-    """Whether the learning-rate schedule restarts when a run with settings `old` is resumed with `new`."""
-    return new.restart_schedule and new.max_steps != old.max_steps
+def is_restarted(progress: Progress, settings: TrainingConfig) -> bool:
+    """Whether a schedule that ends at `max_steps` must be restarted, since it began with another `max_steps`.
 
-
-def _check_max_steps(old: TrainingConfig, new: TrainingConfig, run: RunFolder) -> None:
-    if old.max_steps != new.max_steps:
-        raise RunError(
-            f"{run.path}: training.max_steps: {old.max_steps}, not {new.max_steps}: under training.schedule: "
-            f"{old.schedule} the learning rate of every update so far depends on it; restore it, or add --set "
-            f"training.restart_schedule=true: warm-up and decay then run again, from here to training.max_steps"
-        )
+    The learning rates so far depended on that number, so the schedule cannot be continued.
+    """
+    return settings.schedule_end != progress.schedule_end
 
 
 def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
@@ -144,8 +127,9 @@ def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
     added = max(0, settings.max_steps - step)
     if added <= settings.warmup_steps:
         raise RunError(
-            f"{run.path}: training.restart_schedule: the {added:,} updates from step {step:,} to training.max_steps "
-            f"({settings.max_steps}) must be more than training.warmup_steps ({settings.warmup_steps}); raise max_steps"
+            f"{run.path}: with another training.max_steps, training.schedule: {settings.schedule} starts again; the "
+            f"{added:,} updates from step {step:,} to training.max_steps ({settings.max_steps}) must be more than "
+            f"training.warmup_steps ({settings.warmup_steps}); restore max_steps, or raise it"
         )
     return (
         f"the learning rate starts again at step {step:,}: a warm-up of {settings.warmup_steps:,} updates, then "

@@ -79,7 +79,7 @@ def _train_from(
 ) -> bool:
     """Train from the checkpoint of a step, or a new model."""
     is_new = resumed_at is None
-    config = resolve_processes(config if is_new else with_recorded_settings(config, run, resumed_at), ranks.size)
+    config = resolve_processes(config if is_new else with_recorded_settings(config, run), ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     own_the_process()

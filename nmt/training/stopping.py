@@ -45,8 +45,7 @@ def reached(progress: Position, settings: TrainingConfig) -> Limit | None:
 def _all_reached(progress: Position, settings: TrainingConfig) -> Iterator[Limit]:
     steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
     if steps is not None and progress.step >= steps:
-        restart = " --set training.restart_schedule=true" if settings.ends_at_max_steps else ""
-        more = f"--set training.max_steps={2 * max(steps, progress.step)}{restart}"
+        more = f"--set training.max_steps={2 * max(steps, progress.step)}"
         yield Limit(f"training.max_steps, {steps:,}, is reached", more)
     if epochs is not None and progress.epoch >= epochs:
         more = f"--set training.max_epochs={2 * max(epochs, progress.epoch)}"

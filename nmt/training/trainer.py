@@ -27,7 +27,7 @@ from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.training.announcement import describe, warmup_warning
-from nmt.training.averaging import Averaging
+from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.fewer_layers import load_start
@@ -38,7 +38,7 @@ from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
-from nmt.training.resuming import restart_hint
+from nmt.training.resuming import is_restarted, restart_hint
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
@@ -90,9 +90,14 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config.training)
         # Only the range of fp16 is so small that the loss must be scaled.
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
-        self.averaging = Averaging(self.model, config.training, run.checkpoints)
+        decay = config.training.ema_decay
+        self.average = None if decay is None else MovingAverage(self.model, decay)
         never = -1
-        self.progress = Progress(corpus_key=prepared.corpus.key, validated_step=0 if initial_weights is None else never)
+        self.progress = Progress(
+            corpus_key=prepared.corpus.key,
+            validated_step=0 if initial_weights is None else never,
+            schedule_end=config.training.schedule_end,
+        )
         self.interval = Interval(prepared.device, ranks)
         self.pace = Pace()
         self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
@@ -108,9 +113,14 @@ class Trainer:
         self.config = config
         self.feed = Feed(config, self.prepared, self.ranks, self.monitor.say)
 
+    @property
+    def averaged(self) -> dict[str, Tensor] | None:
+        """The moving average of the weights, by name; None without `training.ema_decay`."""
+        return None if self.average is None else self.average.values
+
     def resume(self, checkpoint: Path) -> None:
         """Load a checkpoint to resume from."""
-        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaging.state)
+        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaged)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
                 f"{self.folder.path}: the training corpus or its tokenizer has changed since this run was started, or "
@@ -118,6 +128,8 @@ class Trainer:
                 f"version, or {restart_hint(self.folder)}"
             )
         self.progress = progress
+        if is_restarted(progress, self.config.training):
+            progress.schedule_start, progress.schedule_end = progress.step, self.config.training.schedule_end
         self.saved = (progress.step, progress.validated_step)
         self.saved_at = progress.seconds
         self.monitor.say(f"resuming at step {progress.step:,}")
@@ -231,11 +243,12 @@ class Trainer:
             if not share.is_extra:
                 smoothed += sums.smoothed.detach()
                 cross_entropy += sums.cross_entropy
-        rate = learning_rate(self.progress.step + 1, settings)
+        rate = learning_rate(self.progress.step + 1, settings, self.progress.schedule_start)
         keep_rows(self.padding_rows)
         norm = update(self.optimizer, self.scaler, settings.clip_norm, rate)
         self.progress.step += 1
-        self.averaging.update(self.progress.step)
+        if self.average is not None:  # after a skipped update, too, whose weights are those before
+            self.average.update(self.model, self.progress.step)
         self.progress.tgt_tokens += num_tokens
         self.progress.seconds = time.perf_counter() - self._began
         self.interval.add(smoothed, cross_entropy, norm, num_tokens)
@@ -285,7 +298,7 @@ class Trainer:
             "epoch": self.progress.epoch + 1,
             "loss": means.loss,
             "smoothed_loss": means.smoothed_loss,
-            "learning_rate": learning_rate(step, settings),
+            "learning_rate": learning_rate(step, settings, self.progress.schedule_start),
             "grad_norm": means.grad_norm,
             "updates": means.updates,
             "skipped_updates": means.skipped,
@@ -326,7 +339,8 @@ class Trainer:
         With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
         start = time.perf_counter()
-        with self.averaging.scored(self.progress.validations):
+        averaged = contextlib.nullcontext() if self.averaged is None else exchanged(self.model, self.averaged)
+        with averaged:
             try:
                 with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
                     values = self._scores()
@@ -342,7 +356,6 @@ class Trainer:
                 save_models(self.model, self.folder, self.config.guard, verdict)
         remember(self.config, self.progress, values, verdict)
         self.progress.validated_step = self.progress.step
-        self.progress.validations = self.averaging.remembered(self.progress.validations, self.progress.step)
         self.progress.seconds = time.perf_counter() - self._began
         record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
         self.monitor.validation({**record, "seconds": self.progress.seconds}, verdict.is_tuned)
@@ -407,9 +420,9 @@ class Trainer:
             if self.saved[0] == progress.step:  # due to the clock or a signal, before the validation
                 replace_progress(folder, progress, self.scaler)
             else:
-                save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaging.state)
+                save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaged)
             keep = self.config.training.keep_checkpoints
-            retain(self.folder.checkpoints, keep, {progress.best_step, *progress.validations})
+            retain(self.folder.checkpoints, keep, {progress.best_step})
         self.saved, self.saved_at = now, progress.seconds
         self.ranks.wait()
 
