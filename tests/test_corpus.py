@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from conftest import assert_says, refused
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
@@ -17,6 +18,9 @@ from nmt.data.tokenizer import Tokenizers
 from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.errors import DataError
 
+DAMAGED = bytearray(gzip.compress(b"hello world\n" * 1000))
+DAMAGED[20] ^= 0xFF
+DAMAGED[25] ^= 0x55
 WriteLines = Callable[[str, list[str]], Path]
 
 # The characters besides "\n" at which `str.splitlines` splits.
@@ -81,10 +85,12 @@ def test_a_gz_file_is_decompressed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"not gzip\n", gzip.compress(b"cut short\n" * 1000)[:-12]], ids=["not gzip", "cut short"]
+    "content",
+    [b"not gzip\n", gzip.compress(b"cut short\n" * 1000)[:-12], bytes(DAMAGED)],
+    ids=["not gzip", "cut short", "damaged"],
 )
 def test_a_gz_file_that_is_damaged_is_named(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(DataError, match=r"a\.en\.gz: cannot be read: "):
+    with refused(DataError, f"{tmp_path}/a.en.gz: cannot be read"):
         lines_of(tmp_path / "a.en.gz", content)
 
 
@@ -98,24 +104,21 @@ def test_text_that_is_not_utf8_is_named_with_its_line(
     tmp_path: Path, content: bytes, line: int, compressed: bool
 ) -> None:
     path = tmp_path / ("a.en.gz" if compressed else "a.en")
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, f"{path}:{line}: not UTF-8"):
         lines_of(path, gzip.compress(content) if compressed else content)
-    assert str(caught.value).startswith(f"{path}:{line}: not UTF-8")
 
 
 @pytest.mark.parametrize("name", ["absent.en", "absent.en.gz"])
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, f"{tmp_path / name}: no such file"):
         list(read_lines(tmp_path / name))
-    assert str(caught.value) == f"{tmp_path / name}: no such file"
-    with pytest.raises(DataError, match="absent"):
+    with refused(DataError, f"{tmp_path / name}: "):
         file_hash(tmp_path / name)
 
 
 def test_a_folder_is_not_a_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, f"{tmp_path}: cannot be read"):
         list(read_lines(tmp_path))
-    assert str(caught.value).startswith(f"{tmp_path}: cannot be read: ")
 
 
 def test_pairs_are_lines_of_equal_number(write_lines: WriteLines) -> None:
@@ -147,9 +150,8 @@ def test_the_pairs_of_all_corpora_are_counted(write_lines: WriteLines) -> None:
 def test_a_corpus_without_lines_is_refused_though_another_has_some(write_lines: WriteLines) -> None:
     full = CorpusFiles(src=write_lines("a.en", ["a"]), tgt=write_lines("a.de", ["x"]))
     empty = CorpusFiles(src=write_lines("b.en", []), tgt=write_lines("b.de", []))
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, f"{empty.src} and {empty.tgt}", "empty"):
         count_pairs([full, empty])
-    assert str(caught.value) == f"{empty.src} and {empty.tgt} are empty"
 
 
 class _Letters:
@@ -203,13 +205,4 @@ def test_empty_and_over_long_pairs_are_left_out_and_counted(
     assert kept == [("abcd", "x"), ("bc", "uvwx")]
     counts = corpus.counts
     assert (counts.as_dict(), counts.kept) == ({"read": 9, "empty": 4, "too_long": 3}, 2)
-    assert str(counts) == "2 pairs (left out: empty 4, too long 3)"
-
-
-def test_a_gz_file_with_damaged_data_is_named(tmp_path: Path) -> None:
-    content = bytearray(gzip.compress(b"hello world\n" * 1000))
-    content[20] ^= 0xFF
-    content[25] ^= 0x55
-    (tmp_path / "a.en.gz").write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.en\.gz: cannot be read"):
-        list(read_lines(tmp_path / "a.en.gz"))
+    assert_says(str(counts), "2 pairs", "empty 4", "too long 3")

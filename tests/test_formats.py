@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import yaml
 from backports import zstd
+from conftest import Cli, assert_says, refused
 
 from nmt.atomic import read_json
-from nmt.cli.main import main
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TokenizerConfig
@@ -183,12 +183,8 @@ def test_a_compressed_file_that_is_cut_or_is_something_else_is_named(kind: str) 
 def test_without_the_package_for_zst_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "backports", None)
     monkeypatch.setitem(sys.modules, "compression", None)
-    with pytest.raises(MissingExtraError) as caught, compression.opened(Path("a.en.zst")):
+    with refused(MissingExtraError, "a.en.zst: ", "scripts/install zst"), compression.opened(Path("a.en.zst")):
         pass
-    assert str(caught.value) == (
-        "a.en.zst: reading .zst needs backports.zstd: in your clone of nmt, scripts/install zst, "
-        "or pip install '.[zst]'"
-    )
 
 
 def test_line_breaks_inside_a_text_become_a_space() -> None:
@@ -211,71 +207,50 @@ def test_a_tsv_has_no_quoting() -> None:
     assert list(read_pairs(CorpusFiles(pairs=Path("a.tsv"), src_column=1, tgt_column=2))) == [('"a', 'b"'), ('"', '""')]
 
 
-# Each with its content, the columns and the message; a place is a line.
-BAD = {
-    "short.tsv": (b"a\tb\nc\n", (1, 2), "short.tsv:2: has 1 column, and tgt_column is number 2; columns are separated "
-                  "by tabs"),
-    "latin1.tsv": (b"en\tde\na\tb\nc\tK\xf6ln\n", ("en", "de"), "latin1.tsv:3: not UTF-8 (invalid start byte); convert "
-                   "the text"),
-    "utf16.tsv": ("a\tb\n".encode("utf-16"), (1, 2), "utf16.tsv:2: a NUL character, so this is not plain text "
-                  "(UTF-16?); convert the text"),
-    "nul.csv": (b"a,b\na\0,b\n", (1, 2), "nul.csv:2: a NUL character, so this is not plain text (UTF-16?); convert the "
-                "text"),
-    "names.csv": (b"English,German \na,b\n", ("en", "German"), "names.csv:1: no column is named 'en'; the header has "
-                  "'English', 'German'"),
-    "twice.csv": (b"en,en,de\na,b,c\n", ("en", "de"), "twice.csv:1: several columns are named 'en'; give both columns "
-                  "another name in the header"),
-    "same.csv": (b"en,de\na,b\n", ("en", 1), "same.csv: src_column and tgt_column are the same column, number 1"),
-    "nothing.csv": (b"", ("en", "de"), "nothing.csv: is empty; a column has a name, so its first line should be the "
-                    "header"),
-    "short.csv": (b'a,"b\nb"\nc,d,e\nf\n', (3, 1), "short.csv:1: has 2 columns, and src_column is number 3; columns "
-                  "are separated by commas"),
-    "quote.csv": (b'a,b\n"c\nd,e\n', (1, 2), "quote.csv:2: the row that begins here is not CSV (unexpected end of "
-                  "data); a quote inside a field is doubled, and the field is in quotes"),
-    "after.csv": (b'a,"b" c\n', (1, 2), "after.csv:1: the row that begins here is not CSV (',' expected after '\"'); a "
-                  "quote inside a field is doubled, and the field is in quotes"),
-    "list.jsonl": (b'{"en": "a", "de": "b"}\n["a", "b"]\n', ("en", "de"), 'list.jsonl:2: is a list, not an object such '
-                   'as {"en": ..., "de": ...}'),
-    "blank.jsonl": (b'{"en": "a", "de": "b"}\n\n', ("en", "de"), "blank.jsonl:2: is not JSON (Expecting value: line 1 "
-                    "column 1 (char 0)); a JSONL has one object a line"),
+# Each with its content, the columns, the place that the message begins with, and phrases of it.
+BAD: dict[str, tuple[bytes, tuple[str | int, str | int], str, list[str]]] = {
+    "short.tsv": (b"a\tb\nc\n", (1, 2), ":2: has 1 column", ["tgt_column is number 2", "tabs"]),
+    "latin1.tsv": (b"en\tde\na\tb\nc\tK\xf6ln\n", ("en", "de"), ":3: not UTF-8", []),
+    "utf16.tsv": ("a\tb\n".encode("utf-16"), (1, 2), ":2: a NUL character", ["UTF-16"]),
+    "nul.csv": (b"a,b\na\0,b\n", (1, 2), ":2: a NUL character", []),
+    "names.csv": (b"English,German \na,b\n", ("en", "German"), ":1: ", ["'en'", "'English', 'German'"]),
+    "twice.csv": (b"en,en,de\na,b,c\n", ("en", "de"), ":1: several columns are named 'en'", []),
+    "same.csv": (b"en,de\na,b\n", ("en", 1), ": src_column and tgt_column are the same column", ["number 1"]),
+    "nothing.csv": (b"", ("en", "de"), ": is empty", ["header"]),
+    "short.csv": (b'a,"b\nb"\nc,d,e\nf\n', (3, 1), ":1: has 2 columns", ["src_column is number 3", "commas"]),
+    "quote.csv": (b'a,b\n"c\nd,e\n', (1, 2), ":2: ", ["not CSV", "unexpected end of data"]),
+    "after.csv": (b'a,"b" c\n', (1, 2), ":1: ", ["not CSV", "',' expected after '\"'"]),
+    "list.jsonl": (b'{"en": "a", "de": "b"}\n["a", "b"]\n', ("en", "de"), ":2: is a list", []),
+    "blank.jsonl": (b'{"en": "a", "de": "b"}\n\n', ("en", "de"), ":2: is not JSON", []),
     "field.jsonl": (b'{"id": 1, "translation": {"en": "a", "fr": "b"}}\n', ("translation.en", "translation.de"),
-                    "field.jsonl:1: has no field 'translation.de'; it has 'id', 'translation.en', 'translation.fr'"),
-    "null.jsonl": (b'{"en": "a", "de": null}\n', ("en", "de"), "null.jsonl:1: the field 'de' is null, not text"),
-    "number.jsonl": (b'{"en": 1, "de": "b"}\n', ("en", "de"), "number.jsonl:1: the field 'en' is a number, not text"),
-    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), "half.jsonl:1: not UTF-8 (half of a surrogate "
-                   "pair); convert the text"),
-    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), "nul.jsonl:1: a NUL character, so this is not "
-                  "plain text (UTF-16?); convert the text"),
-    "utf16.jsonl": ('{"en": "a", "de": "b"}\n'.encode("utf-16"), ("en", "de"), "utf16.jsonl:1: not UTF-8 (invalid "
-                    "start byte); convert the text"),
-    "latin1.csv": (b'"a\n",b\n"c\nd","K\xf6ln"\n', (1, 2), "latin1.csv:3: not UTF-8 (invalid start byte); "
-                   "convert the text"),
-    "header.tsv": (b"Englisch\tD\xe4nisch\nx\ty\n", ("Englisch", "Danish"), "header.tsv:1: not UTF-8 (invalid "
-                   "continuation byte); convert the text"),
-    "deep.jsonl": (b"[" * 99_999 + b"\n", ("en", "de"), "deep.jsonl:1: is not JSON ("),
-    "cut.tmx": (b"<tmx><body>\n<tu>", ("en", "de"), "cut.tmx:2: broken TMX, at column 5: no element found"),
-    "tags.tmx": (b"<tmx><body>\n <tu></tuv>", ("en", "de"), "tags.tmx:2: broken TMX, at column 8: mismatched tag"),
-    "html.tmx": (b"<!DOCTYPE html>\n<html></html>", ("en", "de"), "html.tmx:2: not a TMX: its outermost element is "
-                 "<html>, not <tmx>"),
-    "odd.tmx": (b"<?xml version='1.0' encoding='x-odd'?><tmx/>", ("en", "de"), "odd.tmx: its encoding cannot be read: "
-                "unknown encoding: x-odd; convert it to UTF-8"),
-    "none.tmx": (b"<tmx><body/></tmx>", ("en", "de"), "none.tmx is empty"),
+                    ":1: has no field 'translation.de'", ["'id', 'translation.en', 'translation.fr'"]),
+    "null.jsonl": (b'{"en": "a", "de": null}\n', ("en", "de"), ":1: the field 'de' is null", []),
+    "number.jsonl": (b'{"en": 1, "de": "b"}\n', ("en", "de"), ":1: the field 'en' is a number", []),
+    "half.jsonl": (b'{"en": "\\ud800", "de": "b"}\n', ("en", "de"), ":1: not UTF-8", ["surrogate"]),
+    "nul.jsonl": (b'{"en": "a", "de": "\\u0000"}\n', ("en", "de"), ":1: a NUL character", []),
+    "utf16.jsonl": ('{"en": "a", "de": "b"}\n'.encode("utf-16"), ("en", "de"), ":1: not UTF-8", []),
+    "latin1.csv": (b'"a\n",b\n"c\nd","K\xf6ln"\n', (1, 2), ":3: not UTF-8", []),
+    "header.tsv": (b"Englisch\tD\xe4nisch\nx\ty\n", ("Englisch", "Danish"), ":1: not UTF-8", []),
+    "deep.jsonl": (b"[" * 99_999 + b"\n", ("en", "de"), ":1: is not JSON", []),
+    "cut.tmx": (b"<tmx><body>\n<tu>", ("en", "de"), ":2: broken TMX", ["column 5"]),
+    "tags.tmx": (b"<tmx><body>\n <tu></tuv>", ("en", "de"), ":2: broken TMX", ["column 8: mismatched tag"]),
+    "html.tmx": (b"<!DOCTYPE html>\n<html></html>", ("en", "de"), ":2: not a TMX", ["<html>"]),
+    "odd.tmx": (b"<?xml version='1.0' encoding='x-odd'?><tmx/>", ("en", "de"), ": its encoding", ["x-odd"]),
+    "none.tmx": (b"<tmx><body/></tmx>", ("en", "de"), " is empty", []),
     "langs.tmx": (b"<tmx><tu><tuv lang='EN-GB'><seg>a</seg></tuv><tuv lang='fr'><seg>b</seg></tuv></tu></tmx>",
-                  ("en", "de"), "langs.tmx: no unit has both 'en' and 'de'; its languages are 'EN-GB', 'fr': name them "
-                  "as src_column and tgt_column"),
-    "no.zip": (b"PK?", ("en", "de"), "no.zip: cannot be read as a ZIP archive: File is not a zip file"),
+                  ("en", "de"), ": no unit has both 'en' and 'de'", ["'EN-GB', 'fr'"]),
+    "no.zip": (b"PK?", ("en", "de"), ": cannot be read as a ZIP archive", []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_file_is_said_with_its_place(name: str) -> None:
-    content, (src, tgt), message = BAD[name]
+    content, (src, tgt), place, phrases = BAD[name]
     Path(name).write_bytes(content)
     files = CorpusFiles(pairs=Path(name), src_column=src, tgt_column=tgt)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, f"{name}{place}", *phrases):
         count_pairs([files])
         list(read_pairs(files))
-    assert str(caught.value).startswith(message) if message.endswith("(") else str(caught.value) == message
 
 
 def archive(**members: str) -> CorpusFiles:
@@ -286,26 +261,17 @@ def archive(**members: str) -> CorpusFiles:
 
 
 @pytest.mark.parametrize(
-    ("members", "message"),
+    ("members", "parts"),
     [
-        ({"a_en": "x\n", "a_fr": "y\n"}, "a.zip: no member's name ends in .de; it holds 'a.en', 'a.fr'"),
-        (
-            {"a_en": "x\n", "a_de": "y\n", "b_de": "y\n"},
-            "a.zip: several members end in .de: 'a.de', 'b.de'; name one of them as src_column or tgt_column",
-        ),
-        (
-            {"a_en": "x\ny\n", "a_de": "x\n"},
-            "the two sides differ in length: a.zip/a.en has 2 lines, a.zip/a.de has 1; every line needs its "
-            "translation",
-        ),
-        ({"a_en": "x\ny\0\n", "a_de": "x\ny\n"},
-         "a.zip/a.en:2: a NUL character, so this is not plain text (UTF-16?); convert the text"),
+        ({"a_en": "x\n", "a_fr": "y\n"}, ["a.zip: ", "ends in .de", "'a.en', 'a.fr'"]),
+        ({"a_en": "x\n", "a_de": "y\n", "b_de": "y\n"}, ["a.zip: several", "'a.de', 'b.de'"]),
+        ({"a_en": "x\ny\n", "a_de": "x\n"}, ["", "a.zip/a.en has 2 lines", "a.zip/a.de has 1"]),
+        ({"a_en": "x\ny\0\n", "a_de": "x\ny\n"}, ["a.zip/a.en:2: a NUL character"]),
     ],
-)  # fmt: skip
-def test_an_archive_needs_one_text_a_language(members: dict[str, str], message: str) -> None:
-    with pytest.raises(DataError) as caught:
+)
+def test_an_archive_needs_one_text_a_language(members: dict[str, str], parts: list[str]) -> None:
+    with refused(DataError, *parts):
         list(read_pairs(archive(**members)))
-    assert str(caught.value) == message
 
 
 def test_a_member_is_found_by_its_region_or_by_its_whole_name() -> None:
@@ -364,10 +330,8 @@ def test_units_without_a_language_are_skipped_and_of_several_segments_one_is_tak
     )
     for _ in range(2):
         assert list(read_pairs(files)) == [("a", "A"), ("c", "C2"), ("e", "E1")]
-    assert [record.message for record in caplog.records] == [
-        "a.tmx: 2 of 5 units do not have both en and de: skipped",
-        "a.tmx: 2 of 5 units have several segments in a language: the first is taken",
-    ]
+    for message, phrase in zip(caplog.messages, ("skipped", "the first is taken"), strict=True):
+        assert_says(message, "a.tmx: 2 of 5 units ", phrase)
     assert places_of(files, [2, 3]) == [3, 5]
     assert listed({"a.tmx": [3, 5], "a.csv": [7]}) == "a.tmx: units 3, 5; a.csv: lines 7"
     Path("a.tmx").unlink()
@@ -388,19 +352,15 @@ def test_a_document_type_is_allowed_and_no_entity(tmp_path: Path) -> None:
     laughs = "".join(f'<!ENTITY l{n + 1} "{f"&l{n};" * 10}">' for n in range(9))
     used = unit(("en", "&l9;"), ("de", "b"))
     for subset, text, message in [
-        (f'<!ENTITY l0 "lol">{laughs}', used, "a.tmx:2: defines the entity 'l0', which is refused; write out its text"),
-        ('<!ENTITY l9 SYSTEM "secret">', used,
-         "a.tmx:2: defines the entity 'l9', which is refused; write out its text"),
-        ('<!ENTITY % p SYSTEM "secret"> %p;', plain,
-         "a.tmx:2: defines the entity 'p', which is refused; write out its text"),
-        ("", used, "a.tmx:3: broken TMX, at column 29: undefined entity"),
-    ]:  # fmt: skip
-        with pytest.raises(DataError) as caught:
+        (f'<!ENTITY l0 "lol">{laughs}', used, "a.tmx:2: defines the entity 'l0'"),
+        ('<!ENTITY l9 SYSTEM "secret">', used, "a.tmx:2: defines the entity 'l9'"),
+        ('<!ENTITY % p SYSTEM "secret"> %p;', plain, "a.tmx:2: defines the entity 'p'"),
+        ("", used, "a.tmx:3: broken TMX, at column 29"),
+    ]:
+        with refused(DataError, message):
             list(read_pairs(tmx(text, head=f"<!DOCTYPE tmx [\n{subset}]>")))
-        assert str(caught.value) == message
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, "a.tmx:3: the entity &l9; is not defined"):
         list(read_pairs(tmx(used, head='<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n')))
-    assert str(caught.value) == "a.tmx:3: the entity &l9; is not defined in this file; write out its text"
 
 
 MEMORY = """
@@ -466,44 +426,27 @@ def test_a_configuration_says_what_its_files_default_to_and_reads_itself_again()
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"pairs": "a.tmx", "src": "a.en"}, "data.train.src: pairs: a.tmx has both sides; leave src out, or pairs"),
+        ({"pairs": "a.tmx", "src": "a.en"}, "data.train.src: pairs: a.tmx has both sides"),
         ({"src": "a.en"}, "data.train.tgt is missing"),
-        (
-            {"pairs": "a.doc.gz"},
-            "data.train.pairs: a.doc.gz: its ending says no known format; known are .tsv, .csv, .jsonl, .tmx, .zip, "
-            "and all but .zip also with .gz, .bz2, .xz, .zst after it",
-        ),
+        ({"pairs": "a.doc.gz"}, "data.train.pairs: a.doc.gz: its ending says no known format"),
         ({"pairs": "a.tmx", "src_column": 1}, "data.train: src_column is a number; in a.tmx it is a language"),
-        ({"pairs": "a.csv", "src_column": 0}, "data.train.src_column: 0 is not a column: a number from 1, or a name"),
-        (
-            {"pairs": "a.csv", "src_column": 2},
-            "data.train: src_column and tgt_column are both 2; they are to be different",
-        ),
-        (
-            {"pairs": "a.csv", "inline_tags": "keep"},
-            "data.train: inline_tags: for a TMX, and a.csv has no such tags; leave it out",
-        ),
-        (
-            {"src": "a.en", "tgt": "a.zh", "tgt_column": 3},
-            "data.train: tgt_column: for `pairs`, one file with both sides; leave it out",
-        ),
-        (
-            {"src": "a.en", "tgt": "a.tmx"},
-            "data.train.tgt: a.tmx holds both sides of a corpus; name it as pairs, without src and tgt",
-        ),
+        ({"pairs": "a.csv", "src_column": 0}, "data.train.src_column: 0 is not a column"),
+        ({"pairs": "a.csv", "src_column": 2}, "data.train: src_column and tgt_column are both 2"),
+        ({"pairs": "a.csv", "inline_tags": "keep"}, "data.train: inline_tags: for a TMX"),
+        ({"src": "a.en", "tgt": "a.zh", "tgt_column": 3}, "data.train: tgt_column: for `pairs`"),
+        ({"src": "a.en", "tgt": "a.tmx"}, "data.train.tgt: a.tmx holds both sides"),
     ],
 )
 def test_a_mistake_in_the_configuration_is_one_plain_message(files: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, "t.yaml:", message):
         load_config(configuration(files, validation={"src": "v.en", "tgt": "v.zh"}))
-    assert str(caught.value).partition(": ")[2] == message
 
 
 def test_languages_are_needed_with_one_file_and_vectors_need_two() -> None:
-    with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and a\.tmx holds both sides, and its name says"):
+    with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and a\.tmx holds both sides"):
         load_config(configuration({"pairs": "a.tmx"}, src_lang=None))
     path = configuration({"src": "a.npy", "tgt": "a.zh"}, test={"pairs": "a.csv"})
-    with pytest.raises(ConfigError, match=r"data: `pairs` is for text, and source\.type is vectors; name src and tgt"):
+    with pytest.raises(ConfigError, match=r"data: `pairs` is for text, and source\.type is vectors"):
         load_config(path, ["source.type=vectors", "source.features=3", "model.tie_embeddings=decoder"])
 
 
@@ -517,42 +460,24 @@ def test_what_is_read_from_a_file_belongs_to_its_key_and_not_to_its_hash() -> No
     assert corpus_keys([texts]) == corpus_hashes([texts])
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command: exit code, standard output, standard error."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(SystemExit) as ended:
-            monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-def test_commands_end_with_one_message_for_a_bad_file(command: Callable[..., tuple[int, str, str]]) -> None:
+def test_commands_end_with_one_message_for_a_bad_file(cli: Cli) -> None:
     Path("a.tmx").write_text("<tmx>")
     path = configuration({"pairs": "a.tmx"})
-    code, _, error = command("vocab", "--config", str(path))
-    assert (code, error.splitlines()) == (
-        2, [f"parsing {Path.cwd()}/a.tmx", f"nmt: {Path.cwd()}/a.tmx:1: broken TMX, at column 6: no element found"]
-    )  # fmt: skip
-    code, _, error = command("train", str(path))
+    code, _, error = cli("vocab", "--config", str(path))
+    assert code == 2
+    assert_says(error.splitlines()[-1], f"nmt: {Path.cwd()}/a.tmx:1: broken TMX", "column 6")
+    code, _, error = cli("train", str(path))
     assert code == 2 and error.count("broken TMX") == 1
 
 
 @pytest.mark.parametrize("kind", ["bz2", "xz", "zst"])
 def test_what_is_written_is_compressed_with_gzip_or_refused(kind: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, f"--output a.de.{kind}: ", ".gz"):
         Files(Path("a.en"), Path(f"a.de.{kind}"))
-    assert str(caught.value) == (
-        f"--output a.de.{kind}: what is written is compressed with gzip alone; let the name end in .gz"
-    )
 
 
 @pytest.mark.slow
-def test_all_commands_take_sets_in_one_file(pairs: Pairs, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_all_commands_take_sets_in_one_file(pairs: Pairs, cli: Cli) -> None:
     """Vocabulary, training, record, scores, report, comparison, and a resume with other text."""
     few = [*pairs[:120]]
     write_tmx(few, Path("m.tmx"))
@@ -561,12 +486,12 @@ def test_all_commands_take_sets_in_one_file(pairs: Pairs, command: Callable[...,
     validation = {"pairs": "v.jsonl", "src_column": "translation.en", "tgt_column": "translation.zh"}
     test = {"pairs": "t.csv", "src_column": "English", "tgt_column": "German, or Chinese"}
     one = configuration({"pairs": "m.tmx"}, validation=validation, test=test).rename("one.yaml")
-    code, _, error = command("train", "one.yaml")
+    code, _, error = cli("train", "one.yaml")
     assert code == 0, error
     scores = []
     src, ref = write_texts(few[:7]).model_dump(mode="json").values()
     for files in ([], ["--src", src, "--ref", ref, "--tgt-lang", "zh"]):
-        code, out, error = command("eval", "--json", *files)
+        code, out, error = cli("eval", "--json", *files)
         assert code == 0, error
         scores.append(json.loads(out)["scores"])
     assert scores[0] == scores[1]
@@ -576,8 +501,8 @@ def test_all_commands_take_sets_in_one_file(pairs: Pairs, command: Callable[...,
     assert recorded["src"] == recorded["tgt"] == {"path": f"{Path.cwd()}/m.tmx", "sha256": sha256}
     page = Path("runs/one/report/index.html").read_text(encoding="utf-8")
     assert f"{sha256}  m.tmx" in page and "pairs: v.jsonl" in page
-    code, out, error = command("compare", "one", "one", "--json")
+    code, out, error = cli("compare", "one", "one", "--json")
     assert code == 0, error
     write_tmx(list(reversed(few)), Path("m.tmx"))
-    code, _, error = command("train", str(one), "--set", "training.max_steps=3")
+    code, _, error = cli("train", str(one), "--set", "training.max_steps=3")
     assert code == 2 and "the training corpus or its tokenizer has changed" in error
