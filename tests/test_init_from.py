@@ -1,5 +1,6 @@
 """A training that starts from the weights of a trained run: what it takes over, changes, keeps, replays and refuses."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -23,7 +24,6 @@ from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report
-from nmt.insight.reproduction import reproduction
 from nmt.models.factory import build_model
 from nmt.runs import RunFolder, run_named
 from nmt.training.averaged_run import average_models
@@ -228,17 +228,9 @@ def test_the_runs_config_is_complete_and_trains_the_same_again(work: Path) -> No
     config, record = run.config(), read_record(run)
     Path("again.yaml").write_text(run.config_file.read_text())
     assert load_run_config(Path("again.yaml"), [], run_named("again"), False) == config
-    sha256 = "0" * 64
-    commands = reproduction(config, "again", record, sha256, 2).commands
-    text = commands.partition("<<'END'\n")[2].partition("END\n")[0]
-    Path("again.yaml").write_text(text)
-    repeated = load_run_config(Path("again.yaml"), [], run_named("again"), False)
-    precision = {"precision": "fp32"}  # resolved by the machine
-    assert repeated.model_copy(update={"training": config.training}) == config
-    assert repeated.training.model_copy(update=precision) == config.training.model_copy(
-        update=precision | {"processes": repeated.training.processes, "batch_parts": repeated.training.batch_parts}
-    )
-    assert f"{record.init_from.model.sha256}  runs/old/model.safetensors" in commands  # type: ignore[union-attr]
+    assert record is not None and record.init_from is not None
+    base = hashlib.sha256(Path("runs/old/model.safetensors").read_bytes()).hexdigest()
+    assert record.init_from.model.sha256 == base
 
 
 def test_replayed_pairs_are_the_share_of_an_epoch_that_was_asked_for(work: Path) -> None:

@@ -1,5 +1,6 @@
-"""nmt report: the page, its pictures, and the commands that repeat a training."""
+"""nmt report: the page, its pictures, and the command that repeats a training."""
 
+import hashlib
 import html
 import json
 import os
@@ -32,16 +33,13 @@ from nmt.atomic import read_json, write_json
 from nmt.checkpoint import write_weights
 from nmt.cli.main import main
 from nmt.config.file import load_config
-from nmt.config.training import Config
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.insight.charts import Curve, bars, curves
-from nmt.insight.report import gather
-from nmt.insight.reproduction import Setting, changed_settings, reproduction
+from nmt.insight.report import changed_settings, gather
 from nmt.insight.validation_set import choose_examples, translate_validation_set
 from nmt.runs import RunFolder
-from nmt.training.record import RecordedCorpus, RecordedFile, Start, TrainingRecord
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -281,7 +279,7 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     write_json(run.path / "average.json", {"steps": [250, 500]})
     text = text_after_report(cli)
     assert "the mean of the checkpoints of another run at the steps 250, 500" in text
-    assert "sha256sum" not in text
+    assert "nmt train" not in text
     write_json(run.path / "average.json", {"steps": [], "runs": ["/home/ada/runs/one", "runs/two"]})
     text = text_after_report(cli)
     assert "the mean of the models of the runs one, two" in text
@@ -292,7 +290,6 @@ def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> No
     run.config_file.write_text(run.config_file.read_text().replace("max_steps: 500", "max_steps: 900"))
     text = text_after_report(cli)
     assert "This training is not finished. It was interrupted." in text
-    assert "The training is not finished: the commands train to its end" in text
 
 
 def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder, cli: Cli) -> None:
@@ -368,147 +365,45 @@ def test_a_report_that_fails_is_a_line_and_the_training_is_done(
     assert last.endswith("No space left on device; to try again: nmt report --model runs/copy")
 
 
-# ------------------------------------------------------------------------------------------ reproduction
-
-
-def commands_of(page: str) -> str:
-    found = re.search(r'<pre id="commands"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    assert found is not None
-    return html.unescape(found[1])
+# ------------------------------------------------------------------------------------------ repeating it
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="the commands use GNU's sha256sum")
-def test_the_pages_commands_give_the_same_weights_to_the_bit(tmp_path: Path) -> None:
-    """Through the shell, in an empty folder, on the tiny corpus: vocabulary, dropout, augmentation, averaging."""
-    first, clean, bin_folder = tmp_path / "first", tmp_path / "clean", tmp_path / "bin"
-    for folder in (first, clean):
-        (folder / "data/tiny").mkdir(parents=True)
-        for file in (REPOSITORY / "data/tiny").glob("*.??"):
-            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)[:2000]
-            (folder / "data/tiny" / file.name).write_text("".join(lines), encoding="utf-8")
-    bin_folder.mkdir()
-    (bin_folder / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
-    (bin_folder / "nmt").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
+def test_the_pages_command_gives_the_same_weights_to_the_bit(tmp_path: Path) -> None:
+    """Through the shell, on the tiny corpus: vocabulary, dropout, augmentation, averaging."""
+    (tmp_path / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
+    (tmp_path / "nmt").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
     settings = ["training.max_steps=10", "training.validate_every=5", "training.warmup_steps=3", "training.threads=1",
-                "training.batches_per_update=2", "augmentation.subword_sampling=0.1",
-                "model.d_model=32", "model.d_ff=64", "training.device=cpu", "training.max_minutes=60"]  # fmt: skip
-    (first / "configs").mkdir()
-    shutil.copy(REPOSITORY / "configs/tiny.yaml", first / "configs/tiny.yaml")
-    command = [
-        "nmt",
-        "train",
-        "configs/tiny.yaml",
-        "--name",
-        "t",
-        *(part for one in settings for part in ("--set", one)),
-    ]
-    subprocess.run(command, cwd=first, env=environment, check=True, capture_output=True)
-    commands = commands_of((first / "runs/t/report/index.html").read_text())
-    assert str(tmp_path) not in commands
-    done = subprocess.run(["bash", "-e"], input=commands, cwd=clean, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        *(f"data/tiny/{name}.{side}: OK" for name in ("train", "val", "test") for side in ("en", "zh")),
-        "runs/t/model.safetensors: OK",
-    ]
-    ours, theirs = ((folder / "runs/t/model.safetensors").read_bytes() for folder in (first, clean))
-    assert ours == theirs
+                "training.batches_per_update=2", "augmentation.subword_sampling=0.1", "model.d_model=32",
+                "model.d_ff=64", "training.device=cpu", "training.max_minutes=60"]  # fmt: skip
+    tiny = str(REPOSITORY / "configs/tiny.yaml")
+    command = ["nmt", "train", tiny, "--name", "a b", *(part for one in settings for part in ("--set", one))]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    page = (tmp_path / "runs/a b/report/index.html").read_text()
+    found = re.search(r'<pre id="commands"[^>]*>(.*?)</pre>', page)
+    assert found is not None
+    subprocess.run(html.unescape(found[1]), shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    weights = (tmp_path / "runs/a b-again/model.safetensors").read_bytes()
+    assert weights == (tmp_path / "runs/a b/model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() in page
 
 
-def recorded(config: Config, *starts: Start) -> TrainingRecord:
-    def corpus(src: Path, tgt: Path) -> RecordedCorpus:
-        return RecordedCorpus(
-            src=RecordedFile(path=str(src), sha256="a" * 64), tgt=RecordedFile(path=str(tgt), sha256="b" * 64)
-        )
+def test_a_setting_is_listed_by_its_own_key(copy_task: Path) -> None:
+    def settings(*overrides: str) -> set[tuple[str, str, str]]:
+        return set(changed_settings(load_config(copy_task, overrides)))
 
-    data = config.data
-    return TrainingRecord(
-        folder=str(Path.cwd()), train=tuple(corpus(files.src, files.tgt) for files in data.train),
-        validation=corpus(data.validation.src, data.validation.tgt),
-        test={name: corpus(files.src, files.tgt) for name, files in data.test.items()},
-        pairs={}, corpus_sizes=(), validation_pairs=0, vocabulary={}, parameters={}, starts=starts,
-    )  # fmt: skip
-
-
-START = Start(
-    step=0, time="", versions={"torch": "2.13"}, machine="m", system="s", device="cpu", precision="float32",
-    processes=1, threads=2,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [], ["model.norm=post", "model.dropout=0", "data.temperature=5"], ["training.weight_decay=0.1"],
-        ["tokenizer.type=unigram", "tokenizer.vocab_size=400", "evaluation.metrics=[chrf]"],
-        ["training.clip_norm=null", "data.train.weight=2.5", "data.src_lang=no", "training.learning_rate=1e-5"],
-        ["data.cleaning={duplicates: pair, length_ratio: 4}", "data.exclude=[{src: test.en, tgt: test.de}]"],
-        ["data.validation={holdout: 30}", "data.test={one: {holdout: 20}}"],
-    ],
-)  # fmt: skip
-def test_the_commands_configuration_is_the_runs(copy_task: Path, overrides: list[str]) -> None:
-    config = load_config(copy_task, overrides)
-    done = reproduction(config, "again", recorded(config, START), "c", 12)
-    assert done.caveats == ()
-    (text,) = re.findall(r"cat > again\.yaml <<'END'\n(.*?)END\n", done.commands, re.DOTALL)
-    assert str(Path.cwd()) not in done.commands
-    Path("again.yaml").write_text(text)
-    again = load_config(Path("again.yaml"))
-    fixed = {"device": "cpu", "precision": "fp32"}
-    assert again == config.model_copy(update={"training": config.training.model_copy(update=fixed)})
-
-
-def test_a_setting_inside_a_section_is_listed_by_its_own_key(copy_task: Path) -> None:
-    before = changed_settings(load_config(copy_task))
-    after = changed_settings(load_config(copy_task, ["data.cleaning={html: true, duplicates: pair}"]))
-    assert [setting for setting in after if setting not in before] == [
-        Setting("data.cleaning.duplicates", "pair", "null"),
-        Setting("data.cleaning.html", "true", "false"),
-    ]
-
-
-def test_a_crafted_record_adds_no_command(copy_task: Path) -> None:
-    config = load_config(copy_task)
-    record = recorded(config, START)
-    crafted = RecordedFile(path="train.en\nEND\ntouch harm\n", sha256="c" * 64)
-    record = record.model_copy(update={"train": (RecordedCorpus(src=crafted, tgt=crafted),)})
-    assert "harm" not in reproduction(config, "again", record, "c", 12).commands
-
-
-@pytest.mark.parametrize(
-    ("overrides", "starts", "expected"),
-    [
-        ([], [START, {"threads": 1}], ["It was resumed at step 6 with changes: threads 2 -> 1."]),
-        ([], [START, {"versions": {"torch": "2.14"}}], ["resumed at step 6 with changes: torch 2.13 -> 2.14."]),
-        ([], [START, {"changed": ("a: 1 -> 2",)}], ["It was resumed at step 6 with changes: a: 1 -> 2."]),
-        ([], [START, {"time": "later"}], []),
-        ([], [{}], ["What the first 6 updates were computed with is not recorded."]),
-        ([], [START.model_copy(update={"device": "cuda:0"})], ["It was trained on a GPU, which adds in no fixed"]),
-        (["training.max_minutes=5"], [START], ["The time limit is replaced by the number of updates"]),
-        (["training.max_minutes=5", "training.schedule=linear", "training.max_steps=90"], [START],
-         ["The time limit ended this training at step 12 of 90"]),
-    ],
-)  # fmt: skip
-def test_what_keeps_the_weights_from_being_the_same(
-    copy_task: Path, overrides: list[str], starts: list[Start | dict[str, object]], expected: list[str]
-) -> None:
-    config = load_config(copy_task, overrides)
-    made = [one if isinstance(one, Start) else START.model_copy(update={"step": 6, **one}) for one in starts]
-    done = reproduction(config, "again", recorded(config, *made), "c", 12)
-    assert len(done.caveats) == len(expected)
-    for caveat, part in zip(done.caveats, expected, strict=True):
-        assert part in caveat
-    assert "max_minutes" not in done.commands
-
-
-def test_a_restarted_schedule_has_no_commands(copy_task: Path) -> None:
-    config = load_config(copy_task, ["training.schedule=linear", "training.max_steps=90"])
-    resumed = START.model_copy(update={"step": 30, "changed": ("training.max_steps: 30 -> 90",)})
-    done = reproduction(config, "again", recorded(config, START, resumed), "c", 90)
-    assert done.commands == ""
-    assert "schedule was restarted" in done.caveats[0]
+    given = ["data.cleaning={html: true, duplicates: pair}", "evaluation.metrics=[chrf]", "model.dropout=0",
+             "training.learning_rate=1e-5", "training.clip_norm=null"]  # fmt: skip
+    assert settings(*given) - settings() == {
+        ("data.cleaning.duplicates", "pair", "null"),
+        ("data.cleaning.html", "true", "false"),
+        ("evaluation.metrics", '["chrf"]', '["bleu", "chrf", "ter"]'),
+        ("model.dropout", "0", "0.1"),
+        ("training.learning_rate", "1e-05", "0.001"),
+        ("training.clip_norm", "null", "1"),
+    }
+    assert not [key for key, _, _ in settings() if key.startswith(("data.train", "data.validation", "data.test"))]
 
 
 # ------------------------------------------------------------------------------------------------ charts

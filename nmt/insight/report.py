@@ -1,8 +1,10 @@
 """What a run was worth: everything that its report and its model card show."""
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -12,6 +14,7 @@ from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
+from nmt.config.section import Section
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
@@ -27,7 +30,6 @@ from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
 from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
-from nmt.insight.reproduction import Reproduction, Setting, changed_settings, reproduction
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
 from nmt.training.forgetting import Forgetting, read_forgetting
@@ -52,6 +54,16 @@ class TestScores:
     """Why these may not be scores of the run's present model as it is configured; empty if they are."""
 
 
+class Setting(NamedTuple):
+    """A setting that differs from its default, or has none."""
+
+    key: str
+    """`training.seed`"""
+    value: str
+    default: str
+    """Empty if there is none."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """A run, in figures and examples."""
@@ -65,7 +77,7 @@ class Report:
     """The validation that chose the model."""
     parameters: dict[str, int]
     """Of each part of the model; shared ones are counted once."""
-    model_bytes: int
+    model: ModelFile
     validation: ValidationResult | None
     tests: tuple[TestScores, ...]
     forgotten: tuple[Forgetting, ...]
@@ -75,7 +87,7 @@ class Report:
     changes: tuple[TestChange, ...]
     """What such a training did to the test sets."""
     settings: tuple[Setting, ...]
-    reproduction: Reproduction
+    """Those that differ from their defaults."""
     averaged: str
     """What `nmt average` took the mean of, in words; empty for a trained run."""
     notes: tuple[str, ...]
@@ -99,12 +111,10 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         notes += _changed(config.data.validation, config.source, record)
     except DataError as error:
         notes.append(f"The validation set was not translated: {error}.")
-    model_file = ModelFile.of(run.model_file)
     averaged = _averaged(run)
     frontier = fresh_frontier(run)
     state = read_status(run).state
-    is_finished = state not in ("preparing", "training", "interrupted", "diverged")
-    if not is_finished:
+    if state in ("preparing", "training", "interrupted", "diverged"):
         notes.insert(0, f"This training is not finished. It {MEANING[state].removeprefix('its training ')}.")
     return Report(
         name=run.name,
@@ -113,14 +123,13 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         record=record,
         chosen=None if averaged or frontier else history.best(config.training.best_metric),
         parameters=model.parameter_counts(),
-        model_bytes=model_file.size,
+        model=ModelFile.of(run.model_file),
         validation=validation,
         tests=tuple(_test_scores(run, config)),
         forgotten=() if frontier else tuple(read_forgetting(run)),
         frontier=frontier,
         changes=(read_tests(run) or ()) if frontier else (),
-        settings=changed_settings(config),
-        reproduction=reproduction(config, run.name, record, model_file.sha256, history.step, averaged, is_finished),
+        settings=tuple(changed_settings(config)),
         averaged=averaged,
         notes=tuple(notes),
     )
@@ -134,6 +143,28 @@ def _changed(files: CorpusFiles, source: SourceConfig, record: TrainingRecord | 
     if then != tuple(digest.hex() for digest in corpus_hashes([files], source)):
         names = ", ".join(dict.fromkeys(map(str, sides_of(files))))
         yield f"The validation set has changed since the training: {names}."
+
+
+def changed_settings(section: Section, path: str = "") -> Iterator[Setting]:
+    """The settings of a section that differ from their defaults, and those of the sections in it; no corpora."""
+    dumped = section.model_dump(mode="json")
+    for key, value in section:
+        here, field = f"{path}{key}", type(section).model_fields[key]
+        if here in ("data.train", "data.exclude", "data.validation", "data.test"):
+            continue
+        if isinstance(value, Section):
+            yield from changed_settings(value, f"{here}.")
+            continue
+        default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        if _shown(dumped[key]) != default:
+            yield Setting(here, _shown(dumped[key]), default)
+
+
+def _shown(value: object) -> str:
+    """A value as in YAML, in one line."""
+    if isinstance(value, float) and value == int(value):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class _Evaluated(BaseModel):

@@ -1,5 +1,6 @@
 """A report as files: a page, its pictures, and the model card."""
 
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from nmt.insight.charts import Chart, Curve, bars, curves, frontier
 from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
-from nmt.insight.reproduction import from_folder
 from nmt.insight.validation_set import ReportedScore
 from nmt.runs import RunFolder
 from nmt.training.guarding import Weights
@@ -126,6 +126,7 @@ def _page(report: Report, charts: Sequence[Chart]) -> str:
         direction=_direction(report.config),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
+        command=shlex.join(["nmt", "train", f"runs/{report.name}/config.yaml", "--name", f"{report.name}-again"]),
     )
 
 
@@ -133,9 +134,17 @@ def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]
     """Set, path, pairs kept and hash of each file that the training was given."""
     trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
     tests = [(name, corpus, None) for name, corpus in record.test.items()]
-    for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests):
-        for file in corpus.files:
-            yield name, from_folder(file.path, Path(record.folder)), size, file.sha256
+    files = [
+        (name, file, size)
+        for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests)
+        for file in corpus.files
+    ]
+    if record.init_from is not None:
+        files.append(("base model", record.init_from.model, None))
+    for name, file, size in files:
+        path = Path(file.path)
+        inside = path.relative_to(record.folder) if path.is_relative_to(record.folder) else path
+        yield name, inside.as_posix(), size, file.sha256
 
 
 def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:

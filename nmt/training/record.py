@@ -97,11 +97,6 @@ class Start(_Recorded):
     changed: tuple[str, ...] = ()
     """The settings that this resume changed: `key: old -> new`."""
 
-    def computes_like(self, other: "Start") -> bool:
-        """Whether versions, machine and threads are the same, so that sums are rounded in the same way."""
-        keys = {"versions", "machine", "system", "device", "precision", "processes", "threads"}
-        return self.model_dump(include=keys) == other.model_dump(include=keys)
-
 
 class TrainingRecord(_Recorded):
     """The content of training.json."""
