@@ -3,7 +3,7 @@
 A step of training or decoding has hundreds of OpenMP barriers, where the first thread to finish waits for the others.
 GNU's library spins there for milliseconds, which is fastest on an idle machine. When another program occupies a core,
 a thread spins while the thread it waits for has no core, and a step takes 65 times as long. Always spinning less costs
-a fifth of the speed (scripts/README.md). So a background thread measures how long this process's threads wait for a
+a fifth of the speed (docs/lab/speed.md). So a background thread measures how long this process's threads wait for a
 core, and while that is long, makes them spin less. The results are the same to the bit.
 """
 

@@ -13,7 +13,7 @@ search alike: `--beams` hypotheses, the run's length penalty, at most 256 pieces
 counted. A large matrix product runs before every round.
 
 A batch of 0 means the whole file at once, which each engine batches by its own rules: ours as `nmt translate` does,
-CTranslate2 into 32 sentences for each core, which was its best (scripts/README.md). eole does not take part there.
+CTranslate2 into 32 sentences for each core, which was its best (docs/lab/speed.md). eole does not take part there.
 
 CTranslate2 needs `RUN/export/ctranslate2-float32` (`nmt export ctranslate2 --quantization float32`); others that lie
 beside it, such as ctranslate2-int8, take part too. Each export is called through CTranslate2's own Python API, and

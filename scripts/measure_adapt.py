@@ -24,10 +24,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from measure_fine_tuning import LANGUAGES, SEEDS, TEST, VALIDATION, write
-
 from nmt.adaptation.choosing import Measuring, as_drop
 from nmt.adaptation.frontier import read_frontier
+from nmt.atomic import write_text
 from nmt.checkpoint import interpolated_weights
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
@@ -41,7 +40,9 @@ from nmt.training.guarding import weights_file_name
 
 LOCALISATION = Path(__file__).resolve().parent.parent / "data" / "localisation"
 TEXTS = {"messages": "libreoffice.jsonl", "descriptions": "descriptions.jsonl"}
-PAIRS = (500, 3000, 0)
+PAIRS, SEEDS = (500, 3000, 0), (1, 2, 3)
+TEST, VALIDATION = 1000, 300
+LANGUAGES = ("en", "de")
 
 
 def write_texts(folder: Path, text: str, sizes: list[int], seeds: list[int]) -> None:
@@ -53,13 +54,19 @@ def write_texts(folder: Path, text: str, sizes: list[int], seeds: list[int]) -> 
     pairs = [(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files, selection.chosen(0))]
     sentences = [pair for pair in pairs if len(pair[0].split()) >= 3]
     random.Random(0).shuffle(sentences)
-    chosen = distinct(sentences)[: TEST + VALIDATION]  # the same test set as measure_fine_tuning.py
+    chosen = distinct(sentences)[: TEST + VALIDATION]
     write(folder / f"{text}-test", chosen[:TEST])
     sources, targets = ({pair[side] for pair in chosen} for side in (0, 1))
     rest = [pair for pair in pairs if pair[0] not in sources and pair[1] not in targets]
     for size in sizes:
         for seed in seeds:
             write(folder / f"{text}-{size}-{seed}", random.Random(seed).sample(rest, size or len(rest)))
+
+
+def write(path: Path, pairs: list[tuple[str, str]]) -> None:
+    """Two texts, PATH.en and PATH.de."""
+    for side, language in enumerate(LANGUAGES):
+        write_text(path.with_name(f"{path.name}.{language}"), "".join(f"{pair[side]}\n" for pair in pairs))
 
 
 def distinct(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

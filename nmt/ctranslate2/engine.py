@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a translator without alignments needs no numpy
     import numpy as np
     from numpy.typing import NDArray
 
-# On two CPU cores (scripts/README.md), a small batch on each is twice as fast as a large batch on both.
+# On two CPU cores (docs/lab/speed.md), a small batch on each is twice as fast as a large batch on both.
 MAX_WORKERS = 8
 CPU_BATCH_TOKENS = 512
 # CTranslate2 masks a logit with the lowest value of its type; float16's is the highest of these, -65,504.

@@ -317,7 +317,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def alignment_layer(self) -> int:
         """The decoder layer whose cross-attention aligns words, from 0: the second of two or three layers.
 
-        It is as often right as the mean over all layers (scripts/README.md), and CTranslate2 returns one layer.
+        It is as often right as the mean over all layers (docs/lab/speed.md), and CTranslate2 returns one layer.
         """
         return len(self.decoder) // 2
 
