@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from conftest import COPY_TASK, Cli
+from conftest import COPY_TASK, Cli, assert_says
 
 from nmt.cli.completion import complete_run
 from nmt.cli.main import app
@@ -41,7 +41,6 @@ def test_a_commands_help_ends_with_two_examples_that_parse(cli: Cli, words: tupl
     assert len(set(lines)) == 2
     for line in lines:
         assert line.startswith("    nmt ")
-        assert len(line) <= 80
         (arguments, *_) = shlex.split(line.partition(" > ")[0]), None
         assert tuple(arguments[1 : 1 + len(words)]) == words
         context = COMMANDS[words].make_context(words[-1], arguments[1 + len(words) :])  # raises for a wrong option
@@ -56,9 +55,6 @@ def test_help_shows_every_command_once_and_in_its_group(cli: Cli) -> None:
     assert list(groups) == ["Set up", "Train", "Translate", "Evaluate", "Look inside", "Ship"]
     listed = [name for rows in groups.values() for name in re.findall(r"^  (\S+)  ", rows, re.M)]
     assert sorted(listed) == sorted({words[0] for words in COMMANDS})
-    assert re.findall(r"^  (\S+)  ", groups["Train"], re.M) == [
-        "train", "adapt", "filter", "distill", "vocab", "show", "runs", "average",
-    ]  # fmt: skip
     assert "..." not in out.partition("\nSet up:\n")[2]
 
 
@@ -161,10 +157,7 @@ def test_train_alone_takes_the_one_configuration_here(
     monkeypatch.chdir(tmp_path)
     code, out, err = cli("train")
     assert (code, out) == (2, "")
-    assert err == (
-        "nmt: there is no configuration (*.yaml) in this folder; name one: nmt train FILE\n"
-        "nmt config > FILE.yaml writes one with every key explained\n"
-    )
+    assert_says(err, "nmt: there is no configuration (*.yaml) in this folder", "nmt train FILE")
     (tmp_path / "my captions.yml").write_text(COPY_TASK)
     (tmp_path / ".hidden.yaml").write_text("")
     (tmp_path / "folder.yaml").mkdir()
@@ -178,8 +171,9 @@ def test_train_alone_takes_the_one_configuration_here(
     for command in ("train", "vocab"):
         code, out, err = cli(command)
         assert (code, out) == (2, "")
-        listed = f"  nmt {command} a.yaml\n  nmt {command} 'my captions.yml'\n"
-        assert err == f"nmt: there are 2 configurations in this folder; name one:\n{listed}"
+        assert_says(
+            err, "nmt: there are 2 configurations", f"nmt {command} a.yaml\n", f"nmt {command} 'my captions.yml'"
+        )
     with pytest.raises(ConfigError, match="not both"):
         configured_run("train", Path("a.yaml"), Path("a.yaml"), None, None)
     assert configured_run("train", None, Path("a.yaml"), None, None)[1].name == "a"

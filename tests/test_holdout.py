@@ -263,18 +263,18 @@ def test_half_of_the_pairs_is_not_too_many(write: Callable[..., Path]) -> None:
 
 
 def test_too_few_pairs_that_share_nothing_are_refused(write: Callable[..., Path]) -> None:
-    with pytest.raises(ConfigError, match=r"data.validation.holdout \(40\): only 10 training pairs share no sentence"):
+    with pytest.raises(ConfigError, match=r"data.validation.holdout \(40\): only 10 training pairs"):
         drawn_by(write([(f"s {index % 10}", f"t {index}") for index in range(100)], "validation: {holdout: 40}"))
     with pytest.raises(ConfigError, match="49 training pairs are too few"):
         drawn_by(write(made_up(300)[:49], "test: {holdout: 5}"))
-    with pytest.raises(ConfigError, match=r"data.test.test.holdout: auto needs 50 training pairs, and there are 49"):
+    with pytest.raises(ConfigError, match=r"data.test.test.holdout: auto .* 49"):
         drawn_by(write(made_up(300)[:49], "validation: {holdout: 5}\ntest: {holdout: auto}"))
 
 
 def test_files_with_another_number_of_pairs_are_refused(write: Callable[..., Path]) -> None:
     path = write(made_up(300), "validation: {holdout: 20}")
     drawn_by(path)
-    with pytest.raises(ConfigError, match=r"holdout is 30, and .*run.validation.en holds 20 pairs.*set holdout: 20"):
+    with pytest.raises(ConfigError, match=r"holdout is 30, and .*run.validation.en holds 20 pairs"):
         drawn_by(path, "data.validation.holdout=30")
     Path("run.validation.de").write_text("t 1\n")
     with pytest.raises(DataError, match="the two sides differ in length"):
@@ -295,14 +295,14 @@ def test_a_side_that_is_missing_is_drawn_again_if_the_text_is_the_same(write: Ca
         assert pairs_in("run.validation") == before
     Path("run.validation.de").unlink()
     path = write(made_up(300, seed=2), "validation: {holdout: 20}")
-    with pytest.raises(ConfigError, match=r"run.validation.en: the other side .*\(run.validation.de\) is missing"):
+    with pytest.raises(ConfigError, match=r"run.validation.en: .*\(run.validation.de\) is missing"):
         drawn_by(path)
     assert not Path("run.validation.de").exists()
 
 
 def test_sources_that_are_not_text_are_not_drawn(write: Callable[..., Path]) -> None:
     vectors = ["source.type=vectors", "source.features=8", "data.train={src: v, tgt: train.de}"]
-    with pytest.raises(ConfigError, match=r"data.validation: pairs can be drawn from training text .* name the set's"):
+    with pytest.raises(ConfigError, match=r"data.validation: pairs can be drawn from training text"):
         drawn_by(write([]), *vectors)
     load_config(write([]), [*vectors, "data.validation={src: w, tgt: v.de}"])
 
@@ -433,7 +433,7 @@ def test_dirt_is_not_held_out(write: Callable[..., Path]) -> None:
     dirt = [(f"same {index}", f"same {index}") for index in range(100)]
     drawn_by(write(corpus + dirt, "validation: {holdout: 90}"), "data.cleaning.identical=true")
     assert set(pairs_in("run.validation")) <= set(corpus)
-    with pytest.raises(ConfigError, match=r"only 10 training pairs are kept by data.cleaning and share no sentence"):
+    with pytest.raises(ConfigError, match=r"only 10 training pairs are kept by data.cleaning"):
         drawn_by(write([*corpus, *dirt, *dirt]), "data.cleaning.identical=true", "data.test.holdout=101")
 
 
@@ -461,7 +461,7 @@ def test_five_pairs_train(write: Callable[..., Path], cli: Cli) -> None:
     write([("1 2", "1 2"), ("2 3 4", "2 3 4"), ("5", "5"), ("6 7", "6 7"), ("8", "8")])
     code, _, err = cli("train", "--set", "training.max_steps=4", "--set", "training.validate_every=2")
     assert code == 0, err
-    assert err.count("no pairs are held out: the training pairs in train.en are the validation set, and loss") == 1
+    assert err.count("no pairs are held out: ") == 1
     assert "also occur in the training text" not in err
     assert "validation 5 pairs" in err
     assert "best loss" in err

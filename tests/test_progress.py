@@ -72,7 +72,7 @@ def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
     assert (code, stderr) == (0, "")
     status = json.loads(out)
     assert (status["state"], status["step"], status["total_steps"]) == ("finished", 500, 500)
-    assert status["reason"] == "training.max_steps, 500, is reached"
+    assert "training.max_steps" in status["reason"]
     assert status["seconds"] == lines[-1]["seconds"]
     assert status["interval"]["loss"] == [line["loss"] for line in lines if line["kind"] == "train"][-1]
     best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: line["bleu"])
@@ -81,7 +81,7 @@ def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
     assert status["parameters"] == sum(weights.size for weights in load_file("runs/copy/model.safetensors").values())
     assert status["checkpoint"] == 500
     code, out, _ = cli("show")
-    assert out.startswith("runs/copy: its training is finished (training.max_steps, 500, is reached)\n")
+    assert out.startswith(f"runs/copy: its training is finished ({status['reason']})\n")
     assert f"at step {best['step']}: the model\n" in out
     assert "\x1b" not in out
     assert f"loss by step; {'●' if can_draw(sys.stdout.encoding) else 'o'} validation\n" in out
@@ -238,7 +238,8 @@ def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., Run
 
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli("runs") == (0, "", "there are no runs under runs/ here; nmt train FILE makes one\n")
+    code, out, err = cli("runs")
+    assert (code, out, "nmt train FILE" in err) == (0, "", True)
     assert cli("runs", "--json") == (0, "[]\n", "")
 
 
@@ -387,7 +388,7 @@ def test_watch_waits_while_the_folder_is_replaced_but_not_for_ever(
 def test_watch_is_refused_without_a_terminal(in_solved: Path, cli: Cli) -> None:
     code, out, stderr = cli("show", "--watch")
     assert (code, out) == (2, "")
-    assert stderr == "nmt: --watch redraws a terminal, and the output is not one; leave --watch out\n"
+    assert stderr.startswith("nmt: --watch ")
     code, out, stderr = cli("show", "--watch", "--json")
     assert code == 2 and "leave one of them out" in stderr
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import refused
 
 from nmt.atomic import read_json, replacing, write_json, write_text
 from nmt.errors import RunError
@@ -249,32 +250,30 @@ def test_a_runs_configuration_is_the_one_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_without_a_latest_run_the_message_says_to_train_or_name_one() -> None:
-    with pytest.raises(RunError, match=r"there is no runs/latest here: train a model first .*--model RUN"):
+    with pytest.raises(RunError, match=r"there is no runs/latest here: .*--model RUN"):
         open_run(None)
 
 
 def test_a_latest_run_that_is_gone_is_named() -> None:
     make_run(RUNS / "here")
     write_text(RUNS / "latest", "gone\n")
-    with pytest.raises(RunError, match="gone: no such run; under runs/ there are here"):
+    with pytest.raises(RunError, match=r"gone: no such run.* here"):
         open_run(None)
 
 
 def test_a_missing_run_is_reported_with_the_existing_ones() -> None:
-    with pytest.raises(RunError) as caught:
+    with refused(RunError, "tinny: no such run"):
         open_run("tinny")
-    assert str(caught.value) == "tinny: no such run"
     for name in ("tiny", "big"):
         make_run(RUNS / name, trained=False)
     (RUNS / "cache" / "abc").mkdir(parents=True)
-    with pytest.raises(RunError) as caught:
+    with refused(RunError, "tinny: no such run", "big, tiny"):
         open_run("tinny")
-    assert str(caught.value) == "tinny: no such run; under runs/ there are big, tiny"
 
 
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    with pytest.raises(RunError, match=r"photos: not a run folder \(it has no config\.yaml\)"):
+    with pytest.raises(RunError, match=r"photos: not a run folder"):
         open_run("photos")
 
 
