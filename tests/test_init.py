@@ -198,7 +198,6 @@ WRONG_ORDER = "swap --src and --tgt, or --src-lang and --tgt-lang"
             {"train.en": "en", "train.de": "ru"},
             "--src train.en --tgt train.de",
             "train.en and train.de: 100% of the lines on the side of de have no letter of its script (Latn)",
-            "right language with --tgt-lang",
         ),
     ],
 )
