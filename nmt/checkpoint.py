@@ -246,8 +246,6 @@ def _read_description(folder: Path) -> _Description:
     path = folder / "progress.json"
     content = read_json(path)
     checksum = content.pop("sha256", None) if isinstance(content, dict) else None
-    if checksum is None:
-        raise RunError(f"{path}: damaged, or saved by an earlier version of nmt; only that version can resume it")
     if checksum != _sum_of_json(content):
         raise RunError(f"{path}: damaged: its content has changed since it was written")
     if content.pop("format", None) != FORMAT:

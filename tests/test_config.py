@@ -650,7 +650,7 @@ def test_translating_reads_a_whole_runs_file_and_one_without_training_alike(tmp_
 def test_training_sections_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(
-        LANGUAGES.replace("data: {", "data: {train: 3, drop_duplicates: x, ")
+        LANGUAGES.replace("data: {", "data: {train: 3, ")
         + "training: {of: another version}\naugmentation: 3\nevaluation: {metrics: [comet]}\nmodel: {d_ff: 8}\n"
     )
     assert load_inference_config(path).model.d_ff == 8
@@ -736,9 +736,3 @@ def test_a_value_that_is_no_alternative_is_one_line_with_all_of_them(
         load_config(path, [setting])
     assert_says(str(error.value), f"--set {key}: {key} is {expected[0]};", *expected)
     assert "\n" not in str(error.value)
-
-
-def test_a_key_with_another_name_now_is_named(load: Load) -> None:
-    assert load(DATA + TRAINING, "data.drop_duplicates=false") == load(DATA + TRAINING)
-    message = message_of(load, DATA + TRAINING, "data.drop_duplicates=true")
-    assert "data.drop_duplicates: true is now data.cleaning: {duplicates: pair}" in message

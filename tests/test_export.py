@@ -597,24 +597,6 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
     assert reason([run.path], "cpu") == "it is not installed (pip install ctranslate2)"
 
 
-def test_an_export_without_an_alignment_layer_aligns_nothing(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
-    """Those made before exports could align words; they still translate."""
-    export_ctranslate2(run, "float32", device="cpu")
-    folder = RunFolder(run.exports / "ctranslate2-float32")
-    assert load(folder.path, alignments=True, device="cpu").engine_name == "ctranslate2, float32"
-    description = json.loads(folder.export_file.read_text(encoding="utf-8"))
-    del description["has_alignments"]
-    folder.export_file.write_text(json.dumps(description), encoding="utf-8")
-    assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
-    with pytest.raises(RunError, match="made before exports could align words; export its run again"):
-        load(folder.path, alignments=True)
-    with pytest.raises(RunError, match="no fresh export"):
-        load(run.path, engine="ctranslate2", alignments=True)
-    caplog.clear()
-    assert load(run.path, device="cpu", alignments=True).engine_name == "torch"
-    assert "is not used: made before exports could align words; export it again: nmt export" in caplog.text
-
-
 def test_an_ignored_precision_of_the_configuration_is_reported(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,7 +170,7 @@ def test_without_file_locks_the_existence_of_a_file_is_the_lock(monkeypatch: pyt
         pass
 
 
-def test_an_earlier_versions_lock_is_reported_once_and_blocks_nothing() -> None:
+def test_the_mark_of_a_killed_training_is_reported_once_and_blocks_nothing() -> None:
     run = run_named("run")
     run.path.mkdir(parents=True)
     (run.path / "training.lock").write_text("process 4711 on there, started 2026-11-01 10:00:00\n")

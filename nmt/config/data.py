@@ -121,16 +121,6 @@ class DataConfig(TextConfig):
                 )
         return _with_hold_outs(raw | languages, info.context)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _replaced(cls, raw: Any) -> Any:
-        """`drop_duplicates`, which old run folders have."""
-        if not isinstance(raw, dict) or "drop_duplicates" not in raw:
-            return raw
-        if raw["drop_duplicates"] is True:
-            raise ValueError("data.drop_duplicates: true is now data.cleaning: {duplicates: pair}; write that instead")
-        return {key: value for key, value in raw.items() if key != "drop_duplicates"}
-
     @field_validator("temperature")
     @classmethod
     def _temperature_without_weights(cls, value: float | None, info: ValidationInfo) -> float | None:

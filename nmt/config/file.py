@@ -83,13 +83,9 @@ def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[
     return root, raw
 
 
-_OF_EARLIER_VERSIONS = {"drop_duplicates"}
-"""Keys that only training read."""
-
-
 def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseModel]) -> dict[str, Any]:
     """`raw` without the keys that only `larger` has."""
-    skipped = larger.model_fields.keys() - smaller.model_fields.keys() | _OF_EARLIER_VERSIONS
+    skipped = larger.model_fields.keys() - smaller.model_fields.keys()
     return {key: value for key, value in raw.items() if key not in skipped}
 
 

@@ -72,7 +72,7 @@ def export_ctranslate2(
             f"nmt translate --model {folder.name} --input FILE",
             f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
         ]
-        description = describe(run, "ctranslate2") | {"quantization": quantization, "has_alignments": True}
+        description = describe(run, "ctranslate2") | {"quantization": quantization}
         write_json(temporary / "export.json", description)
         comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
         is_exact = quantization == "float32" and shortlist is None

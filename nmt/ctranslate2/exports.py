@@ -48,8 +48,6 @@ class Export:
     quantization: str
     model: ModelFile
     """The model it was made from."""
-    has_alignments: bool
-    """Whether it names the layer that aligns words."""
 
 
 def _sha256(path: Path) -> str:
@@ -63,10 +61,9 @@ def read_export(folder: RunFolder) -> Export:
     try:
         quantization = str(description["quantization"])
         model = ModelFile(**description["model"])
-        has_alignments = bool(description.get("has_alignments", False))
     except (KeyError, TypeError):
         raise RunError(f"{folder.export_file}: does not say what was exported; export the run again") from None
-    return Export(folder, quantization, model, has_alignments)
+    return Export(folder, quantization, model)
 
 
 def exports_of(run: RunFolder) -> list[Export]:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.ctranslate2.exports import Export, exports_of, read_export
+from nmt.ctranslate2.exports import Export, exports_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
@@ -82,7 +82,6 @@ def load_engine(
     tokenizers: Tokenizers,
     device: str,
     engine: str = "auto",
-    alignments: bool = False,
     precision: str | None = None,
     configured_precision: str = "fp32",
     sampling: bool = False,
@@ -96,7 +95,7 @@ def load_engine(
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
-    export = _export(runs, device, engine, alignments, precision, sampling)
+    export = _export(runs, device, engine, precision, sampling)
     if export is not None:
         loaded = load_ctranslate2_engine(export, tokenizers, device)
         if configured_precision != "fp32":
@@ -109,7 +108,7 @@ def load_engine(
 
 
 def _export(
-    runs: Sequence[RunFolder], device: str, engine: str, alignments: bool, precision: str | None, sampling: bool
+    runs: Sequence[RunFolder], device: str, engine: str, precision: str | None, sampling: bool
 ) -> RunFolder | None:
     """The export that CTranslate2 translates with; None for PyTorch."""
     for run in runs:
@@ -119,25 +118,23 @@ def _export(
             what = f"--precision {precision}" if precision and what == "PyTorch" else what
             raise RunError(f"{run.path}: an export, for CTranslate2; {what} needs the run that it was made from")
     if runs[0].is_export():
-        if alignments and not read_export(runs[0]).has_alignments:
-            raise RunError(f"{runs[0].path}: made before exports could align words; export its run again")
         return runs[0]
     if engine == "ctranslate2":
-        return _requested_export(runs, alignments, precision, sampling)
+        return _requested_export(runs, precision, sampling)
     if engine == "torch" or not any(exports_of(run) for run in runs):
         return None
     names = ", ".join(str(run.path) for run in runs)
     if reason := _reason_for_torch(runs, device, precision, sampling):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", names, reason)
         return None
-    if fresh := _fresh_exports(runs[0], alignments):
+    if fresh := _fresh_exports(runs[0]):
         log.info("%s: translated with CTranslate2, %s (--engine torch: with PyTorch)", names, fresh[0].quantization)
         return fresh[0].folder
     log.info("%s: translated with PyTorch", names)
     return None
 
 
-def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: str | None, sampling: bool) -> RunFolder:
+def _requested_export(runs: Sequence[RunFolder], precision: str | None, sampling: bool) -> RunFolder:
     if len(runs) > 1:
         raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
     if sampling:
@@ -147,7 +144,7 @@ def _requested_export(runs: Sequence[RunFolder], alignments: bool, precision: st
             f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "
             "nmt export ctranslate2 --quantization TYPE"
         )
-    fresh = _fresh_exports(runs[0], alignments)
+    fresh = _fresh_exports(runs[0])
     if not fresh:
         raise RunError(f"{runs[0].path}: no fresh export for CTranslate2; make one: nmt export ctranslate2")
     return fresh[0].folder
@@ -168,18 +165,16 @@ def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | N
     return ""
 
 
-def _fresh_exports(run: RunFolder, alignments: bool) -> list[Export]:
-    """The exports made from the run's current model, and able to align if that is wanted; the log names the others."""
+def _fresh_exports(run: RunFolder) -> list[Export]:
+    """The exports made from the run's current model; the log names the others."""
     fresh = []
     for export in exports_of(run):
-        reason = (
-            "" if export.model.is_still(run.model_file) else "stale and not used: the run's model has changed since"
-        )
-        if not reason and alignments and not export.has_alignments:
-            reason = "not used: made before exports could align words"
-        if not reason:
+        if export.model.is_still(run.model_file):
             fresh.append(export)
             continue
-        message = "%s is %s; export it again: nmt export ctranslate2 --model %s --quantization %s"
-        log.warning(message, export.folder.path, reason, run.path, export.quantization)
+        message = (
+            "%s is stale and not used: the run's model has changed since; export it again: "
+            "nmt export ctranslate2 --model %s --quantization %s"
+        )
+        log.warning(message, export.folder.path, run.path, export.quantization)
     return fresh

@@ -143,7 +143,7 @@ def load_scorer(
     configs = [run.inference_config() for run in runs]
     check_same_sources(runs, configs)
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
-    loaded = load_engine(runs, tokenizers, device, engine, False, precision, decoding.precision)
+    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
 

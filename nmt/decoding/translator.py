@@ -334,9 +334,7 @@ def load(
         if alignments and not config.model.has_attention:
             raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
     tokenizers = shared_tokenizers(runs, request.tgt_tag)
-    loaded = load_engine(
-        runs, tokenizers, device, engine, alignments, precision, decoding.precision, request.sampling is not None
-    )
+    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision, request.sampling is not None)
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
 

@@ -162,7 +162,6 @@ def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
         return None
     config = run.inference_config()
     wanted = config.decoding.model_dump(mode="json")
-    before_a_key_existed = DecodingConfig().model_dump(mode="json")
     try:
         made_from = read_json(path.with_suffix(".json"))
         (weights,) = made_from["weights"]
@@ -170,9 +169,9 @@ def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
             made_from.get("sampling") is None
             and ModelFile(**weights).is_still(_weights_file(run))
             and made_from["src_sha256"] == side_key(src, config.source).hex()
-            and before_a_key_existed | made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
+            and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
         )
-    except (RunError, KeyError, TypeError, ValueError):  # written by an earlier version, or damaged
+    except (RunError, KeyError, TypeError, ValueError):  # damaged
         return None
     hypotheses = list(read_lines(path))
     return hypotheses if is_fresh and len(hypotheses) == _count_sources(src, config.source) else None

@@ -4,9 +4,9 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.adaptation.frontier import Frontier, fresh_frontier
 from nmt.adaptation.outcome import TestChange, read_tests
@@ -72,7 +72,7 @@ class Report:
     config: Config
     history: History
     record: TrainingRecord | None
-    """What the training recorded about itself; None for a run of an earlier nmt."""
+    """What the training recorded about itself; None for an imported or averaged run."""
     chosen: Validation | None
     """The validation that chose the model."""
     parameters: dict[str, int]
@@ -176,7 +176,7 @@ class _Evaluated(BaseModel):
     decoding: DecodingConfig
     sampling: Sampling | None = None
     scores: dict[Metric, Score]
-    weights: list[ModelFile] = []
+    weights: Annotated[list[ModelFile], Field(min_length=1)]
 
 
 def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
@@ -201,8 +201,6 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
 def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
     if evaluated.sampling:
         return "these translations were drawn at random (--sample or --mbr)"
-    if not evaluated.weights:
-        return "an earlier nmt wrote these scores, without saying for which model"
     return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"
 
 

@@ -169,7 +169,7 @@ def record_start(
 
 
 def read_record(run: RunFolder) -> TrainingRecord | None:
-    """The run's record; None if there is none, as in a run of an earlier nmt. `RunError` if it is damaged."""
+    """The run's record; None if there is none, as in an imported or averaged run. `RunError` if it is damaged."""
     if not run.record_file.is_file():
         return None
     try:

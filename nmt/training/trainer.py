@@ -123,9 +123,8 @@ class Trainer:
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaged)
         if progress.corpus_key != self.prepared.corpus.key:
             raise RunError(
-                f"{self.folder.path}: the training corpus or its tokenizer has changed since this run was started, or "
-                f"an earlier version of nmt started it, so its batches cannot be repeated; restore the corpus, or that "
-                f"version, or {restart_hint(self.folder)}"
+                f"{self.folder.path}: the training corpus or its tokenizer has changed since this run was started, "
+                f"so its batches cannot be repeated; restore the corpus, or {restart_hint(self.folder)}"
             )
         self.progress = progress
         if is_restarted(progress, self.config.training):
