@@ -215,6 +215,16 @@ def test_a_configuration_gives_corpora_rules_and_test_sets(dirty: CorpusFiles, c
     assert of_rules(found, "alone")["html"] == 1  # off, and what it would drop
 
 
+def test_text_that_a_configuration_excludes_leaves_the_corpora(dirty: CorpusFiles, cli: Cli) -> None:
+    write_pairs(Path(), [(b"Nothing", b"Nichts")], "test")
+    write_pairs(Path(), [(b"A dog runs.", b"Something else")], "later")
+    Path("c.yaml").write_text(CONFIG.replace("cleaning:", "exclude: [{src: later.en, tgt: later.de}]\n  cleaning:"))
+    for words in ([], ["dirty.en", "dirty.de"]):
+        code, out, _ = cli("data", *words, "--config", "c.yaml", "--json")
+        found = of_rules(json.loads(out), "examples")["overlap"]
+        assert code == 0 and {one["src"] for one in found} == {"A dog runs."}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -77,7 +77,7 @@ class _Chosen:
     tests: dict[str, CorpusFiles]
     """By the name that is shown."""
     excluded: tuple[CorpusFiles, ...]
-    """The texts whose sentences leave the corpora: test sets, and those that were drawn from the corpora."""
+    """The texts whose sentences leave the corpora: test sets, those drawn from the corpora, and `data.exclude`."""
 
 
 def _chosen(
@@ -91,7 +91,7 @@ def _chosen(
     from nmt.data.profile import name_of
 
     cleaning, tests = CleaningConfig.recommended(), dict[str, CorpusFiles]()
-    drawn: tuple[CorpusFiles, ...] = ()
+    excluded: tuple[CorpusFiles, ...] = ()
     if config is not None:
         if config.source.type != "text":
             raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt data reads text")
@@ -99,7 +99,8 @@ def _chosen(
         src_lang, tgt_lang = src_lang or config.data.src_lang, tgt_lang or config.data.tgt_lang
         held_out = {name: files for name, files in config.data.held_out.items() if files.holdout != 0}
         tests = {name: files for name, files in held_out.items() if not files.is_drawn}
-        drawn = tuple(files for files in held_out.values() if files.is_drawn and files.src_file.exists())
+        drawn = (files for files in held_out.values() if files.is_drawn and files.src_file.exists())
+        excluded = (*drawn, *config.data.exclude)
     if corpora or config is None:
         named = discover(corpora, None, None, src_lang, tgt_lang)
         files, languages = named.files, (named.src_lang, named.tgt_lang)
@@ -109,7 +110,7 @@ def _chosen(
     if against:
         tests |= {name_of(one): one for one in discover(against, None, None, *languages).files}
     near = {name: _near(one) for name, one in tests.items()}
-    return _Chosen(files, languages, cleaning, near, (*drawn, *(near.values() if cleaning.overlap else ())))
+    return _Chosen(files, languages, cleaning, near, (*excluded, *(near.values() if cleaning.overlap else ())))
 
 
 def _near(files: CorpusFiles) -> CorpusFiles:

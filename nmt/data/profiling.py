@@ -3,7 +3,7 @@
 import dataclasses
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -163,36 +163,27 @@ def write_texts(
     names = cleaned_names(corpora, languages)
     for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
         with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
-            for src, tgt in plain_pairs(files, of_corpus):
-                src_file.write(src)
-                tgt_file.write(tgt)
+            for verdict, (src, tgt) in zip(of_corpus.tolist(), raw_pairs(files), strict=True):
+                if verdict == 0:
+                    src_file.write(_plain(src))
+                    tgt_file.write(_plain(tgt))
     return [name for pair in names for name in pair]
 
 
 def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
-    """The names of the two texts that are written of each corpus, after its source's file."""
-    names = []
+    """The names of the two texts that are written of each corpus, after its source's file: `train.en` and `train.de`;
+    `train.src.en` and `train.tgt.en` if the languages are one."""
+    (src, tgt), names = languages, []
     stems: Counter[str] = Counter()
     for files in corpora:
         stem = without_compression(files.src_file).stem
         stems[stem] += 1
-        names.append(side_names(f"{stem}.{stems[stem]}" if stems[stem] > 1 else stem, languages))
+        if stems[stem] > 1:
+            stem = f"{stem}.{stems[stem]}"
+        names.append((f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}"))
     return names
 
 
-def side_names(stem: str, languages: tuple[str, str]) -> tuple[str, str]:
-    """The names of two texts, `train.en` and `train.de`; `train.src.en` and `train.tgt.en` if the languages are one."""
-    src, tgt = languages
-    return (f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}")
-
-
-def plain_pairs(files: CorpusFiles, verdicts: NDArray[np.uint8]) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs that are kept of a corpus, each side as a line of a plain text: with one line end, and without a byte
-    order mark."""
-    for verdict, (src, tgt) in zip(verdicts.tolist(), raw_pairs(files), strict=True):
-        if verdict == 0:
-            yield _plain(src), _plain(tgt)
-
-
 def _plain(line: bytes) -> bytes:
+    """A line of a plain text: with one line end, and without a byte order mark."""
     return line.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r") + b"\n"

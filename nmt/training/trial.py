@@ -38,8 +38,8 @@ class Speed:
     """How many times as fast as fp32 that is; 1.0 with `auto`."""
 
 
-def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: float = SECONDS) -> Speed:
-    """Train on some pairs for about so many seconds, preparation included, in a folder that is removed at the end.
+def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
+    """Train on some pairs for about `SECONDS`, preparation included, in a folder that is removed at the end.
 
     The vocabulary is built from these pairs alone; `VocabularyError` if they do not allow its size, and `TrainingError`
     if memory runs out.
@@ -57,7 +57,7 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]], seconds: flo
         if prepared.device.type == "cpu":
             # Where a matrix product is not faster in bf16, no update is, and one may take ten times as long.
             dtypes = [torch.float32, *([torch.bfloat16] if bf16_slowdown() < 1 else [])]
-        left = max(began + seconds - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
+        left = max(began + SECONDS - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
         taken = [_seconds_of_an_update(trial, run, dataclasses.replace(prepared, dtype=one), left) for one in dtypes]
     gain = taken[0] / taken[-1]
     if gain < _MUCH_FASTER:
