@@ -129,9 +129,7 @@ def corpus_score(metric: SacreMetric, sums: Statistics) -> float:
     return float(metric._compute_score_from_stats(list(sums)).score)
 
 
-def paired_difference(
-    first: Statistics, second: Statistics, score_of: Callable[[Statistics], float], samples: int = CONFIDENCE_SAMPLES
-) -> Difference:
+def paired_difference(first: Statistics, second: Statistics, score_of: Callable[[Statistics], float]) -> Difference:
     """The score of `second` minus that of `first`, systems with statistics (lines, counts) of the same lines.
 
     Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
@@ -141,9 +139,9 @@ def paired_difference(
     assert len(second) == lines, "of the same lines"
     generator = np.random.default_rng(12345)  # sacreBLEU's seed
     differences = []
-    for begin in range(0, samples, 100):  # so that little is in memory
+    for begin in range(0, CONFIDENCE_SAMPLES, 100):  # so that little is in memory
         # How often each line is drawn: (samples, lines).
-        counts = generator.multinomial(lines, np.full(lines, 1 / lines), size=min(100, samples - begin))
+        counts = generator.multinomial(lines, np.full(lines, 1 / lines), size=min(100, CONFIDENCE_SAMPLES - begin))
         both = zip(counts @ first, counts @ second, strict=True)
         differences += [score_of(other) - score_of(one) for one, other in both]
     low, high = np.quantile(differences, [0.025, 0.975])

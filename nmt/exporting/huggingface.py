@@ -75,7 +75,7 @@ def export_huggingface(
         save_file(_tensors(model, architecture, sides), temporary / "model.safetensors", metadata={"format": "pt"})
         write_json(temporary / "config.json", _config(architecture, sides))
         write_json(temporary / "generation_config.json", _generation(config, sides, tokenizers.tgt))
-        write_json(temporary / "tokenizer_config.json", _tokenizer_config(config, sides, tokenizers.joint))
+        write_json(temporary / "tokenizer_config.json", _tokenizer_config(config, tokenizers.joint))
         _write_tokenizer(run, tokenizers, sides, temporary)
         comparisons = compare(run, config, text, greedy_and_beam(decoding), translate)
         if not lacking:
@@ -254,7 +254,7 @@ def _generation(config: InferenceConfig, sides: _Sides, tokenizer: Tokenizer) ->
     }
 
 
-def _tokenizer_config(config: InferenceConfig, sides: _Sides, joint: bool) -> dict[str, Any]:
+def _tokenizer_config(config: InferenceConfig, joint: bool) -> dict[str, Any]:
     return {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": config.data.src_lang,

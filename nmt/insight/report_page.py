@@ -65,10 +65,10 @@ def _charts(report: Report) -> Iterator[Chart]:
     history, chosen = report.history, report.chosen
     step, mark = (chosen.step, "chosen checkpoint") if chosen else (None, "")
 
-    def of_intervals(name: str, title: str, unit: str, points: Sequence[tuple[float, float | None]]) -> Iterator[Chart]:
+    def of_intervals(name: str, title: str, points: Sequence[tuple[float, float | None]]) -> Iterator[Chart]:
         known = [(x, y) for x, y in points if y is not None]
         if known:
-            yield curves(name, title, unit, [Curve(title, known)])
+            yield curves(name, title, "", [Curve(title, known)])
 
     training = [(one.step, one.loss) for one in history.intervals if one.loss is not None]
     validation = [(one.step, one.values["loss"]) for one in history.validations if "loss" in one.values]
@@ -84,11 +84,11 @@ def _charts(report: Report) -> Iterator[Chart]:
     if scores:
         yield curves("validation", "Scores of the validation set", "score", scores, step, mark)
     intervals = history.intervals
-    yield from of_intervals("learning_rate", "Learning rate", "", [(one.step, one.learning_rate) for one in intervals])
+    yield from of_intervals("learning_rate", "Learning rate", [(one.step, one.learning_rate) for one in intervals])
     norms = [(one.step, one.grad_norm) for one in intervals]
-    yield from of_intervals("gradient_norm", "Gradient norm, before clipping", "", norms)
+    yield from of_intervals("gradient_norm", "Gradient norm, before clipping", norms)
     speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
-    yield from of_intervals("speed", "Target tokens a second", "", speeds)
+    yield from of_intervals("speed", "Target tokens a second", speeds)
     if report.frontier is not None and report.frontier.point.drop is not None:
         yield _frontier(report.frontier)
     if report.validation is not None and report.validation.lengths:

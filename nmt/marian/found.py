@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,13 @@ def read_file(path: Path) -> bytes:
         raise RunError(f"{path}: cannot be read: {error.strerror}; a model to import has this file") from None
 
 
-def read_object(path: Path, parse: Callable[[bytes], Any] = json.loads) -> dict[str, Any]:
-    """The keys and values in a file of JSON, or another format; `RunError` if it holds no such thing."""
+def read_object(path: Path) -> dict[str, Any]:
+    """The keys and values in a file of JSON; `RunError` if it holds no such thing."""
     data = read_file(path)
     if len(data) > MAX_JSON_BYTES:
         raise RunError(f"{path}: {len(data):,} bytes are too many for a configuration")
     try:
-        value = parse(data)
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from None
     if not isinstance(value, dict):
