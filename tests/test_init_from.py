@@ -210,8 +210,8 @@ def test_what_is_not_given_is_the_old_runs_or_that_of_fine_tuning(work: Path) ->
     assert (settings.warmup_steps, settings.patience, settings.validate_every) == (50, 5, 2)
     given = config_of("training.learning_rate=1e-3", "training.schedule=inverse_sqrt", "training.patience=null",
                       "training.max_steps=null", "training.max_epochs=3", "decoding.beam_size=7", "data.max_length=9",
-                      "model.dropout=0.3", "model.token_cutoff=0.1", "training.warmup_steps=1000")  # fmt: skip
-    assert given.model == old.model.model_copy(update={"dropout": 0.3, "token_cutoff": 0.1})
+                      "model.dropout=0.3", "training.warmup_steps=1000")  # fmt: skip
+    assert given.model == old.model.model_copy(update={"dropout": 0.3})
     assert given.decoding == old.decoding.model_copy(update={"beam_size": 7})
     assert given.data.max_length == 9
     settings = given.training

@@ -145,10 +145,6 @@ class TransformerConfig(Section):
     """Dropout probability of the attention weights."""
     activation_dropout: Rate = 0.0
     """Dropout probability inside the feed-forward networks, after the activation."""
-    token_cutoff: Rate = 0.0
-    """Probability in training that a position loses all that the model knows of its piece: its vector, of the source or
-    of the decoder's input, is set to zero after the positions are added (token cutoff, Shen et al. 2020; 0.05 is
-    usual). It goes well with `training.r_drop`, whose two passes lose different positions. 0: off."""
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
@@ -229,10 +225,6 @@ class RnnConfig(Section):
     """Maximum length of a source or target in pieces, including `<s>` or `</s>`. No weight depends on it."""
     dropout: Rate = 0.2
     """Dropout probability of the embeddings, of each layer's output, and of the input of the output projection."""
-    token_cutoff: Rate = 0.0
-    """Probability in training that a position loses all that the model knows of its piece: its vector, of the source or
-    of the decoder's input, is set to zero (token cutoff, Shen et al. 2020; 0.05 is
-    usual). It goes well with `training.r_drop`, whose two passes lose different positions. 0: off."""
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""

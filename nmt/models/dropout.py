@@ -1,4 +1,4 @@
-"""Dropout from raw random words, and token cutoff, which zeroes whole positions.
+"""Dropout from raw random words.
 
 torch's own dropout draws a Bernoulli number for every element, which takes a tenth of a training step on a CPU. Here
 each element takes 16 random bits: 4 elements share one 64-bit word from torch's generator.
@@ -54,33 +54,6 @@ class _WordDropout(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, None]:
         (bits,) = ctx.saved_tensors
         return _keep(d_output, bits, ctx.threshold, ctx.scale), None
-
-
-class TokenCutoff(nn.Module):
-    """In training, zeroes each position with probability p: all that the model knows of a piece there.
-
-    Token cutoff of Shen et al. 2020, "A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language
-    Understanding and Generation". Unlike dropout it scales nothing up. Every row of a batch has its own draws, so the
-    two passes of R-Drop, which are rows of one batch, lose different positions. The draws come from the same generator
-    as dropout's.
-
-    >>> TokenCutoff(1.0)(torch.ones(1, 2, 3)).tolist()
-    [[[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, S, D) -> (B, S, D)"""
-        if not self.training or not self.p:
-            return x
-        kept = torch.rand(x.shape[:-1], device=x.device) >= self.p  # (B, S)
-        return x * kept[..., None].to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
 
 _word_dropout: Callable[[Tensor, float], Tensor] = _WordDropout.apply

@@ -40,7 +40,7 @@ from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.errors import RunError
 from nmt.models.attention import attention_bias
-from nmt.models.dropout import Dropout, TokenCutoff
+from nmt.models.dropout import Dropout
 from nmt.models.initialisation import initialise
 from nmt.models.interface import TrainableModel
 from nmt.models.layers import Layers
@@ -123,7 +123,6 @@ class Rnn(TrainableModel[Memory, RnnState]):
         else:
             self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_embedding)
         self.dropout = Dropout(config.dropout)
-        self.token_cutoff = TokenCutoff(config.token_cutoff)
         self.encoder = Layers(
             Bidirectional(config.cell, width if number else d_embedding, width)
             for number in range(config.num_encoder_layers)
@@ -165,10 +164,10 @@ class Rnn(TrainableModel[Memory, RnnState]):
     def _first_states(self, source: Source) -> Source:
         """Sources of ids, of their embeddings, or of vectors -> (B, S, E), or (B, S, D) without encoder layers"""
         if self.src_vectors is not None:
-            x, mask = self.src_vectors(source)
-            return Source(self.token_cutoff(x), mask)
-        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.token_cutoff(self.dropout(vectors * self.scale)), source.mask)
+            vectors: Source = self.src_vectors(source)
+            return vectors
+        embedded = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
+        return Source(self.dropout(embedded * self.scale), source.mask)
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, E)"""
@@ -188,7 +187,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
 
     def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
         """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
-        x = self.token_cutoff(self.dropout(self.tgt_embedding(tgt_in) * self.scale))  # (B, T, E)
+        x = self.dropout(self.tgt_embedding(tgt_in) * self.scale)  # (B, T, E)
         state = self.start(memory, 1, tgt_in.shape[1])
         if self.feed is not None:
             inputs = next(iter(self.decoder)).products(x)  # (B, T, G D), of all pieces at once

@@ -21,7 +21,7 @@ from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
-from nmt.models.dropout import Dropout, TokenCutoff
+from nmt.models.dropout import Dropout
 from nmt.models.initialisation import initialise
 from nmt.models.interface import Backend, TrainableModel
 from nmt.models.layers import layers_of
@@ -241,7 +241,6 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
         self.dropout = Dropout(config.dropout)
-        self.token_cutoff = TokenCutoff(config.token_cutoff)
         shared = config.share_layers
         self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
         self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
@@ -283,17 +282,17 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def _first_states(self, source: Source) -> Source:
         """Sources of ids, of their embeddings, or of vectors -> (B, S, D)"""
         if self.src_vectors is not None:
-            x, mask = self.src_vectors(source)
-            return Source(self.token_cutoff(x), mask)
-        vectors = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.token_cutoff(self.dropout(self.src_positions(vectors * self.scale))), source.mask)
+            vectors: Source = self.src_vectors(source)
+            return vectors
+        embedded = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
+        return Source(self.dropout(self.src_positions(embedded * self.scale)), source.mask)
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
         vectors = self.tgt_embedding(tgt_in) * self.scale
         if self.zero_start:  # position 0 is always the start
             vectors = F.pad(vectors[:, 1:], (0, 0, 1, 0))
-        embedded: Tensor = self.token_cutoff(self.dropout(self.tgt_positions(vectors)))
+        embedded: Tensor = self.dropout(self.tgt_positions(vectors))
         return embedded
 
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
