@@ -213,7 +213,7 @@ def test_unigram_sampling_of_a_long_word_has_as_many_pieces_as_its_probabilities
 
 def test_draws_depend_on_seed_epoch_and_batch_alone(corpus: Corpus) -> None:
     def drawn(**where: int) -> list[list[int]]:
-        change = augmented(corpus, MANY, **where, subword_sampling=0.1, src_word_dropout=0.1)  # type: ignore[arg-type]
+        change = augmented(corpus, MANY, **where, subword_sampling=0.1)  # type: ignore[arg-type]
         return rows(change.src) + rows(change.tgt)
 
     first = drawn(number=3, epoch=2)
@@ -434,7 +434,7 @@ def test_words_with_unknown_pieces_keep_them(tmp_path: Path, monkeypatch: pytest
 
 ALL_ON = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=275", "augmentation.subword_sampling=0.2", "augmentation.join=0.2",
-    "augmentation.src_word_dropout=0.1", "augmentation.tgt_word_dropout=0.1", "augmentation.drop_punctuation=0.1",
+    "augmentation.tgt_word_dropout=0.1", "augmentation.drop_punctuation=0.1",
     "augmentation.title_case=0.1", "augmentation.copies=0.1", "augmentation.phrases=0.3",
 ]  # fmt: skip
 

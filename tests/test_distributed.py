@@ -148,7 +148,6 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
             [
                 "training.batch_parts=2",
                 "training.ema_decay=0.9",
-                "augmentation.src_word_dropout=0.2",
                 "augmentation.join=0.3",
             ],
         ),

@@ -246,7 +246,7 @@ def test_checkpoints_by_the_clock_change_nothing_else(copy_task: Path) -> None:
 
 def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    straight = trained(copy_task, "straight", "augmentation.src_word_dropout=0.3")
+    straight = trained(copy_task, "straight", "augmentation.join=0.3")
     original = Trainer._update
 
     def deadly(self: Trainer, *arguments: Any) -> None:
@@ -258,7 +258,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
 
     monkeypatch.setattr(Trainer, "_update", deadly)
     # The loader prepares a few batches ahead, so wait for a batch that it has not prepared.
-    run = trained(copy_task, "run", "augmentation.src_word_dropout=0.3")
+    run = trained(copy_task, "run", "augmentation.join=0.3")
     assert_same_run(run, straight)
     assert "a process that prepares batches was killed" in capsys.readouterr().err
 

@@ -120,7 +120,6 @@ def config_of(folder: Path, max_length: int = 400, **settings: float) -> Config:
         {"subword_sampling": 0.4},
         {"lower_case": 0.5, "title_case": 0.4},
         {"copies": 0.9},
-        {"src_word_dropout": 0.5},
         {"subword_sampling": 0.2, "drop_punctuation": 0.3, "title_case": 0.3, "copies": 0.3, "tgt_word_dropout": 0.2},
     ],
 )

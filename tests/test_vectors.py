@@ -378,7 +378,6 @@ REFUSED = {
     "source.patch_size=4": "unknown key source.patch_size",
     "source.type=sounds": "'text', 'vectors', 'images'",
     "tokenizer.joint=false": "only the target has a vocabulary",
-    "augmentation.src_word_dropout=0.1": "augmentation.src_word_dropout: for a source of text",
     "augmentation.lower_case=0.1": "augmentation.lower_case: for a source of text",
     "augmentation.drop_punctuation=0.1": "augmentation.drop_punctuation: for a source of text",
     "augmentation.join=0.1": "augmentation.join: for a source of text",

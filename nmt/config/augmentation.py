@@ -14,8 +14,6 @@ class AugmentationConfig(Section):
     """Split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with this probability
     (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in proportion to its
     probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
-    src_word_dropout: Rate = 0.0
-    """Probability that a source piece is replaced by `<unk>` (Sennrich et al. 2016)."""
     tgt_word_dropout: Rate = 0.0
     """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
     lower_case: Rate = 0.0
@@ -50,9 +48,8 @@ class AugmentationConfig(Section):
     @property
     def of_source_text(self) -> list[str]:
         """The keys in use that need a source of text."""
-        keys = {"src_word_dropout": self.src_word_dropout, "lower_case": self.lower_case,
-                "drop_punctuation": self.drop_punctuation, "title_case": self.title_case, "join": self.join,
-                "phrases": self.phrases, "copies": self.copies}  # fmt: skip
+        keys = {"lower_case": self.lower_case, "drop_punctuation": self.drop_punctuation, "title_case": self.title_case,
+                "join": self.join, "phrases": self.phrases, "copies": self.copies}  # fmt: skip
         return [key for key, value in keys.items() if value]
 
     @property
@@ -63,7 +60,7 @@ class AugmentationConfig(Section):
     @property
     def is_on(self) -> bool:
         """Whether any augmentation is enabled."""
-        return self.changes_text or any((self.src_word_dropout, self.tgt_word_dropout, self.join, self.phrases))
+        return self.changes_text or any((self.tgt_word_dropout, self.join, self.phrases))
 
     @model_validator(mode="after")
     def _shares(self) -> Self:

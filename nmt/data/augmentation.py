@@ -89,7 +89,6 @@ class Augmentation:
             if src[0].ndim == 1:  # ids: vectors are not text
                 src = self._rewritten(src, changes, self._samplers[0], draws, limits[0])
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
-        src = _word_dropout(src[0], config.src_word_dropout, self._src_unk, random), src[1]
         return Augmented(
             _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
