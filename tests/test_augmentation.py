@@ -36,7 +36,7 @@ from nmt.data.batches import batch_loader, plan_epoch
 from nmt.data.cleaning import normalize
 from nmt.data.copying import made_up_text
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
-from nmt.data.lexicon import Lexicon, ensure_lexicon
+from nmt.data.lexicon import Lexicon, learn_lexicon
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
@@ -63,8 +63,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
             encode_corpus([files], tokenizers, Path("tokenizer"), 60)._folder.resolve(),
             (OWN_SPECIAL_IDS, OWN_SPECIAL_IDS),
         )
-        lexicon = ensure_lexicon(encoded, tokenizers, (False, True))
-        return tokenizers, encoded, Lexicon(lexicon._folder.resolve(), lexicon.by_piece)
+        return tokenizers, encoded, learn_lexicon(encoded, tokenizers, (False, True))
 
 
 def augmentation(corpus: Corpus, max_length: int = 400, epoch: int = 0, **settings: float) -> Augmentation:

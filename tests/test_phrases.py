@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import shutil
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,12 +20,12 @@ from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import Augmentation
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
-from nmt.data.lexicon import Lexicon, Links, ensure_lexicon, sample
+from nmt.data.lexicon import Lexicon, learn_lexicon, links_of, sample
 from nmt.data.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, Block, Phrases, blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vocabulary import UNK_ID
-from nmt.data.words import Splitter
+from nmt.data.words import is_text, words_of
 from nmt.errors import ConfigError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -41,14 +40,12 @@ def as_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
     return np.concatenate([np.array(row) for row in rows]), np.array([len(row) for row in rows])
 
 
-def words_of(splitter: Splitter, tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[tuple[str, bool]]]:
-    """The text of each word of each line, and whether it counts as text."""
-    ids, lengths = as_ragged([tokenizer.encode(line) for line in lines])
-    words = splitter((ids, lengths))
-    texts = [tokenizer.decode(ids[a:b].tolist()).strip() for a, b in itertools.pairwise(words.edges.tolist())]
-    found = list(zip(texts, words.is_text.tolist(), strict=True))
-    ends = np.cumsum(words.counts).tolist()
-    return [found[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+def words_in(lines: Sequence[str], tokenizer: Tokenizer, by_piece: bool = False) -> list[list[tuple[str, bool]]]:
+    """The text of each word of each line, and whether it counts as text. Put together, the words are the line."""
+    found = words_of(as_ragged([tokenizer.encode(line) for line in lines]), tokenizer, by_piece)
+    if not by_piece:
+        assert ["".join(words) for words in found] == [*lines]
+    return [[(word.strip(), is_text(word)) for word in words] for words in found]
 
 
 def split(line: str) -> Iterator[tuple[str, bool]]:
@@ -72,19 +69,29 @@ def test_words_are_what_is_between_spaces_and_the_punctuation_around_them(kind: 
     text = [*(TINY / "train.en").read_text(encoding="utf-8").splitlines()[:400], *LINES]
     config = TokenizerConfig(type=kind, vocab_size=450)  # type: ignore[arg-type]
     tokenizer = SentencePieceTokenizer.train(text, config)
-    for splitter in (Splitter(tokenizer, False), pickle.loads(pickle.dumps(Splitter(tokenizer, False)))):
-        assert words_of(splitter, tokenizer, text) == [list(split(line)) for line in text]
+    assert words_in(text, tokenizer) == [list(split(line)) for line in text]
 
 
-def test_in_a_script_without_spaces_every_piece_is_a_word_and_bytes_belong_to_one() -> None:
+def test_in_a_script_without_spaces_every_piece_is_a_word_and_bytes_are_no_text() -> None:
     text = (TINY / "train.zh").read_text(encoding="utf-8").splitlines()[:300]
     tokenizer = SentencePieceTokenizer.train(text, TokenizerConfig(vocab_size=520))
-    (found,) = words_of(Splitter(tokenizer, True), tokenizer, ["老师和她🎉爸爸。"])
+    (found,) = words_in(["老师和她🎉爸爸。"], tokenizer, by_piece=True)
     pieces = tokenizer.pieces(tokenizer.encode("老师和她🎉爸爸。"))
     assert sum(piece.startswith("<0x") for piece in pieces) == 4
-    assert len(found) == sum(not piece.startswith("<0x") and piece != "▁" for piece in pieces)
-    assert "".join(text for text, _ in found) == "老师和她🎉爸爸。"
-    assert [text for text, is_text in found if not is_text] == ["。"]
+    assert [text for text, _ in found] == [piece.lstrip("▁") for piece in pieces if piece != "▁"]
+    assert "".join(text for text, is_word in found if is_word) == "老师和她爸爸"
+
+
+def test_a_line_with_an_unknown_word_has_no_words_and_a_tag_is_none() -> None:
+    tokenizers = words("old", "neu")
+    assert words_in(["old old"], tokenizers.src) == [[("old", True)] * 2]
+    found = words_of(as_ragged([[4, UNK_ID, 4], [4]]), tokenizers.src, False)
+    assert found == [[], ["old"]]
+    config = TokenizerConfig(vocab_size=275, tags=("bt",))
+    tokenizer = SentencePieceTokenizer.train(["an old old man"] * 50, config)
+    line = [*tokenizer.special.tags, *tokenizer.encode("old man")]
+    for by_piece in (False, True):
+        assert "".join(words_of(as_ragged([line]), tokenizer, by_piece)[0]).strip() == "old man"
 
 
 def words(*texts: str) -> Tokenizers:
@@ -125,58 +132,36 @@ def slow_model_1(pairs: Sequence[tuple[list[str], list[str]]], iterations: int) 
 def test_model_1_gives_what_the_formula_gives_in_both_directions() -> None:
     tokenizers = words(*PAIRS)
     corpus = encode_corpus([FILES], tokenizers, Path("tokenizer"), 50, num_processes=0)
-    lexicon = ensure_lexicon(corpus, tokenizers, (False, False))
+    said: list[str] = []
+    lexicon = learn_lexicon(corpus, tokenizers, (False, False), said.append)
+    assert said[0].startswith("aligned the words of 5 pairs in ")
     side = [line.lower().split() for line in PAIRS]
     pairs = list(zip(side[::2], side[1::2], strict=True))
     forward = slow_model_1(pairs, nmt.data.lexicon.ITERATIONS)
     backward = slow_model_1([(tgt, src) for src, tgt in pairs], nmt.data.lexicon.ITERATIONS)
-    every = np.arange(len(pairs))
-    found = [
-        Splitter(tokenizer, False)(side.gather(every))
-        for tokenizer, side in ((tokenizers.src, corpus.src), (tokenizers.tgt, corpus.tgt))
-    ]
-    links = Links.of(found[0].counts, found[1].counts)
-    posteriors = lexicon.posteriors(found[0], found[1], links)
-    expected: tuple[list[float], list[float]] = ([], [])
+    largest = 0.0
     for src, tgt in pairs:
-        for e, f in itertools.product(src, tgt):
-            expected[0].append(forward[e, f] / sum(forward[other, f] for other in ["", *src]))
-            expected[1].append(backward[f, e] / sum(backward[other, e] for other in ["", *tgt]))
-    for ours, theirs in zip(posteriors, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    assert max(expected[0]) > 0.9
+        found = lexicon.posteriors([word.upper() for word in src], [f" {word}" for word in tgt])
+        expected = np.array([
+            [[forward[e, f] / sum(forward[other, f] for other in ["", *src]) for f in tgt] for e in src],
+            [[backward[f, e] / sum(backward[other, e] for other in ["", *tgt]) for f in tgt] for e in src],
+        ])  # fmt: skip
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        largest = max(largest, expected.max())
+    assert largest > 0.9
+    of_unknown = lexicon.posteriors(["house", "unknown"], ["haus", "unbekannt", "unbekannt"])
+    assert (np.array(of_unknown) > 0).tolist() == [[[True, False, False], [False] * 3]] * 2
 
 
 def test_links_are_every_source_word_with_every_target_word() -> None:
     src, tgt = np.array([2, 1, 3]), np.array([1, 4, 2])
-    links = Links.of(src, tgt)
+    links = links_of(src, tgt)
     expected = [
         (sum(src[:row]) + one, sum(tgt[:row]) + other)
         for row in range(3)
         for one, other in itertools.product(range(src[row]), range(tgt[row]))
     ]
-    assert list(zip(links.src.tolist(), links.tgt.tolist(), strict=True)) == expected
-
-
-def test_a_lexicon_is_made_once_and_read_from_the_cache_afterwards() -> None:
-    tokenizers = words(*PAIRS)
-    corpus = encode_corpus([FILES], tokenizers, Path("tokenizer"), 50, num_processes=0)
-    said: list[str] = []
-    one, again, other = (
-        ensure_lexicon(corpus, tokenizers, by_piece, said.append)
-        for by_piece in ((False, False), (False, False), (False, True))
-    )
-    assert len(said) == 2
-    assert said[0].startswith("aligned the words of 5 pairs in ")
-    assert one._folder == again._folder != other._folder
-    sent = pickle.dumps(one)
-    assert len(sent) < 1000
-    assert pickle.loads(sent)._entries.tolist() == one._entries.tolist()
-    before = {path.name: path.read_bytes() for path in one._folder.iterdir()}
-    shutil.rmtree(one._folder)
-    made = ensure_lexicon(corpus, tokenizers, (False, False), said.append)
-    assert len(said) == 3
-    assert {path.name: path.read_bytes() for path in made._folder.iterdir()} == before
+    assert list(zip(*(side.tolist() for side in links), strict=True)) == expected
 
 
 def test_a_sample_is_spread_evenly_and_has_few_enough_pairs_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +230,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         tokenizers = ensure_tokenizers([FILES], TokenizerConfig(vocab_size=380), Path("tokenizer"))
         files = TrainingFiles(**FILES.model_dump())
         corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
-        again = pickle.loads(pickle.dumps((corpus, ensure_lexicon(corpus, tokenizers, (False, False)))))
+        again = pickle.loads(pickle.dumps((corpus, learn_lexicon(corpus, tokenizers, (False, False)))))
         return tokenizers, *again
 
 
@@ -270,7 +255,7 @@ def texts(side: Ragged, toy: Toy) -> list[str]:
 def test_the_phrases_of_a_known_dictionary_are_its_words_in_every_length(toy: Toy) -> None:
     pairs = np.arange(300)
     src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
-    drawn = Phrases(toy[0], toy[2]).draw(src, tgt, np.random.default_rng(1))
+    drawn = Phrases(toy[2]).draw(src, tgt, np.random.default_rng(1))
     assert len(drawn) > 290
     sizes: Counter[int] = Counter()
     sources = texts(src, toy)
@@ -335,7 +320,7 @@ def test_a_phrase_keeps_the_tag_of_its_pair_and_has_no_unknown_word() -> None:
     tokenizers = ensure_tokenizers([FILES], config, Path("tokenizer"))
     files = TrainingFiles(src=FILES.src, tgt=FILES.tgt, tag="bt")
     corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
-    lexicon = ensure_lexicon(corpus, tokenizers, (False, False))
+    lexicon = learn_lexicon(corpus, tokenizers, (False, False))
     pairs = np.arange(200)
     found = augmentation((tokenizers, corpus, lexicon), phrases=0.999)(
         0, *(s.gather(pairs) for s in (corpus.src, corpus.tgt))

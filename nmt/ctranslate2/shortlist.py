@@ -12,7 +12,7 @@ import numpy as np
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import count_pairs, is_empty, read_pairs
-from nmt.data.lexicon import MAX_PAIRS, Links, model_1, sample
+from nmt.data.lexicon import MAX_PAIRS, links_of, model_1, sample
 from nmt.data.tokenizer import Tokenizer, Tokenizers
 
 FILE = "vmap.txt"
@@ -39,10 +39,11 @@ def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
         raise is_empty(files)
     pairs = sample(lengths[0], lengths[1])
     src, tgt = (np.array([index for pair in pairs for index in encoded[pair][side]]) for side in (0, 1))
-    links, size = Links.of(lengths[0][pairs], lengths[1][pairs]), tokenizers.tgt.vocab_size
-    entries, of_links = np.unique(src[links.src] * size + tgt[links.tgt], return_inverse=True)
+    src_places, tgt_places = links_of(lengths[0][pairs], lengths[1][pairs])
+    size = tokenizers.tgt.vocab_size
+    entries, of_links = np.unique(src[src_places] * size + tgt[tgt_places], return_inverse=True)
     given, generated = np.divmod(entries, size)
-    chances, _ = model_1(of_links.astype(np.int32), given, links.tgt, tgt)
+    chances, _ = model_1(of_links.astype(np.int32), given, tgt_places, tgt)
     ranked = np.lexsort((generated, -chances, given))
     by_piece = groupby(ranked[chances[ranked] >= MIN_CHANCE], key=given.__getitem__)
     likely = {int(piece): generated[[*of_piece][:CANDIDATES]].tolist() for piece, of_piece in by_piece}

@@ -60,7 +60,7 @@ class Augmentation:
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
         assert lexicon is not None or not config.augmentation.phrases
-        self._phrases = Phrases(tokenizers, lexicon) if lexicon is not None else None
+        self._phrases = Phrases(lexicon) if lexicon is not None else None
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 

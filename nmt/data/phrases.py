@@ -5,15 +5,15 @@ here, and recall does not: a sentence has many phrases, and one is enough.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.dataset import Ragged
-from nmt.data.lexicon import Lexicon, Links
-from nmt.data.tokenizer import Tokenizer, Tokenizers
-from nmt.data.words import Splitter
+from nmt.data.lexicon import Lexicon
+from nmt.data.tokenizer import Tokenizer
+from nmt.data.words import is_text
 
 LENGTH_CHANCES = (0.4, 0.3, 0.2, 0.1)
 """Of phrases of 1, 2, ... source words; what a sentence lacks is left out, and the others keep their proportions."""
@@ -77,60 +77,43 @@ def _extents(links: NDArray[np.bool_]) -> list[tuple[int, int]]:
 class Phrases:
     """Takes phrase pairs out of pairs of ids."""
 
-    def __init__(self, tokenizers: Tokenizers, lexicon: Lexicon) -> None:
-        self._tokenizers = tokenizers.src, tokenizers.tgt
-        self._splitters = [Splitter(*of_side) for of_side in zip(self._tokenizers, lexicon.by_piece, strict=True)]
+    def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
 
     def draw(self, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
         """A random phrase pair of each row that has any. No phrase has more pieces than its row."""
-        sides = src, tgt
-        words = [splitter(side) for splitter, side in zip(self._splitters, sides, strict=True)]
-        links = Links.of(words[0].counts, words[1].counts)
-        forward, backward = self._lexicon.posteriors(words[0], words[1], links)
-        sure = np.minimum(forward, backward) > SURE
-        possible = np.maximum(forward, backward) >= POSSIBLE
-        begins = [0, 0]  # of the row's words
-        begin = 0  # of its links
-        found = []
-        for row, shape in enumerate(zip(words[0].counts.tolist(), words[1].counts.tolist(), strict=True)):
-            end = begin + shape[0] * shape[1]
-            every = blocks(sure[begin:end].reshape(shape), possible[begin:end].reshape(shape))
-            spans = [_spans(block, begins) for block in every]
-            spans = [
-                both for both in spans if all(of.is_text[span].all() for of, span in zip(words, both, strict=True))
-            ]
-            if spans:
-                both = _chosen(spans, random)
-                ids = [
-                    side[0][of.edges[s.start] : of.edges[s.stop]]
-                    for side, of, s in zip(sides, words, both, strict=True)
-                ]
-                found.append(Phrase(row, *map(self._tokenized, self._tokenizers, ids)))
-            begins, begin = [begins[0] + shape[0], begins[1] + shape[1]], end
-        lengths = [side[1] for side in sides]
+        tokenizers, found = self._lexicon.tokenizers, []
+        for row, words in enumerate(zip(*self._lexicon.words(src, tgt), strict=True)):
+            every = self._blocks(*words) if all(words) else []
+            if not every:
+                continue
+            block = _chosen(every, random)
+            ids = (
+                _encoded(words[0][block.src_begin : block.src_end], tokenizers.src, src[0].dtype),
+                _encoded(words[1][block.tgt_begin : block.tgt_end], tokenizers.tgt, tgt[0].dtype),
+            )
+            if all(0 < len(of_phrase) <= side[1][row] for of_phrase, side in zip(ids, (src, tgt), strict=True)):
+                found.append(Phrase(row, *ids))
+        return found
+
+    def _blocks(self, src: Sequence[str], tgt: Sequence[str]) -> list[Block]:
+        """The phrase pairs of a sentence pair, without those that have punctuation."""
+        forward, backward = self._lexicon.posteriors(src, tgt)
         return [
-            phrase
-            for phrase in found
-            if 0 < len(phrase.src) <= lengths[0][phrase.row] and 0 < len(phrase.tgt) <= lengths[1][phrase.row]
+            block
+            for block in blocks(np.minimum(forward, backward) > SURE, np.maximum(forward, backward) >= POSSIBLE)
+            if all(map(is_text, src[block.src_begin : block.src_end]))
+            and all(map(is_text, tgt[block.tgt_begin : block.tgt_end]))
         ]
 
-    def _tokenized(self, tokenizer: Tokenizer, ids: NDArray[np.integer]) -> NDArray[np.integer]:
-        """The ids of a phrase as a line of its own; its first word may be written in other pieces than in a line."""
-        text = tokenizer.decode(ids.tolist()).strip()
-        return np.array(tokenizer.encode(tokenizer.normalize(text)), dtype=ids.dtype)
+
+def _encoded(words: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype[Any]) -> NDArray[np.integer]:
+    """The ids of a phrase as a line of its own; its first word may be written in other pieces than in a line."""
+    return np.array(tokenizer.encode(tokenizer.normalize("".join(words).strip())), dtype=dtype)
 
 
-def _spans(block: Block, begins: Sequence[int]) -> tuple[slice, slice]:
-    """A block of a row, whose words begin at these places, as places among the words of all rows."""
-    return (
-        slice(begins[0] + block.src_begin, begins[0] + block.src_end),
-        slice(begins[1] + block.tgt_begin, begins[1] + block.tgt_end),
-    )
-
-
-def _chosen(spans: Sequence[tuple[slice, slice]], random: np.random.Generator) -> tuple[slice, slice]:
+def _chosen(every: Sequence[Block], random: np.random.Generator) -> Block:
     """One at random, its number of source words by LENGTH_CHANCES."""
-    sizes = [src.stop - src.start for src, _ in spans]
+    sizes = [block.src_end - block.src_begin for block in every]
     chances = np.array([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
-    return spans[random.choice(len(spans), p=chances / chances.sum())]
+    return every[random.choice(len(every), p=chances / chances.sum())]

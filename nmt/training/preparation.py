@@ -12,7 +12,7 @@ from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.lexicon import Lexicon, ensure_lexicon
+from nmt.data.lexicon import Lexicon, learn_lexicon
 from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
@@ -109,8 +109,9 @@ def prepare(
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     lexicon = None
     if config.augmentation.phrases:
-        by_piece = is_without_spaces(data.src_lang), is_without_spaces(data.tgt_lang)
-        lexicon = ensure_lexicon(corpus, tokenizers, by_piece, say)
+        has_pieces = config.tokenizer.type != "word"
+        by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
+        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]), say)
 
     def encoded(files: CorpusFiles) -> EncodedCorpus:
         return encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
