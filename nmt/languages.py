@@ -23,6 +23,10 @@ _COUNTRIES = {"cn": "zh", "jp": "ja", "kr": "ko, or kau (Kanuri)"}
 _WITHOUT_SPACES = "Hani Hans Hant Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Tavt Java Bali"
 _SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 
+# Those whose texts have capital and small letters; Cherokee and Georgian ones have not.
+_WITH_CASE = "Latn Latf Latg Cyrl Cyrs Grek Copt Armn Glag Adlm Osge Dsrt Hung Wara Medf Vith"
+_SCRIPTS_WITH_CASE = frozenset(_WITH_CASE.split())
+
 _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BCP 47)"
 
 
@@ -84,6 +88,16 @@ def script_of(code: str) -> str:
 def is_without_spaces(code: str) -> bool:
     """Whether the language is written without spaces between words."""
     return script_of(code) in _SCRIPTS_WITHOUT_SPACES
+
+
+def has_case(code: str) -> bool:
+    """Whether the language is written with capital and small letters, or unknown.
+
+    >>> has_case("el"), has_case("sr-Latn"), has_case("hi"), has_case("ka")
+    (True, True, False, False)
+    """
+    script = script_of(code)
+    return not script or script in _SCRIPTS_WITH_CASE
 
 
 @functools.cache

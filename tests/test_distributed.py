@@ -142,15 +142,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("batches", "dropout", "others"),
     [
-        (
-            2,
-            0.0,
-            [
-                "training.batch_parts=2",
-                "training.ema_decay=0.9",
-                "augmentation.join=0.3",
-            ],
-        ),
+        (2, 0.0, ["training.batch_parts=2", "training.ema_decay=0.9", "augmentation.fragments=0.3"]),
         (5, 0.3, ["training.r_drop=1"]),
     ],
 )

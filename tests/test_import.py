@@ -571,12 +571,14 @@ def test_an_imported_run_is_evaluated_exported_and_trained(folder: Path, cli: Cl
     assert all(one["same_lines"] == 40 for one in json.loads(out)["comparisons"])
     Path("new.yaml").write_text("""\
 data: {train: {src: text.en, tgt: text.zh}, validation: {src: text.en, tgt: text.zh}}
+augmentation: {fragments: 0.5}
 training: {max_steps: 4, validate_every: 2, batch_tokens: 2000, device: cpu, threads: 1}
 evaluation: {report: false}
 export: {after_training: []}
 """)
     code, _, message = cli("train", "new.yaml", "--init-from", "opus-mt-en-zh")
     assert code == 0, message
+    assert "augmentation.fragments: joined pairs alone" in message
     run = open_run("new")
     weights = load_file(run.model_file)
     assert not weights["src_embedding.weight"][-1].any()

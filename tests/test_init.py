@@ -106,12 +106,12 @@ SITUATIONS = [
     ),
     Situation(
         "two scripts", two(300, "en", "ru"), OF.format("en", "ru"),
-        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.title_case": 0.05},
+        {"tokenizer.joint": False, "model.tie_embeddings": "decoder", "augmentation.typed_input": 0.15},
     ),
     Situation(
         "right to left", two(300, "he", "ar"), OF.format("he", "ar"),
-        {"tokenizer.joint": False, "augmentation.lower_case": 0, "augmentation.title_case": 0,
-         "augmentation.phrases": 0.05, "decoding.lower_capitals": False,
+        {"tokenizer.joint": False, "augmentation.typed_input": 0.05, "augmentation.fragments": 0.1,
+         "decoding.lower_capitals": False,
          "decoding.copied": ("symbols", "addresses", "numbers")},
     ),
     Situation(

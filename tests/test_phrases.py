@@ -15,10 +15,9 @@ import nmt.data.lexicon
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
-from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.augmentation import Augmentation
+from nmt.data.augmentation import Augmentation, Augmented
 from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.data.lexicon import Lexicon, learn_lexicon, links_of, sample
 from nmt.data.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, Block, Phrases, blocks
@@ -26,7 +25,6 @@ from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vocabulary import UNK_ID
 from nmt.data.words import is_text, words_of
-from nmt.errors import ConfigError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 
@@ -238,14 +236,20 @@ def translation(words: Sequence[str]) -> str:
     return " ".join(TRANSLATED[word] for word in reversed(words))
 
 
-def augmentation(toy: Toy, epoch: int = 0, tags: Tokenizers | None = None, **settings: float) -> Augmentation:
+def augmentation(toy: Toy, epoch: int = 0, has_phrases: bool = True, **settings: float) -> Augmentation:
     files = TrainingFiles(src=Path("src.txt"), tgt=Path("tgt.txt"))
     config = Config(
         data=DataConfig(train=(files,), validation=FILES, src_lang="en", tgt_lang="de"),
         training=TrainingConfig(max_steps=1),
         augmentation=AugmentationConfig(**settings),
     )
-    return Augmentation(config, tags or toy[0], epoch, toy[2] if settings.get("phrases") else None)
+    return Augmentation(config, toy[0], epoch, toy[2] if has_phrases else None)
+
+
+def with_phrases(change: Augmentation, src: Ragged, tgt: Ragged) -> Augmented:
+    """The first batch that is of phrases: it has fewer ids than its pairs have, and more than half of its rows."""
+    found = (change(number, src, tgt) for number in range(20))
+    return next(one for one in found if len(one.src[1]) > len(src[1]) / 2 and len(one.src[0]) < len(src[0]))
 
 
 def texts(side: Ragged, toy: Toy) -> list[str]:
@@ -270,10 +274,19 @@ def test_the_phrases_of_a_known_dictionary_are_its_words_in_every_length(toy: To
         assert sizes[size] / len(drawn) == pytest.approx(chance, abs=4 * (chance / len(drawn)) ** 0.5)
 
 
-def test_a_share_of_the_batches_is_of_phrases_and_none_of_them_is_joined(toy: Toy) -> None:
+@pytest.mark.parametrize(
+    ("has_phrases", "shares"),
+    [
+        (True, {"phrases": 0.2, "joined": 0.2, "as they are": 0.6}),
+        (False, {"phrases": 0.0, "joined": 0.4, "as they are": 0.6}),
+    ],
+)
+def test_one_half_of_the_fragments_are_phrases_and_the_other_half_joined(
+    toy: Toy, has_phrases: bool, shares: dict[str, float]
+) -> None:
     pairs = np.arange(40)
     src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
-    plain, change = texts(src, toy), augmentation(toy, phrases=0.2, join=0.5)
+    plain, change = texts(src, toy), augmentation(toy, has_phrases=has_phrases, fragments=0.4)
     kinds: Counter[str] = Counter()
     for number in range(300):
         found = change(number, src, tgt)
@@ -283,31 +296,35 @@ def test_a_share_of_the_batches_is_of_phrases_and_none_of_them_is_joined(toy: To
         if is_short:
             assert [translation(text.split()) for text in sources] == texts(found.tgt, toy)
             assert found.tgt_seen.tolist() == found.tgt[0].tolist()
-    for kind, chance in (("phrases", 0.2), ("joined", 0.4), ("as they are", 0.4)):
-        assert kinds[kind] / 300 == pytest.approx(chance, abs=4 * (chance / 300) ** 0.5)
+    for kind, chance in shares.items():
+        assert kinds[kind] / 300 == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 300) ** 0.5)
 
 
 def test_phrases_depend_on_epoch_and_batch_and_are_the_same_in_another_process(toy: Toy) -> None:
     pairs = np.arange(60)
     src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
 
-    def drawn(change: Augmentation, number: int) -> list[int]:
-        found = change(number, src, tgt)
-        return [*found.src[0].tolist(), *found.tgt[0].tolist()]
+    def drawn(change: Augmentation) -> list[list[int]]:
+        every = [change(number, src, tgt) for number in range(6)]
+        return [[*found.src[0].tolist(), *found.tgt[0].tolist()] for found in every]
 
-    change = augmentation(toy, 2, phrases=0.999)
-    first = drawn(change, 3)
-    assert drawn(pickle.loads(pickle.dumps(change)), 3) == first
-    assert drawn(change, 4) != first != drawn(augmentation(toy, 1, phrases=0.999), 3)
+    change = augmentation(toy, 2, fragments=0.999)
+    first = drawn(change)
+    assert drawn(pickle.loads(pickle.dumps(change))) == first
+    assert len({*map(tuple, first)}) > 2
+    assert all(one != other for one, other in zip(first, drawn(augmentation(toy, 1, fragments=0.999)), strict=True))
 
 
-def test_noise_changes_the_sources_of_phrases(toy: Toy) -> None:
+def test_typed_input_changes_the_sources_of_phrases(toy: Toy) -> None:
     pairs = np.arange(60)
     src, tgt = toy[1].src.gather(pairs), toy[1].tgt.gather(pairs)
-    found = augmentation(toy, phrases=0.999, title_case=0.999)(0, src, tgt)
-    plain = augmentation(toy, phrases=0.999)(0, src, tgt)
+    plain, found = (
+        with_phrases(augmentation(toy, fragments=0.999, typed_input=share), src, tgt) for share in (0.0, 0.999)
+    )
+    both = [*zip(texts(plain.src, toy), texts(found.src, toy), strict=True)]
     # A capital may take a piece more than there is room for.
-    assert {(one.lower(), one.istitle()) for one in texts(found.src, toy)} >= {(texts(plain.src, toy)[0], True)}
+    assert any(one != other == one.title() for one, other in both)
+    assert all(one == other.lower() for one, other in both)
     assert texts(found.tgt, toy) == texts(plain.tgt, toy)
 
 
@@ -322,9 +339,8 @@ def test_a_phrase_keeps_the_tag_of_its_pair_and_has_no_unknown_word() -> None:
     corpus = encode_corpus([files], tokenizers, Path("tokenizer"), 50, num_processes=0)
     lexicon = learn_lexicon(corpus, tokenizers, (False, False))
     pairs = np.arange(200)
-    found = augmentation((tokenizers, corpus, lexicon), phrases=0.999)(
-        0, *(s.gather(pairs) for s in (corpus.src, corpus.tgt))
-    )
+    change = augmentation((tokenizers, corpus, lexicon), fragments=0.999)
+    found = with_phrases(change, corpus.src.gather(pairs), corpus.tgt.gather(pairs))
     rows = [row.tolist() for row in np.split(found.src[0], np.cumsum(found.src[1])[:-1])]
     assert len(rows) > 150
     assert all(
@@ -335,16 +351,7 @@ def test_a_phrase_keeps_the_tag_of_its_pair_and_has_no_unknown_word() -> None:
 
 def test_a_batch_without_any_phrase_stays_as_it_is(toy: Toy) -> None:
     ids = toy[0].src.encode("Unknown?")
-    side = as_ragged([ids, ids])
-    found = augmentation(toy, phrases=0.999)(0, side, side)
-    assert found.src[0].tolist() == found.tgt[0].tolist() == [*ids, *ids]
-
-
-def test_phrases_are_for_sources_of_text_and_tokenizers_of_our_own(copy_task: Path) -> None:
-    load_config(copy_task, ["augmentation.phrases=0.1"])
-    vectors = ["augmentation.phrases=0.1", "source.type=vectors", "source.features=3"]
-    with pytest.raises(ConfigError, match=r"augmentation\.phrases: for a source of text"):
-        load_config(copy_task, vectors)
-    marian = ["augmentation.phrases=0.1", "tokenizer.type=marian", "training.init_from=runs/other"]
-    with pytest.raises(ConfigError, match=r"augmentation\.phrases: not with the tokenizer of an imported model"):
-        load_config(copy_task, marian)
+    side, change = as_ragged([ids, ids]), augmentation(toy, fragments=0.999)
+    found = [change(number, side, side) for number in range(20)]
+    assert {len(one.src[1]) for one in found} == {1, 2}  # joined, and as they are
+    assert all(one.src[0].tolist() == one.tgt[0].tolist() == [*ids, *ids] for one in found)

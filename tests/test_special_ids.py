@@ -140,7 +140,7 @@ def test_augmented_batches_are_ours_with_ids_permuted(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Word dropout inserts the tokenizer's `<unk>`, and a text with that `<unk>` is not rewritten."""
-    settings = {"tgt_word_dropout": 0.3, "subword_sampling": 0.2, "lower_case": 0.3, "join": 0.3}
+    settings = {"tgt_word_dropout": 0.3, "subword_sampling": 0.2, "typed_input": 0.3, "fragments": 0.3}
     found = []
     for name, sides in (("own", (OURS, OURS)), ("other", (src, tgt))):
         corpus = encoded(tmp_path / name, monkeypatch, *sides)

@@ -45,7 +45,7 @@ from nmt.training.trainer import Trainer
 # update, intervals of the log on both sides of a save, early stopping that counts.
 EVERYTHING = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=280", "data.max_length=40", "augmentation.subword_sampling=0.3",
-    "augmentation.join=0.1", "augmentation.tgt_word_dropout=0.1", "model.attention_dropout=0.1",
+    "augmentation.fragments=0.1", "augmentation.tgt_word_dropout=0.1", "model.attention_dropout=0.1",
     "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
     "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
 ]  # fmt: skip
@@ -246,7 +246,7 @@ def test_checkpoints_by_the_clock_change_nothing_else(copy_task: Path) -> None:
 
 def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    straight = trained(copy_task, "straight", "augmentation.join=0.3")
+    straight = trained(copy_task, "straight", "augmentation.fragments=0.3")
     original = Trainer._update
 
     def deadly(self: Trainer, *arguments: Any) -> None:
@@ -258,7 +258,7 @@ def test_a_process_that_prepares_batches_may_die(copy_task: Path, monkeypatch: p
 
     monkeypatch.setattr(Trainer, "_update", deadly)
     # The loader prepares a few batches ahead, so wait for a batch that it has not prepared.
-    run = trained(copy_task, "run", "augmentation.join=0.3")
+    run = trained(copy_task, "run", "augmentation.fragments=0.3")
     assert_same_run(run, straight)
     assert "a process that prepares batches was killed" in capsys.readouterr().err
 

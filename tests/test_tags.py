@@ -118,9 +118,9 @@ def config_of(folder: Path, max_length: int = 400, **settings: float) -> Config:
     "settings",
     [
         {"subword_sampling": 0.4},
-        {"lower_case": 0.5, "title_case": 0.4},
+        {"typed_input": 0.9},
         {"copies": 0.9},
-        {"subword_sampling": 0.2, "drop_punctuation": 0.3, "title_case": 0.3, "copies": 0.3, "tgt_word_dropout": 0.2},
+        {"subword_sampling": 0.2, "typed_input": 0.6, "copies": 0.3, "tgt_word_dropout": 0.2},
     ],
 )
 def test_augmentation_changes_a_tagged_source_as_it_changes_one_without(
@@ -145,14 +145,14 @@ def test_two_joined_pairs_have_one_tag_and_pairs_of_different_tags_stay_apart(fo
     corpus = encode_corpus(corpora(folder), tokenizers, Path("bpe"), 200, num_processes=0)
     pairs = np.array([70, 3, 61, 12, 80, 5, 9, 90, 62])  # 70 and 80, 3 and 5; not 61 and 9, 12 and 90; 62 is alone
     src, tgt = corpus.src.gather(pairs), corpus.tgt.gather(pairs)
-    found = Augmentation(config_of(folder, join=0.999), tokenizers, 0)(1, src, tgt)
+    found = Augmentation(config_of(folder, fragments=0.999), tokenizers, 0)(1, src, tgt)
     before = rows(src)
     expected = [before[0] + before[4][1:], before[1] + before[5], before[2], before[6], before[3], before[7], before[8]]
     assert rows(found.src) == expected
     assert len(rows(found.tgt)) == len(expected)
     limit = max(len(expected[0]), len(rows(found.tgt)[0]), len(expected[1]) + 1, len(rows(found.tgt)[1]))
     for max_length, count in ((limit, 7), (len(expected[0]) - 1, 8)):
-        change = Augmentation(config_of(folder, max_length, join=0.999), tokenizers, 0)
+        change = Augmentation(config_of(folder, max_length, fragments=0.999), tokenizers, 0)
         assert len(change(1, src, tgt).src[1]) >= count
 
 
@@ -223,7 +223,7 @@ TAGGED = (
 @pytest.mark.slow
 def test_a_training_with_tags_and_what_starts_from_it(copy_task: Path, cli: Cli) -> None:
     copy_task.write_text(TAGGED)
-    config = load_config(copy_task, ["training.max_steps=2", "training.validate_every=2", "augmentation.join=0.3"])
+    config = load_config(copy_task, ["training.max_steps=2", "training.validate_every=2", "augmentation.fragments=0.3"])
     run = RunFolder(Path("runs/old"))
     train(config, run)
     assert load_config(run.config_file).tokenizer == config.tokenizer

@@ -378,9 +378,8 @@ REFUSED = {
     "source.patch_size=4": "unknown key source.patch_size",
     "source.type=sounds": "'text', 'vectors', 'images'",
     "tokenizer.joint=false": "only the target has a vocabulary",
-    "augmentation.lower_case=0.1": "augmentation.lower_case: for a source of text",
-    "augmentation.drop_punctuation=0.1": "augmentation.drop_punctuation: for a source of text",
-    "augmentation.join=0.1": "augmentation.join: for a source of text",
+    "augmentation.typed_input=0.1": "augmentation.typed_input: for a source of text",
+    "augmentation.fragments=0.1": "augmentation.fragments: for a source of text",
     "source.type=text": "unknown key source.features",
 }
 

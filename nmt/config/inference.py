@@ -290,7 +290,7 @@ class DecodingConfig(Section):
     Longer words that begin with them are mostly forbidden, too: see [forbidden words](decoding.md#forbidden-words)."""
     lower_capitals: bool = False
     """Lowercase a source line of several words if all of its letters are capitals: a vocabulary has few pieces in
-    capitals, and words split into letters are translated badly. Use it together with `augmentation.lower_case`."""
+    capitals, and words split into letters are translated badly. Use it together with `augmentation.typed_input`."""
     copied: tuple[Copied, ...] = ("symbols", "addresses")
     """What is copied to the translation instead of translated, where a line, or a sentence of a typed text, holds
     nothing else: `symbols` (emoji, punctuation), `addresses` (URLs, e-mail addresses) and `numbers` (words with digits

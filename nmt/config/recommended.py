@@ -34,7 +34,7 @@ class Recommended:
     ema_decay: float
     """0: off."""
     has_noise: bool
-    """Whether some sources are lowercased, stripped of punctuation, joined, or replaced by phrases out of them."""
+    """Whether it has `typed_input` and `fragments`."""
 
 
 # Trained as they are: the row to 30,000 (configs/multi30k_en_de.yaml: 41.3 BLEU on 29,000 captions, three seeds), and
@@ -81,7 +81,9 @@ RECOMMENDED = (
 
 LABEL_SMOOTHING = 0.1
 # Augmentation for text as people type it: measured with 29,000 captions (configs/README.md).
-LOWER_CASE = TITLE_CASE = DROP_PUNCTUATION = JOIN = PHRASES = 0.05
+TYPED_INPUT = 0.15
+TYPED_INPUT_WITHOUT_CASE = 0.05
+FRAGMENTS = 0.1
 
 # Pairs held out for validation, and as many for a test: a share of those that share no sentence with another one. In
 # smaller corpora than the last number, so few say nothing.

@@ -221,11 +221,6 @@ class Config(InferenceConfig):
                 "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
                 "nothing of how else to write a word; leave it out"
             )
-        if tokenizer.type == "marian" and augmentation.phrases:
-            raise ValueError(
-                "augmentation.phrases: not with the tokenizer of an imported model, tokenizer.type: marian; leave it "
-                "out"
-            )
         if augmentation.subword_sampling and tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
                 f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} "

@@ -1,5 +1,5 @@
-"""Random changes to training pairs, different each time a pair is seen: subword sampling, word dropout, copies,
-phrases instead of sentences.
+"""Random changes to training pairs, different each time a pair is seen: subword sampling, typed input,
+fragments, copies, and word dropout of what the decoder reads.
 
 A pair's text is decoded from its ids. A tag before its source (`data.train.tag`) is set aside meanwhile. Everything
 random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
@@ -21,10 +21,10 @@ from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
 from nmt.data.lexicon import Lexicon
-from nmt.data.phrases import Phrase, Phrases
+from nmt.data.phrases import Phrases
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.languages import base_language
+from nmt.languages import base_language, has_case
 
 # A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
 # 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
@@ -32,7 +32,7 @@ from nmt.languages import base_language
 STRETCH = 2.0
 JOINED = 4 / 3  # three rows of n positions become two rows of 2n
 
-Change = Callable[[str], str] | None
+Change = Callable[[str], str]
 NO_TAGS = np.zeros(0, dtype=np.int64)
 
 
@@ -49,17 +49,18 @@ class Augmentation:
     """A run's `augmentation`, for the batches of one epoch."""
 
     def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int, lexicon: Lexicon | None = None) -> None:
-        """`lexicon` is that of the training corpus, and needed for `phrases` alone."""
+        """`lexicon` is that of the training corpus; without one, all `fragments` are joined pairs."""
         self._config = config.augmentation
         self._max_length = config.data.max_length
-        dotless_i = has_dotless_i(base_language(config.data.src_lang))
-        self._lowercase = functools.partial(lowercase, dotless_i=dotless_i)
-        self._title_case = functools.partial(title_case, dotless_i=dotless_i)
+        language = config.data.src_lang
+        dotless_i = has_dotless_i(base_language(language))
+        self._changes: list[Change] = [without_punctuation]
+        if has_case(language):
+            self._changes += [functools.partial(change, dotless_i=dotless_i) for change in (lowercase, title_case)]
         self._seed = (config.training.seed, epoch)
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
-        assert lexicon is not None or not config.augmentation.phrases
         self._phrases = Phrases(lexicon) if lexicon is not None else None
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
@@ -69,20 +70,21 @@ class Augmentation:
         config = self._config
         random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
         src, tags = self._without_tags(src)
-        phrases = self._drawn_phrases(src, tgt, random)
-        if phrases:
-            src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
-            tags = tags[[phrase.row for phrase in phrases]]
-        cuts = [(0, 0)] * len(src[1])
-        if config.join and not phrases and random.random() < config.join:
+        is_fragments = random.random() < config.fragments
+        cuts: list[tuple[int, int]] = []
+        if is_fragments and self._phrases and random.random() < 0.5:
+            if phrases := self._phrases.draw(src, tgt, random):
+                src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
+                tags = tags[[phrase.row for phrase in phrases]]
+        elif is_fragments:
             src, tgt, tags, cuts = self._joined(src, tgt, tags)
         if config.changes_text:
             limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
-            changes = self._changes(len(src[1]), random)
+            changes = self._drawn_changes(len(src[1]), random)
             draws = Random(int(random.integers(2**62)))
             if self._copies:
                 pairs = list(zip(_rows(src), _rows(tgt), strict=True))
-                copied = self._copies.insert(pairs, cuts, limits, draws)
+                copied = self._copies.insert(pairs, cuts or [(0, 0)] * len(pairs), limits, draws)
                 src, tgt = (ragged(side) for side in zip(*pairs, strict=True))
                 # A change of the source alone would teach the model to change what it copies.
                 changes = [None if has_copy else change for change, has_copy in zip(changes, copied, strict=True)]
@@ -93,17 +95,11 @@ class Augmentation:
             _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
 
-    def _drawn_phrases(self, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
-        """The phrases that replace a batch's pairs, if it is drawn for that and has any."""
-        if self._phrases is None or random.random() >= self._config.phrases:
-            return []
-        return self._phrases.draw(src, tgt, random)
-
-    def _changes(self, count: int, random: np.random.Generator) -> list[Change]:
+    def _drawn_changes(self, count: int, random: np.random.Generator) -> list[Change | None]:
         """A randomly chosen change, or None, for each of `count` sources."""
-        chances = self._config.source_changes
-        changes: list[Change] = [self._lowercase, without_punctuation, self._title_case, None]
-        return [changes[index] for index in random.choice(len(changes), size=count, p=[*chances, 1 - sum(chances)])]
+        is_changed = random.random(count) < self._config.typed_input
+        chosen = random.integers(len(self._changes), size=count)
+        return [self._changes[index] if changed else None for changed, index in zip(is_changed, chosen, strict=True)]
 
     def _without_tags(self, src: Ragged) -> tuple[Ragged, NDArray[np.integer]]:
         """The sources without tags, and the tag of each, or 0, which is none: `<pad>`."""
@@ -154,7 +150,7 @@ class Augmentation:
         return ragged(rows[0]), ragged(rows[1]), np.array([*tags_of_rows, *tags[2 * half :]]), cuts
 
     def _rewritten(
-        self, side: Ragged, changes: Sequence[Change], sampler: SubwordSampler | None, draws: Random, limit: int
+        self, side: Ragged, changes: Sequence[Change | None], sampler: SubwordSampler | None, draws: Random, limit: int
     ) -> Ragged:
         """A side's sentences with changed texts and sampled pieces; one that would have more than `limit` stays."""
         rows = _rows(side)
@@ -217,7 +213,7 @@ class Reach:
 def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
     """The maximum size of a batch from `corpus`; a sentence has at most `max_length` pieces."""
     width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
-    if config.join:
+    if config.fragments:
         width, stretch = 2 * width, stretch * JOINED
     if config.changes_text:
         width, stretch = int(STRETCH * width), stretch * STRETCH

@@ -130,8 +130,9 @@ def learn_lexicon(
         types.append(np.array([of_side.setdefault(_type(word), len(of_side)) for row in rows for word in row], int))
     src_words, tgt_words = links_of(counts[0], counts[1])
     size = len(numbers[1]) + 1
-    entries, of_links = np.unique(types[0][src_words] * size + types[1][tgt_words], return_inverse=True)
-    of_links = of_links.astype(np.int32)  # less memory for what follows
+    entries, inverse = np.unique(types[0][src_words] * size + types[1][tgt_words], return_inverse=True)
+    of_links = inverse.astype(np.int32)
+    del inverse  # memory that model_1 needs
     forward, forward_null = model_1(of_links, entries // size, tgt_words, types[1])
     backward, backward_null = model_1(of_links, entries % size, src_words, types[0])
     is_kept = np.maximum(forward, backward) >= MIN_CHANCE

@@ -13,12 +13,10 @@ import yaml
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.recommended import (
-    DROP_PUNCTUATION,
-    JOIN,
+    FRAGMENTS,
     LABEL_SMOOTHING,
-    LOWER_CASE,
-    PHRASES,
-    TITLE_CASE,
+    TYPED_INPUT,
+    TYPED_INPUT_WITHOUT_CASE,
     Recommended,
     holdout,
     recommended,
@@ -26,6 +24,7 @@ from nmt.config.recommended import (
 from nmt.data.discovery import Corpora
 from nmt.data.inspection import Inspection
 from nmt.data.rules import PairRules, usual_ratio
+from nmt.languages import has_case
 
 _SPECIAL_AND_BYTES = 4 + 256
 _COVERAGE = 0.9995  # of the characters, where there are thousands of them; the others become bytes
@@ -243,12 +242,11 @@ def _augmentation(row: Recommended, found: Inspection) -> Lines:
     if not row.has_noise:
         return
     yield "augmentation:", "for input as people type it"
-    if _has_case(found):
-        yield f"  lower_case: {LOWER_CASE:g}", "share of the sources that are lowercased,"
-        yield f"  title_case: {TITLE_CASE:g}", "written as headlines,"
-    yield f"  drop_punctuation: {DROP_PUNCTUATION:g}", "that lose their punctuation,"
-    yield f"  join: {JOIN:g}", "and of the batches with two sentences a line,"
-    yield f"  phrases: {PHRASES:g}", "or with single words and short phrases"
+    if has_case(found.src.language):
+        yield f"  typed_input: {TYPED_INPUT:g}", "sources in lowercase, as headlines, or without punctuation"
+    else:
+        yield f"  typed_input: {TYPED_INPUT_WITHOUT_CASE:g}", "sources without punctuation"
+    yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
 
 
 def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:

@@ -7,6 +7,8 @@ scripts without spaces every piece is a word. A word keeps the spaces before it,
 ['A', ' t-shirt', ',', ' "', 'black', '".']
 """
 
+import unicodedata
+
 import numpy as np
 import regex
 
@@ -15,7 +17,6 @@ from nmt.data.tokenizer import Tokenizer
 
 # Unicode's categories P and S: punctuation and symbols.
 _WORD = regex.compile(r"\s*(?:[\p{P}\p{S}]+|[^\s\p{P}\p{S}](?:\S*[^\s\p{P}\p{S}])?)")
-_TEXT = regex.compile(r"\s*[^\s\p{P}\p{S}]")
 
 
 def split(text: str) -> list[str]:
@@ -26,7 +27,8 @@ def split(text: str) -> list[str]:
 
 def is_text(word: str) -> bool:
     """Whether a word is neither punctuation nor a byte of a character."""
-    return _TEXT.match(word) is not None
+    text = word.lstrip()
+    return bool(text) and unicodedata.category(text[0])[0] not in "PS"
 
 
 def words_of(side: Ragged, tokenizer: Tokenizer, by_piece: bool) -> list[list[str]]:

@@ -37,7 +37,7 @@ class Prepared:
     """The training pairs that `data.cleaning` keeps; None if it is off."""
     corpus: EncodedCorpus
     lexicon: Lexicon | None
-    """Of the training corpus; None without `augmentation.phrases`."""
+    """Of the training corpus; None without phrases (`augmentation.fragments`)."""
     validation: TestSet
     """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
@@ -108,7 +108,9 @@ def prepare(
     tokenizers = _tokenizers(config, run, resuming, selection, say)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     lexicon = None
-    if config.augmentation.phrases:
+    if config.augmentation.fragments and config.tokenizer.type == "marian":
+        say("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
+    elif config.augmentation.fragments:
         has_pieces = config.tokenizer.type != "word"
         by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
         lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]), say)
