@@ -17,16 +17,18 @@ from conftest import Cli
 
 from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig
+from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.decoding.translator import Translation
-from nmt.errors import ConfigError, DataError, NmtError
+from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.improving import distilling
 from nmt.improving.distilling import Distillation, write_student
 from nmt.improving.nearest import best_lines, nearest_lines
 from nmt.improving.teachers import load_student, open_teachers
+from nmt.locks import locked
 from nmt.runs import RunFolder
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -209,6 +211,17 @@ def test_what_is_there_is_not_made_again(here: Path, monkeypatch: pytest.MonkeyP
         distilled(monkeypatch)
 
 
+def test_a_corpus_of_which_nothing_is_left_is_not_learned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = "data.train=[{src: val.en, tgt: val.zh}, {src: train.en, tgt: train.zh}]"
+    config, teachers = distilled(monkeypatch, overrides=[both], mono_src=None)
+    assert (texts(config), len(teachers.calls)) == (["best/2.txt", "nearest/2.txt"], 1)
+
+
+def test_two_processes_do_not_work_in_one_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with locked(FOLDER, wait=False), pytest.raises(RunError, match="another process is at work here"):
+        distilled(monkeypatch)
+
+
 def test_a_folder_of_something_else_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (FOLDER / "runs").mkdir(parents=True)
     with pytest.raises(ConfigError, match="not a folder of nmt distill"):
@@ -305,6 +318,9 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     ):
         code, _, err = cli("distill", *options)
         assert (code, message in err) == (2, True), (options, err)
+    vectors = load_config(Path("tiny.yaml")).model_copy(update={"source": SourceConfig(type="vectors", features=4)})
+    with pytest.raises(ConfigError, match="the sources of this configuration are vectors"):
+        write_student(Distillation((), FOLDER), vectors)
     (here / "runs/one/export.json").write_text("{}", encoding="utf-8")
     with pytest.raises(NmtError, match=re.escape("is an export; name the run that it was made from")):
         open_teachers(["one"], load_config(Path("tiny.yaml")), FOLDER)
