@@ -140,7 +140,7 @@ def _devices() -> list[Device]:
     def speed(device: str) -> float | None:
         try:
             return round(1 / bf16_slowdown(device), 2)
-        except RuntimeError:  # a device that is full, or has no bf16
+        except (RuntimeError, TypeError):  # a device that is full, or has no bf16
             return None
 
     found = [Device(name="cpu", model=processor_name(), memory_gb=None, bf16_speed=speed("cpu"))]
