@@ -17,7 +17,7 @@ from conftest import Cli
 
 from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig
-from nmt.config.source import SourceConfig
+from nmt.config.source import VectorSource
 from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.selection import select
@@ -318,7 +318,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     ):
         code, _, err = cli("distill", *options)
         assert (code, message in err) == (2, True), (options, err)
-    vectors = load_config(Path("tiny.yaml")).model_copy(update={"source": SourceConfig(type="vectors", features=4)})
+    vectors = load_config(Path("tiny.yaml")).model_copy(update={"source": VectorSource(type="vectors", features=4)})
     with pytest.raises(ConfigError, match="the sources of this configuration are vectors"):
         write_student(Distillation((), FOLDER), vectors)
     (here / "runs/one/export.json").write_text("{}", encoding="utf-8")
