@@ -13,8 +13,7 @@ from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import MissingExtraError
-from nmt.exporting.onnx import export_onnx
-from nmt.exporting.onnx_graphs import DecoderGraph, EncoderGraph
+from nmt.exporting.onnx import Graph, OnnxModel, export_onnx, write_graphs
 from nmt.models.transformer import Transformer
 
 MODELS = [
@@ -26,7 +25,7 @@ MODELS = [
 
 @pytest.mark.parametrize("settings", MODELS)
 def test_the_graphs_compute_what_the_model_does(settings: dict[str, object], tmp_path: Path) -> None:
-    """Before they are ONNX: three positions at once, then one by one with a cache; sources with padding."""
+    """Before they are ONNX: position by position with a cache; sources with padding."""
     run = made_run(tmp_path, settings, biased=bool(settings.get("output_bias", True)))
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers).eval()
@@ -34,24 +33,21 @@ def test_the_graphs_compute_what_the_model_does(settings: dict[str, object], tmp
     special = tokenizers.src.special
     source = source_of(tokenizers.src.encode_lines(text(5)[:-1]), special)
     tgt = pad(tokenizers.tgt.encode_lines(text(5, seed=4)[:-1]), special.pad, first=[special.start])[:, :7]
-    config = run.inference_config().model
-    mask = source.mask.long()
+    graph, mask, found = Graph(model), source.mask.long(), []
     with torch.no_grad():
         expected = model(source, tgt)
-        states = EncoderGraph(model).eval()(source.values, mask)
-        assert_close(states[source.mask], model.encode(source).states[source.mask], atol=1e-5, rtol=0)
-        decoder = DecoderGraph(model, config.zero_start).eval()
-        cache = [torch.zeros(len(tgt), config.num_heads, 0, config.d_model // config.num_heads)] * 8
-        found = []
-        for start, end in ((0, 3), (3, 4), (4, 5), (5, 7)):
-            logits, *cache = decoder(mask, tgt[:, start:end], states, cache)
+        of_src = graph(source.values, mask)
+        of_tgt = [torch.zeros(*part.shape[:2], 0, part.shape[3]) for part in of_src]
+        for token in tgt.split(1, dim=1):
+            layers = [[*of_tgt[i : i + 2], *of_src[i : i + 2]] for i in range(0, len(of_src), 2)]
+            logits, *of_tgt = graph(token, mask, [part for layer in layers for part in layer])
             found.append(logits)
     assert_close(torch.cat(found, dim=1), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.slow
 def test_onnxruntime_finds_the_same(tmp_path: Path, cli: Cli) -> None:
-    """Called here by hand, greedily: pieces until `</s>`."""
+    """Called here by hand, greedily: pieces until `</s>`. The target begins with an embedding of zeros."""
     import onnxruntime
 
     run = made_run(tmp_path, MODELS[0])
@@ -59,27 +55,50 @@ def test_onnxruntime_finds_the_same(tmp_path: Path, cli: Cli) -> None:
     assert (code, err) == (0, "")
     assert f"{LINES} lines, translated with PyTorch and with the export" in out
     folder, tokenizers = run.exports / "onnx", load_tokenizers(run.tokenizer)
-    encoder, decoder = (
-        onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder_model", "decoder_model_merged")
-    )
+    encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))
     special = tokenizers.tgt.special
     model = load_model(run, tokenizers).eval()
     for line in text(6, seed=3)[:-1]:
         ids = tokenizers.src.encode(line)
         mask = np.ones((1, len(ids) + 1), np.int64)
-        states = encoder.run(None, {"input_ids": [[*ids, special.eos]], "attention_mask": mask})[0]
+        names = [one.name.removeprefix("present.") for one in encoder.get_outputs()]
+        parts = encoder.run(None, {"input_ids": [[*ids, special.eos]], "attention_mask": mask})
+        cache = dict(zip(names, parts, strict=True))
         names = [one.name.removeprefix("present.") for one in decoder.get_outputs()[1:]]
-        cache = {name: np.zeros((1, 4, 0, 8), np.float32) for name in names}
+        cache |= {name: np.zeros((1, 4, 0, 8), np.float32) for name in names}
         found = [special.start]
         for _ in range(6):
             past = {f"past_key_values.{name}": value for name, value in cache.items()}
-            given = {"encoder_attention_mask": mask, "encoder_hidden_states": states, "input_ids": [found[-1:]]}
-            logits, *new = decoder.run(None, given | past)
+            logits, *new = decoder.run(None, {"encoder_attention_mask": mask, "input_ids": [found[-1:]]} | past)
             with torch.no_grad():
                 expected = model(source_of([ids], special), torch.tensor([found]))[:, -1]
             assert_close(torch.from_numpy(logits[:, -1]), expected, atol=1e-4, rtol=0)
-            cache = dict(zip(names, new, strict=True))
+            cache |= dict(zip(names, new, strict=True))
             found.append(int(logits[0, -1].argmax()))
+
+
+@pytest.mark.slow
+def test_hypotheses_and_sentences_are_selected_as_in_pytorch(tmp_path: Path) -> None:
+    run = made_run(tmp_path, MODELS[1], biased=False)
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers).eval()
+    assert isinstance(model, Transformer)
+    special = tokenizers.tgt.special
+    write_graphs(model, special.start, tmp_path)
+    exported = OnnxModel(tmp_path).eval()
+    source = source_of(tokenizers.src.encode_lines(text(5)[:-1]), special)
+    tokens = torch.full((4, 1), special.start)
+    with torch.no_grad():
+        states = [one.start(one.encode(source), 3, 9) for one in (model, exported)]
+        for step in range(6):
+            expected, found = model.step(tokens, states[0]), exported.step(tokens, states[1])
+            assert_close(found, expected, atol=1e-4, rtol=0)
+            beams = torch.randint(tokens.shape[1], (len(tokens), 3))
+            kept = torch.tensor([0, 2] if step == 3 else range(len(tokens)))
+            tokens = torch.randint(10, 200, beams.shape)[kept]
+            for state in states:
+                state.select_beams(beams)
+                state.select_sentences(kept)
 
 
 def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ class TransformerState:
     def add_places(self, beam_size: int) -> None:
         """Give each hypothesis a new place to which only it may attend."""
         own = torch.eye(beam_size, dtype=torch.bool, device=self.src_bias.device)  # (K, K)
-        own_bias = attention_bias(own, self.src_bias).expand(len(self.src_bias), -1, -1)  # (B, K, K)
+        own_bias = attention_bias(own, self.src_bias).expand(self.src_bias.shape[0], -1, -1)  # (B, K, K)
         self.prefix_bias = torch.cat([self.prefix_bias, own_bias], dim=2)
         self.length += 1
 
