@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nmt.atomic import read_json, replacing, write_bytes
 from nmt.errors import RunError
 
-FORMAT = 2  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
+FORMAT = 3  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
 
 
@@ -40,7 +40,7 @@ class Progress:
     tgt_tokens: int = 0
     """Number of target tokens seen, without padding."""
     best_value: float | None = None
-    """The metric of the best validation, which was at `best_step`."""
+    """The metric of the best validation, which was at `best_step`: the last one, if no metric decides."""
     best_step: int = 0
     validations_since_best: int = 0
     validated_step: int = 0
@@ -57,11 +57,6 @@ class Progress:
     """The lowest loss of an interval so far."""
     skipped_in_row: int = 0
     """Number of consecutive skipped updates up to this step."""
-    general_before: float | None = None
-    """With a guard: `guard.drop_metric` on `guard.validation` before the first update."""
-    kept_value: float | None = None
-    """With a guard: the metric of the best validation within the budget, which was at `kept_step`."""
-    kept_step: int = 0
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -123,24 +118,6 @@ def mean_of_weights(files: Sequence[Path]) -> dict[str, Tensor]:
         for path, file in opened.items():
             checksums[path].check(path, _stated_sum(file))
     return means
-
-
-def interpolated_weights(old: Path, new: Path, alpha: float) -> dict[str, Tensor]:
-    """(1 - alpha) times the weights in `old` plus alpha times those in `new`, on the CPU.
-
-    Computed in fp64 and rounded once, so that what is the same in both stays the same to the bit, such as frozen parts
-    and rows of zeros. 0 and 1 give one file's weights to the bit. Raises `RunError` if the files do not contain the
-    same names and shapes.
-    """
-    before, after = read_weights(old), read_weights(new)
-    found, wanted = ({name: tuple(value.shape) for name, value in part.items()} for part in (after, before))
-    _check_alike(new, found, wanted)
-    if alpha in (0.0, 1.0):  # 0 * x + y may change the sign of a zero
-        return after if alpha else before
-    return {
-        name: ((1 - alpha) * value.double() + alpha * after[name].double()).to(value.dtype)
-        for name, value in before.items()
-    }
 
 
 def save_checkpoint(

@@ -7,7 +7,6 @@
     ├── RunError                  a folder that is not a run, or a run that cannot do what was asked
     ├── MissingExtraError         a package that is not installed
     ├── ExportError               an export whose translations differ from its run's: exit code 3
-    ├── BaseKeptError             an adaptation whose model is the base's: exit code 3
     ├── TrainingError             the run could not continue (disk, memory, divergence): exit code 3
     │   └── WorkerError           processes that prepare batches die repeatedly
     └── InterruptedTrainingError  stopped by a signal, after saving: exit code 130 or 143
@@ -59,12 +58,6 @@ def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
 
 class ExportError(NmtError):
     """An export whose translations differ from those of its run."""
-
-    exit_code = 3
-
-
-class BaseKeptError(NmtError):
-    """An adaptation in which no model but the base's was good enough; the run holds the base's weights."""
 
     exit_code = 3
 

@@ -95,8 +95,13 @@ class History:
     def _timed(self) -> tuple[TrainInterval | Validation, ...]:
         return (*self.intervals, *self.validations)
 
-    def best(self, metric: ValidationMetric) -> Validation | None:
-        """The validation with the best `metric`, the first of equal ones, or None; as a training chooses its model."""
+    def best(self, metric: ValidationMetric | None) -> Validation | None:
+        """The validation with the best `metric`, the first of equal ones, or None; as a training chooses its model.
+
+        Without a metric, the last one.
+        """
+        if metric is None:
+            return self.validations[-1] if self.validations else None
         best = None
         for validation in self.validations:
             value = validation.values.get(metric)

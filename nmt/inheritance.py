@@ -119,15 +119,8 @@ def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
             is_other = key in known and key not in _FREE and value != known[key]
             may_be_fewer = key in _LAYERS and known["architecture"] == "transformer" and isinstance(value, int)
             is_fewer = is_other and may_be_fewer and value < known[key]
-            if is_fewer and _has_guard(raw):
-                yield f"{section}.{key}: {known[key]} there, {value} here, and guard.max_drop needs models of one shape"
-            elif is_other and not is_fewer:
+            if is_other and not is_fewer:
                 yield f"{section}.{key}: {known[key]} there, {value} here"
-
-
-def _has_guard(raw: dict[str, Any]) -> bool:
-    guard = raw.get("guard")
-    return isinstance(guard, dict) and guard.get("max_drop") is not None
 
 
 def _fill_in_data(data: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:

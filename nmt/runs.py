@@ -39,7 +39,7 @@ class RunFolder:
         self.record_file = path / "training.json"
         self.cleaning_file = path / "cleaning.tsv"
         self.report = path / "report"
-        self.adaptation = path / "adaptation"
+        self.fine_tuned_file = path / "fine_tuned.safetensors"
         self.training_file = path / "training.lock"
 
     def exists(self) -> bool:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what the guard of `nmt adapt` keeps, and what it costs: a model of captions learns two other kinds of text.
+"""Measure what `nmt adapt` gains and loses: a model of captions learns two other kinds of text.
 
     scripts/get_multi30k && scripts/get_localisation
     nmt train configs/multi30k_en_de.yaml
@@ -7,36 +7,29 @@
 
 The new text is LibreOffice's messages or the descriptions of Debian's packages (`--text`), cleaned by the recommended
 rules. Of each, 1,000 of three words and more are the test set, which no training sees, and 500, 3,000 or all others (0)
-are adapted to, another draw for each seed. The captions are the general text: their validation set decides, their test
-set reports.
+are adapted to, another draw for each seed. The captions are the general text.
 
-A row has BLEU on both test sets with the old weights (base), with what `nmt adapt` chose (guarded), and with what the
-same training would have given without a guard: the weights that were best for the new text. `drop` is what the
-captions have lost by the guarded model, with the 95% interval of a paired bootstrap. With `--alone`, a second training
-has neither guard nor captions mixed in. `kept` is the guarded gain as a share of the last training's, which is the
-second one's with `--alone`, and the unguarded one otherwise. `--set` gives a setting to all trainings, and `--name` a
-name to what they are then called.
+A row has BLEU on both test sets with the old weights (base) and after `nmt adapt`, and the change of the captions with
+the 95% interval of a paired bootstrap. With `--alone`, a second training has no captions mixed in, and `kept` is the
+gain of `nmt adapt` as a share of its gain. `--set` gives a setting to all trainings, and `--name` a name to what they
+are then called.
 """
 
 import argparse
+import json
 import random
 import subprocess
 import sys
 from pathlib import Path
 
-from nmt.adaptation.choosing import Measuring, as_drop
-from nmt.adaptation.frontier import read_frontier
 from nmt.atomic import write_text
-from nmt.checkpoint import interpolated_weights
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_pairs
+from nmt.data.corpus import read_pairs, sides_of
 from nmt.data.selection import select
-from nmt.evaluation.evaluate import corpus_test_set
-from nmt.evaluation.significance import paired_difference
 from nmt.runs import RunFolder
-from nmt.training.guarding import weights_file_name
+from nmt.training.forgetting import read_forgetting
 
 LOCALISATION = Path(__file__).resolve().parent.parent / "data" / "localisation"
 TEXTS = {"messages": "libreoffice.jsonl", "descriptions": "descriptions.jsonl"}
@@ -88,7 +81,7 @@ def as_options(settings: list[str]) -> list[str]:
 
 
 def run(folder: Path, name: str, command: list[str]) -> RunFolder:
-    """Run `nmt` in the folder; 3 is the exit code of an adaptation that keeps the base."""
+    """Run `nmt` in the folder; 3 is the exit code of an adaptation that may have lost more than it may."""
     with (folder / f"{name}.log").open("a") as log:
         done = subprocess.run([sys.executable, "-m", "nmt", *command], cwd=folder, stdout=log, stderr=log, check=False)
     if done.returncode not in (0, 3):
@@ -97,44 +90,34 @@ def run(folder: Path, name: str, command: list[str]) -> RunFolder:
 
 
 def adapt(text: str, size: int, seed: int, folder: Path, arguments: argparse.Namespace) -> list[RunFolder]:
-    """Adapt, and with --alone fine-tune without captions and without a guard."""
+    """Adapt, and with --alone fine-tune without captions."""
     new, name = folder / "text" / f"{text}-{size}-{seed}", f"{arguments.name}-{text}-{size}-{seed}"
     settings = [f"training.seed={seed}", "evaluation.report=false", "export.after_training=[]", *arguments.settings]
     command = ["adapt", "--model", str(arguments.base), "--data", f"{new}.en", "--data", f"{new}.de", "--name", name]
-    runs = [run(folder, name, [*command, "--max-drop", str(arguments.max_drop), *as_options(settings)])]
+    runs = [run(folder, name, [*command, *as_options(settings)])]
     if arguments.alone:
-        other = as_options(["guard.max_drop=null", "data.replay=0"])
+        other = as_options(["data.replay=0"])
         runs.append(run(folder, f"{name}-alone", ["train", f"{name}.yaml", "--name", f"{name}-alone", *other]))
     return runs
 
 
+def bleu(runs: list[RunFolder], src: Path, ref: Path) -> list[float]:
+    """BLEU of each run on a test set."""
+    command = [sys.executable, "-m", "nmt", "compare", *(str(one.path) for one in runs)]
+    done = subprocess.run([*command, f"--src={src}", f"--ref={ref}", "--json"], stdout=subprocess.PIPE, check=True)
+    systems = json.loads(done.stdout)["test_sets"][0]["systems"]
+    return [system["outputs"][0]["scores"]["bleu"]["score"]["value"] for system in systems]
+
+
 def row(text: str, size: int, seed: int, folder: Path, runs: list[RunFolder]) -> str:
-    """The row of one size and seed."""
-    guarded, *alone = runs
-    frontier, config = read_frontier(guarded), guarded.config()
-    assert frontier is not None, "it is written before the command ends"
-    measuring = Measuring(guarded, config)
-    base = guarded.adaptation / weights_file_name("base")
-    files = [
-        base,
-        guarded.model_file,
-        guarded.adaptation / weights_file_name("tuned"),
-        *(one.model_file for one in alone),
-    ]
-    src, tgt = (folder / "text" / f"{text}-test.{language}" for language in LANGUAGES)
-    new_text = CorpusFiles(src=src, tgt=tgt)
-    scores, drops = [], []
-    for test in (new_text, next(iter(config.guard.test.values()))):
-        test_set = corpus_test_set(test, config.source)
-        figures = [measuring.measure(interpolated_weights(base, file, 1.0), test_set)["bleu"] for file in files]
-        scores.append([measuring.value("bleu", one) for one in figures])
-        change = paired_difference(figures[0], figures[1], measuring.scorer("bleu"))
-        drops.append(as_drop(change, config.guard.model_copy(update={"drop_metric": "bleu"})))
-    gain, reference = (scores[0][number] - scores[0][0] for number in (1, -1))
-    cells = [f"{value:.2f}" for value in scores[0]] + [f"{value:.2f}" for value in scores[1]]
-    cells.append(f"{drops[1].value:.2f} ({drops[1].low:.2f} to {drops[1].high:.2f})")
-    point = frontier.point
-    cells += [f"{gain / reference:.0%}" if reference > 0 else "", f"{point.alpha:g} of update {point.step:,}"]
+    """The row of one size and seed; `runs` begin with the base."""
+    name, captions = next(iter(runs[0].config().data.test.items()))
+    new = bleu(runs, *(folder / "text" / f"{text}-test.{language}" for language in LANGUAGES))
+    old = bleu(runs, *(side.path for side in sides_of(captions)))
+    change = next(one for one in read_forgetting(runs[1]) if one.name == name).change("bleu")
+    cells = [f"{value:.2f}" for value in (*new, *old)]
+    cells.append(f"{change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})")
+    cells.append(f"{(new[1] - new[0]) / (new[2] - new[0]):.0%}" if len(new) == 3 else "")
     return f"| {text} | {f'{size:,}' if size else 'all'} | {seed} | {' | '.join(cells)} |"
 
 
@@ -147,21 +130,20 @@ def main() -> None:
     parser.add_argument("--pairs", action="append", type=int, help="size of the new text; 0: all of it")
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--name", default="adapted")
-    parser.add_argument("--max-drop", type=float, default=0.5)
-    parser.add_argument("--alone", action="store_true", help="train without captions and without a guard, too")
+    parser.add_argument("--alone", action="store_true", help="train without captions, too")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     arguments = parser.parse_args()
     sizes = list(PAIRS) if arguments.pairs is None else arguments.pairs
     arguments.base, folder = arguments.base.resolve(), arguments.runs.resolve()
-    ways = ["base", "guarded", "unguarded", *(["alone"] if arguments.alone else [])]
+    ways = ["base", "adapted", *(["alone"] if arguments.alone else [])]
     head = ["text", "pairs", "seed", *(f"new: {way}" for way in ways), *(f"captions: {way}" for way in ways)]
-    head += ["drop", "kept", "alpha"]
+    head += ["change of captions", "kept"]
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}", flush=True)
     for text in arguments.text or list(TEXTS):
         write_texts(folder / "text", text, sizes, arguments.seed or list(SEEDS))
         for seed in arguments.seed or list(SEEDS):
             for size in sizes:
-                runs = adapt(text, size, seed, folder, arguments)
+                runs = [RunFolder(arguments.base), *adapt(text, size, seed, folder, arguments)]
                 print(row(text, size, seed, folder, runs), flush=True)
 
 

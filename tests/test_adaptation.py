@@ -1,6 +1,5 @@
-"""`nmt adapt`: what is written, what is chosen, what is kept, and what becomes of the old run (nothing)."""
+"""`nmt adapt`: what is written, what becomes the model, what is reported, and what becomes of the base (nothing)."""
 
-import functools
 import hashlib
 import json
 import random
@@ -9,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +21,22 @@ from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
 import nmt
-from nmt.adaptation import choosing
-from nmt.adaptation.frontier import Drop, Point, choose, read_frontier
-from nmt.adaptation.outcome import read_tests
+from nmt.adaptation import outcome
+from nmt.adaptation.outcome import average_with_base, verdict
 from nmt.adaptation.planning import Wish, write_plan
-from nmt.checkpoint import Progress, interpolated_weights, write_weights
-from nmt.config.file import load_config
-from nmt.config.guard import GuardConfig
-from nmt.config.training import Config
+from nmt.checkpoint import write_weights
 from nmt.errors import ConfigError, RunError
-from nmt.evaluation.significance import corpus_score, line_statistics, paired_difference
+from nmt.evaluation.metrics import Score
+from nmt.evaluation.significance import paired_interval
 from nmt.history import read_history
-from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report
 from nmt.runs import RunFolder
-from nmt.training.guarding import Verdict, judge, remember, save_models
+from nmt.training.forgetting import Forgetting
 
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
     "training.warmup_steps=1", "training.threads=1", "training.processes=1", "training.device=cpu",
-    "evaluation.report=false", "export.after_training=[]", "guard.alphas=[0.5]",
-    "training.best_metric=loss", "decoding.beam_size=1", "decoding.max_length=12",
+    "evaluation.report=false", "export.after_training=[]", "decoding.beam_size=1", "decoding.max_length=12",
 ) for part in ("--set", setting)]  # fmt: skip
 
 
@@ -79,166 +72,6 @@ def without_training(run: RunFolder) -> None:
     run.record_file.unlink()
 
 
-# ------------------------------------------------------------------------------------------- interpolation
-
-
-def test_interpolated_weights_are_numpys_and_one_files_to_the_bit_at_the_ends(tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(1)
-    old = {name: torch.randn(5, 4, generator=generator) * scale for name, scale in (("a", 1e-3), ("b", 1e4))}
-    new = {name: torch.randn(5, 4, generator=generator) for name in old}
-    old["a"][0, 0], new["a"][0, 0] = 0.5, -0.0  # a zero whose sign a sum would lose
-    old["b"][1:3] = new["b"][1:3]  # frozen
-    old["b"][2] = new["b"][2] = 0.0  # padding
-    files = [tmp_path / "old.safetensors", tmp_path / "new.safetensors"]
-    for file, weights in zip(files, (old, new), strict=True):
-        write_weights(weights, file)
-    for alpha in (0.0, 0.125, 0.3, 0.9, 1.0):
-        found = interpolated_weights(files[0], files[1], alpha)
-        for name, value in found.items():
-            first, second = old[name].numpy().astype(np.float64), new[name].numpy().astype(np.float64)
-            expected = ((1 - alpha) * first + alpha * second).astype(np.float32)
-            if alpha in (0.0, 1.0):
-                exact = (new if alpha else old)[name].numpy()
-                assert value.numpy().tobytes() == exact.tobytes()
-            np.testing.assert_array_equal(value.numpy(), expected)
-        assert torch.equal(found["b"][1:3], new["b"][1:3])
-        assert not found["b"][2].any()
-    write_weights({"a": old["a"]}, files[1])
-    with pytest.raises(RunError, match=r"new\.safetensors: not the weights of this model: b does not fit"):
-        interpolated_weights(files[0], files[1], 0.5)
-
-
-# ------------------------------------------------------------------------------------------- the choice
-
-
-def point(alpha: float, gain: float, drop: float | None, high: float = 0.0, weights: str = "tuned") -> Point:
-    found = None if drop is None else Drop(value=drop, low=drop - 1, high=high)
-    values = {"bleu": 0.0, "chrf": 0.0, "loss": 0.0}
-    return Point.model_validate(
-        {"weights": weights, "step": 5, "alpha": alpha, "new": values, "general": None, "gain": gain,
-         "drop": found and found.model_dump()}
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("points", "expected"),
-    [
-        # The drop itself is within the budget at 0.6, too, but not surely.
-        ([point(0.2, 1, 0.1, 0.3), point(0.4, 2, 0.2, 0.5), point(0.6, 3, 0.4, 0.6), point(1, 4, 9, 10)], 2),
-        ([point(0.2, 1, 0.1, 0.51), point(1, 4, 9, 10)], 0),  # none keeps it
-        ([point(0.2, -1, -0.1, 0.1), point(1, 0, 0.0, 0.2)], 0),  # none gains
-        ([point(0.5, 2, 0.3, 0.5), point(1, 2, 0.2, 0.4, "kept")], 2),  # a tie: the smaller drop
-        ([point(0.5, 2, 0.2, 0.4), point(0.25, 2, 0.2, 0.4)], 2),  # and then the smaller alpha
-        ([point(0.2, 1, None), point(0.5, 2, None)], 2),  # no general text
-        ([point(0.2, 1, -3, -2)], 1),  # better on both
-        ([], 0),
-    ],
-)
-def test_the_best_point_that_surely_keeps_the_budget_is_chosen(points: list[Point], expected: int) -> None:
-    base = point(0, 0, None if any(one.drop is None for one in points) else 0.0, 0.0, "base")
-    assert choose([base, *points], GuardConfig(max_drop=0.5), lambda best, other: 0.0) == expected
-
-
-@pytest.mark.parametrize(("error", "expected"), [(0.5, 2), (0.7, 1), (1.0, 3)])
-def test_of_gains_that_few_lines_cannot_tell_apart_the_one_that_loses_least_is_chosen(
-    error: float, expected: int
-) -> None:
-    """Gain, the drop's upper end, and the loss on general text; number 4 is over the budget, and 2 the best within."""
-    figures = [(0, 0, 1.0), (9.4, 0.1, 1.2), (10, 0.4, 1.3), (9.1, 0.3, 1.1), (9.6, 0.9, 1.0), (5, 0.0, 0.9)]
-    points = [
-        point(number / 10, gain, high - 0.3, high).model_copy(update={"general": {"loss": loss}})
-        for number, (gain, high, loss) in enumerate(figures)
-    ]
-
-    def standard_error(best: int, other: int) -> float:
-        assert best == 2
-        return error if other != best else 0.0
-
-    assert choose(points, GuardConfig(max_drop=0.5), standard_error) == expected
-
-
-def test_the_alphas_that_are_tried() -> None:
-    assert GuardConfig().tried == (0.4, 0.6, 0.8, 0.9, 1.0)
-    assert GuardConfig(alphas=(0.7, 0.3), max_alpha=0.5).tried == (0.3, 0.5)
-
-
-def test_validations_are_judged_on_both_sets() -> None:
-    """A made-up training: new text gets better, and general text falls from 40 BLEU; the budget is 1."""
-    data = {"train": {"src": "a.en", "tgt": "a.de"}, "validation": {"src": "v.en", "tgt": "v.de"}}
-    guard = {"max_drop": 1.0, "validation": {"src": "g.en", "tgt": "g.de"}}
-    sections = {"data": {**data, "src_lang": "en", "tgt_lang": "de"}, "training": {"max_steps": 9, "init_from": "old"}}
-    config = Config.model_validate({**sections, "guard": guard})
-    progress, seen = Progress(validated_step=0), []
-    for step, (new, general) in enumerate([(5, 40), (7, 39.5), (6, 40), (9, 38.9), (10, 36), (11, 35.9), (8, 39.1)]):
-        progress.step = step
-        values = {"bleu": float(new), "general_bleu": float(general)}
-        verdict = judge(config, progress, values)
-        remember(config, progress, values, verdict)
-        seen.append((verdict.is_tuned, verdict.is_kept, progress.validations_since_best))
-    assert seen == [
-        (True, True, 0),
-        (True, True, 0),
-        (False, False, 1),
-        (True, False, 0),  # over the budget
-        (True, False, 0),  # four times the budget
-        (True, False, 1),  # and more
-        (False, True, 0),  # the best within the budget
-    ]
-    assert (progress.best_step, progress.kept_step, progress.general_before) == (5, 6, 40.0)
-
-
-def test_the_best_the_best_within_the_budget_and_the_last_model_are_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, guard, model = RunFolder(tmp_path), GuardConfig(max_drop=1.0, alphas=(0.5,)), torch.nn.Linear(2, 3)
-    (run.checkpoints / "30").mkdir(parents=True)
-    for number, verdict in enumerate(
-        (Verdict(True, True, True), Verdict(True, False, True), Verdict(False, False, False))
-    ):
-        torch.nn.init.constant_(model.weight, number)
-        save_models(model, run, guard, verdict)
-    weights = {file.stem: float(load_file(file)["weight"][0, 0]) for file in run.adaptation.iterdir()}
-    assert weights == {"kept": 0, "tuned": 1, "last": 2}
-    write_weights(load_file(run.model_file), run.adaptation / "base.safetensors")
-    found = {}
-    for last in (30, 20):  # 20: the last one is the best, too
-        progress = Progress(kept_step=10, best_step=20, validated_step=last)
-        monkeypatch.setattr(choosing, "check_checkpoint", lambda _, progress=progress: progress)
-        found[last] = list(choosing.candidates_of(run, guard))
-    both = [("tuned", 20, 0.5), ("tuned", 20, 1.0), ("kept", 10, 0.5), ("kept", 10, 1.0)]
-    assert found[20] == [("base", 0, 0.0), *both]
-    assert found[30] == [*found[20], ("last", 30, 0.5), ("last", 30, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("guard", "init_from", "message"),
-    [
-        (
-            "{max_drop: 1}",
-            "null",
-            "guard.max_drop compares with the run that training.init_from names, and it names none",
-        ),
-        ("{max_drop: -1}", "old", "guard.max_drop is -1; "),
-        ("{max_drop: 1, validation: {pairs: g.tsv}}", "old", "guard.validation: name src_column and tgt_column, too"),
-        ("{max_drop: 1, alphas: [1]}", "old", "guard.alphas.0 is 1; "),
-    ],
-)
-def test_a_guard_that_cannot_work_is_refused(tmp_path: Path, guard: str, init_from: str, message: str) -> None:
-    text = "data: {train: {src: a.en, tgt: a.de}, validation: {src: v.en, tgt: v.de}}\n"
-    (tmp_path / "a.yaml").write_text(f"{text}training: {{max_steps: 1, init_from: {init_from}}}\nguard: {guard}\n")
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        load_config(tmp_path / "a.yaml")
-
-
-def test_a_damaged_frontier_is_reported_and_not_used(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    assert read_frontier(run) is None
-    run.adaptation.mkdir()
-    (run.adaptation / "frontier.json").write_text('{"max_drop": 1}')
-    with pytest.raises(RunError, match=r"frontier\.json: drop_metric: Field required; remove the file"):
-        read_frontier(run)
-
-
 # ------------------------------------------------------------------------------------------- the interval
 
 
@@ -256,10 +89,7 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
 
     systems = [worse(0.1), worse(0.2)]
     for metric in (BLEU(), CHRF()):
-        figures = [line_statistics(metric, lines, [truth]) for lines in systems]
-        found = paired_difference(figures[0], figures[1], functools.partial(corpus_score, metric))
-        scores = [metric.corpus_score(lines, [truth]).score for lines in systems]
-        assert found.value == pytest.approx(scores[1] - scores[0], abs=1e-9)
+        low, high = paired_interval(metric, *systems, [truth])
         differences = []
         for _ in range(160):
             drawn = generator.choices(range(20), k=20)
@@ -270,153 +100,210 @@ def test_the_interval_of_a_difference_is_that_of_resampled_corpora() -> None:
             differences.append(other - one)
         differences.sort()
         width = differences[155] - differences[4]
-        assert found.low == pytest.approx(differences[4], abs=0.2 * width)
-        assert found.high == pytest.approx(differences[155], abs=0.2 * width)
-        assert found.error == pytest.approx(np.std(differences), rel=0.2)
+        assert low == pytest.approx(differences[4], abs=0.2 * width)
+        assert high == pytest.approx(differences[155], abs=0.2 * width)
+        assert paired_interval(metric, systems[0], systems[0], [truth]) == (0.0, 0.0)
 
 
-def test_the_interval_of_a_mean_is_the_normal_one_and_of_equal_systems_nothing() -> None:
-    values = np.random.default_rng(2).normal(1.0, 2.0, 900)
-    ones = np.ones(900)
-    zero, other = np.stack([np.zeros(900), ones], axis=1), np.stack([values, ones], axis=1)
-    found = paired_difference(zero, other, lambda sums: float(sums[0] / sums[1]))
-    error = values.std() / 30
-    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.2 * error)
-    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)
-    same = paired_difference(other, other, lambda sums: float(sums[0] / sums[1]))
-    assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
+def changed(name: str, low: float, high: float) -> Forgetting:
+    before, after = ({"bleu": Score("BLEU", value, "")} for value in (40.0, 40 + (low + high) / 2))
+    return Forgetting(name, 100, before, after, {"bleu": (low, high)})
+
+
+@pytest.mark.parametrize(
+    ("general", "max_drop", "is_warning", "says"),
+    [
+        (
+            ("captions", "news"),
+            1.0,
+            True,
+            "may have lost more than 1 BLEU (--max-drop): captions -0.25 (-1.50 to +1.00)",
+        ),
+        (("captions",), 1.5, False, "kept within 1.5 BLEU (--max-drop): captions -0.25 (-1.50 to +1.00)"),
+        (("news",), 0.0, False, "kept within 0 BLEU"),  # it surely gained
+        (("gone",), 0.0, False, "was not measured"),
+        ((), 0.0, False, "mean of the old weights and the fine-tuned ones"),
+    ],
+)
+def test_the_upper_end_of_the_drop_decides(
+    general: tuple[str, ...], max_drop: float, is_warning: bool, says: str
+) -> None:
+    changes = [changed("new", -9, -8), changed("captions", -1.5, 1.0), changed("news", 0.5, 1.0)]
+    line, found = verdict(changes, general, max_drop)
+    assert found == is_warning
+    assert line.startswith("warning: ") == is_warning
+    assert says in line
+
+
+# ------------------------------------------------------------------------------------------- the mean
+
+
+def test_the_mean_with_the_base_is_numpys_and_a_kill_changes_nothing(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, run = RunFolder(here / "runs" / "copy"), RunFolder(here / "runs" / "tuned")
+    Path("tuned.yaml").write_text(
+        "data: {train: {pairs: new.tsv, src_column: 1, tgt_column: 2}, src_lang: en, tgt_lang: de, validation: "
+        "{holdout: 10}}\ntraining: {max_steps: 1, init_from: copy}\nevaluation: {report: false}\n"
+        "export: {after_training: []}\n"
+    )
+    assert cli("train", "tuned.yaml", "--set", "training.processes=1")[0] == 0
+    generator = torch.Generator().manual_seed(1)
+    old = load_file(base.model_file)
+    new = {name: value + torch.randn(value.shape, generator=generator) for name, value in old.items()}
+    frozen = next(iter(old))
+    new[frozen] = old[frozen]
+    write_weights(new, run.model_file)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcome, "write_weights", killed)
+        with pytest.raises(KeyboardInterrupt):
+            average_with_base(base, run)
+    for is_new in (True, False):
+        assert average_with_base(base, run) == is_new
+        mean = load_file(run.model_file)
+        assert torch.equal(mean[frozen], old[frozen])
+        for name, value in mean.items():
+            expected = (old[name].numpy().astype(np.float64) + new[name].numpy().astype(np.float64)) / 2
+            np.testing.assert_array_equal(value.numpy(), expected.astype(np.float32))
+        assert torch.equal(load_file(run.fine_tuned_file)[name], new[name])
+    write_weights(new, run.model_file)
+    write_weights(new, base.model_file)
+    with pytest.raises(RunError, match=r"runs.copy: its model has changed"):
+        average_with_base(base, run)
 
 
 # ------------------------------------------------------------------------------------------- the command
 
 
-def test_a_run_is_adapted_within_a_budget(here: Path, cli: Cli) -> None:
+def test_a_run_is_adapted(here: Path, cli: Cli) -> None:
     old, new = RunFolder(here / "runs" / "copy"), RunFolder(here / "runs" / "small")
     before = content(old.path)
-    command = ["adapt", "--model", "copy", "--data", "new.tsv", "--max-drop", "3", "--drop-metric", "loss",
-               "--name", "small", *FAST]  # fmt: skip
+    command = ["adapt", "--model", "copy", "--data", "new.tsv", "--max-drop", "100", "--name", "small", *FAST]
     code, out, messages = cli(*command, "--json")
     assert code == 0, messages
     assert content(old.path) == before
     found = json.loads(out)
-    weights = {name: load_file(new.adaptation / f"{name}.safetensors") for name in ("base", "tuned")}
-    assert (new.adaptation / "base.safetensors").read_bytes() == old.model_file.read_bytes()
-    chosen = found["points"][found["chosen"]]
-    assert chosen["gain"] > 0
-    assert chosen["drop"]["high"] <= 3
-    assert chosen["weights"] == "tuned"
-    for name, value in load_file(new.model_file).items():
-        first, second = (weights[which][name].double() for which in ("base", "tuned"))
-        expected = ((1 - chosen["alpha"]) * first + chosen["alpha"] * second).float()
-        assert torch.equal(value, expected)
-    # The points at the ends are what the training measured, apart from the order of its sums.
-    history = [json.loads(line) for line in new.metrics_file.read_text().splitlines()]
-    measured = {line["step"]: line for line in history if line["kind"] == "validation"}
-    for one in (found["points"][0], found["points"][2]):
-        assert (one["alpha"], one["step"]) in ((0.0, 0), (1.0, 10))
-        for metric in ("bleu", "chrf", "loss"):
-            line = measured[one["step"]]
-            assert one["new"][metric] == pytest.approx(line[metric], rel=1e-4)
-            assert one["general"][metric] == pytest.approx(line[f"general_{metric}"], rel=1e-4, abs=1e-5)
-    # Text that chose nothing.
-    assert [(test["name"], test["is_new"], test["lines"]) for test in found["tests"]] == [
-        ("new", True, 12),
-        ("test", False, 50),
+    # The last weights are the model, or rather their moving average.
+    assert new.model_file.read_bytes() == (new.checkpoints / "10" / "average.safetensors").read_bytes()
+    assert not new.fine_tuned_file.exists()
+    assert "best so far" not in messages
+    assert [(test["name"], test["is_general"], test["lines"]) for test in found["tests"]] == [
+        ("new", False, 12),
+        ("test", True, 50),
     ]
-    assert found["tests"][1]["scores"]["bleu"]["before"] == pytest.approx(100, abs=5)
+    for test in found["tests"]:  # against sacreBLEU's own corpus scores
+        source, target = (
+            Path(name).read_text().splitlines()
+            for name in ([f"small.new.{side}" for side in ("en", "de")] if test["name"] == "new" else
+                         [old.config().data.test["test"].src_file, old.config().data.test["test"].tgt_file])
+        )  # fmt: skip
+        for side, run in (("before", old), ("after", new)):
+            translations = nmt.load(run.path, engine="torch").translate(source)
+            assert test[side]["bleu"]["value"] == pytest.approx(BLEU().corpus_score(translations, [target]).score)
+        change = test["after"]["bleu"]["value"] - test["before"]["bleu"]["value"]
+        low, high = test["intervals"]["bleu"]
+        assert low <= change <= high
     texts = [set(Path(f"small.{name}.en").read_text().splitlines()) for name in ("validation", "new")]
     assert not texts[0] & texts[1]
     # It is an ordinary configuration, and nothing is left to do.
     config = new.config()
-    assert (config.guard.drop_metric, config.training.best_metric) == ("loss", "loss")
+    assert (config.training.best_metric, config.training.patience) == (None, None)
     assert [files.replayed for files in config.data.train] == [False, True]
-    model = new.model_file.read_bytes()
     for again in (["train", "small.yaml"], command):
+        written = content(new.path)
         code, out, messages = cli(*again)
         assert code == 0
         assert "this run is finished" in messages
-        assert "choosing" not in messages
-        assert new.model_file.read_bytes() == model
-    assert "chosen" in out
+        assert "scoring" not in messages
+        assert content(new.path) == written
+    assert out.startswith("General text has kept within 100 BLEU")
     code, _, messages = cli(*command, "--set", "training.seed=3")
     assert code == 2
     assert "small.yaml exists, and says something else than these options" in messages
+    code, out, _ = cli("show", "--model", "small")
+    assert code == 0
+    assert "best" not in out
 
 
-def test_a_budget_that_nothing_keeps_leaves_the_old_weights(here: Path, cli: Cli) -> None:
+def test_general_text_that_may_have_lost_too_much_is_the_first_line(here: Path, cli: Cli) -> None:
     Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
-    old = RunFolder(here / "runs" / "copy")
-    without_training(old)
-    command = ["adapt", "--model", "copy", "--data", "new.tsv", "--keep", "general.tsv", "--max-drop", "0",
-               "--drop-metric", "loss", *FAST, "--set", "data.cleaning.identical=false"]  # fmt: skip
+    without_training(RunFolder(here / "runs" / "copy"))
+    command = ["adapt", "--model", "copy", "--data", "new.tsv", "--keep", "general.tsv", "--max-drop", "0", *FAST,
+               "--set", "data.cleaning.identical=false", "--set", "training.learning_rate=0.1"]  # fmt: skip
     code, out, messages = cli(*command)
     assert code == 3, messages
-    run = RunFolder(here / "runs" / "copy-adapted")
-    assert run.model_file.read_bytes() == old.model_file.read_bytes()
-    last = messages.splitlines()[-1].removeprefix("nmt: runs/copy-adapted: the model is the old one, unchanged: ")
-    assert last.startswith("no candidate with a better loss on the new text surely loses at most 0 loss")
-    assert "the old model" in out
-    frontier, tests = read_frontier(run), read_tests(run)
-    assert frontier is not None
-    assert frontier.is_base_kept
-    assert tests is not None
-    assert {test.name: test.scores["loss"].change for test in tests} == {"new": 0.0, "general": 0.0}
-    kept = [set(Path(f"copy-adapted.general-{name}.en").read_text().splitlines()) for name in ("validation", "test")]
-    assert [len(lines) for lines in kept] == [80, 80]
-    assert not kept[0] & kept[1]
+    first, *table = out.splitlines()
+    assert first.startswith("warning: general text may have lost more than 0 BLEU (--max-drop): general -")
+    assert [line.split()[:3] for line in table[1:] if "BLEU" in line] == [
+        ["new", "12", "BLEU"],
+        ["general", "80", "BLEU"],
+    ]
+    run = RunFolder(here / "runs" / "copy-adapted")  # it is kept
+    assert run.model_file.read_bytes() == (run.checkpoints / "10" / "average.safetensors").read_bytes()
+    trained = {line.partition("\t")[0] for line in Path("general.tsv").read_text().splitlines()}
+    held_out = set(Path("copy-adapted.general.en").read_text().splitlines())
+    assert len(held_out) == 80
+    assert held_out < trained
+    assert json.loads(run.record_file.read_text())["pairs"]["overlap"] >= 80
+    assert cli(*command)[:2] == (3, out)
 
 
-def test_without_general_text_the_model_stays_near_the_old_one(here: Path, cli: Cli) -> None:
-    old = RunFolder(here / "runs" / "copy")
+def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> None:
+    old, run = RunFolder(here / "runs" / "copy"), RunFolder(here / "runs" / "copy-adapted")
     without_training(old)
-    code, out, messages = cli("adapt", "--model", "copy", "--data", "new.tsv", "--drop-metric", "loss", "--json", *FAST)
+    command = ["adapt", "--model", "copy", "--data", "new.tsv", *FAST]
+    code, out, messages = cli(*command)
     assert code == 0, messages
-    assert "warning: there is no general text" in messages
-    found = json.loads(out)
-    assert [one["alpha"] for one in found["points"]] == [0.0, 0.5]
-    assert found["points"][1]["drop"] is None
-    before, after = (load_file(here / "runs" / name / "model.safetensors") for name in ("copy", "copy-adapted"))
+    assert "warning: there is no general text to measure with" in messages
+    assert out.startswith("There was no general text to measure with (--keep FILE), so the model is the mean of")
+    before, tuned, after = (load_file(file) for file in (old.model_file, run.fine_tuned_file, run.model_file))
     assert torch.equal(before["src_embedding.weight"], after["src_embedding.weight"])
+    for name, value in after.items():
+        assert torch.equal(value, ((before[name].double() + tuned[name].double()) / 2).float())
     assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert run.fine_tuned_file.read_bytes() == (run.checkpoints / "10" / "average.safetensors").read_bytes()
+    assert "The model is the mean of the weights of" in write_report(run, "cpu").read_text()
+    assert "Its weights are the mean of" in (run.report / "README.md").read_text()
+    written = content(run.path)
+    assert cli(*command)[:2] == (0, out)
+    assert content(run.path) == written
+
+
+def planned(here: Path, new: Path, keep: list[Path], said: list[str] | None = None) -> dict[str, dict[str, object]]:
+    wish = Wish(RunFolder(here / "runs" / "copy"), [new], keep, [])
+    assert write_plan(wish, Path("plan.yaml"), False, (said if said is not None else []).append).is_written
+    found: dict[str, dict[str, object]] = yaml.safe_load(Path("plan.yaml").read_text())
+    return found
 
 
 @pytest.mark.parametrize(("pairs", "updates"), [(200, 2000), (18_000, 5000), (40_000, 10_000)])
 def test_much_new_text_has_more_updates(here: Path, pairs: int, updates: int) -> None:
     new = Path("much.tsv")
     new.write_text("en\tde\n" + "".join(f"{number}\t{number}\n" for number in range(pairs)))
-    wish = Wish(RunFolder(here / "runs" / "copy"), [new], [], None, 0.5, "bleu", [])
-    write_plan(wish, Path("much.yaml"), False, lambda line: None)
-    training = yaml.safe_load(Path("much.yaml").read_text())["training"]
+    training = planned(here, new, [])["training"]
     assert (training["max_steps"], training["validate_every"]) == (updates, updates // 20)
 
 
-def test_general_text_on_one_side_is_translated_by_the_old_model(here: Path) -> None:
+def test_the_test_sets_of_an_earlier_adaptation_keep_their_names(here: Path) -> None:
     old = RunFolder(here / "runs" / "copy")
-    without_training(old)
-    lines = [src for src, _ in reversed_digits(200, seed=8)]
-    Path("general.txt").write_text("\n".join(["", *lines, ""]) + "\n")
-    said: list[str] = []
-    wish = Wish(old, [Path("new.tsv")], [], Path("general.txt"), 0.5, "bleu", ["training.max_steps=5"])
-    assert write_plan(wish, Path("own.yaml"), False, said.append)
-    assert Path("own.general.src.en").read_text().splitlines() == lines
-    assert Path("own.general.tgt.de").read_text().splitlines() == nmt.load(old.path).translate(lines)
-    config = load_run_config(Path("own.yaml"), (), RunFolder(here / "runs" / "own"), is_fresh=True)
-    assert [files.replayed for files in config.data.train] == [False, True]
-    assert config.guard.validation is not None
-    held_out = config.guard.validation.src_file.read_text().splitlines()
-    assert len(held_out) == 40
-    assert set(held_out) < set(lines)
-    assert config.guard.validation in config.data.exclude
-    assert any("references are the translations of" in line for line in said)
-    assert not write_plan(wish, Path("own.yaml"), False, said.append)
-    assert sum(line.startswith("translating the 200 lines") for line in said) == 1
-    Path("own.yaml").write_text(Path("own.yaml").read_text() + "# mine\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml exists, and says something else"):
-        write_plan(wish, Path("own.yaml"), False, said.append)
-    assert write_plan(wish, Path("own.yaml"), True, said.append)
-    Path("general.txt").write_text("1 2 3\n")
-    with pytest.raises(ConfigError, match=r"own\.general\.src\.en: was made from other text than general\.txt"):
-        write_plan(wish, Path("own.yaml"), False, said.append)
+    sections = yaml.safe_load(old.config_file.read_text())
+    sections["data"]["test"] |= dict.fromkeys(("new", "general"), sections["data"]["test"]["test"])
+    old.config_file.write_text(yaml.safe_dump(sections))
+    Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
+    wish = Wish(old, [Path("new.tsv")], [Path("general.tsv")], [])
+    plan = write_plan(wish, Path("plan.yaml"), False, lambda _: None)
+    assert (plan.new, plan.general) == ("new2", ("general2",))
+    plan = write_plan(wish._replace(keep=[]), Path("other.yaml"), False, lambda _: None)
+    assert (plan.new, set(plan.general)) == ("new2", {"new", "general", "test"})
+    assert not write_plan(wish, Path("plan.yaml"), False, lambda _: None).is_written
+    Path("plan.yaml").write_text(Path("plan.yaml").read_text() + "# mine\n")
+    with pytest.raises(ConfigError, match=r"plan\.yaml exists, and says something else"):
+        write_plan(wish, Path("plan.yaml"), False, lambda _: None)
+    assert write_plan(wish, Path("plan.yaml"), True, lambda _: None).is_written
 
 
 @pytest.mark.parametrize(
@@ -438,10 +325,8 @@ def test_the_learning_rate_follows_that_of_the_base(here: Path, base: str, keep:
         sections = yaml.safe_load(old.config_file.read_text())
         sections["data"]["train"][0] |= {"src": "gone.en", "tgt": "gone.de"}
         old.config_file.write_text(yaml.safe_dump(sections))
-    wish = Wish(old, [Path("new.tsv")], [Path(path) for path in keep], None, 0.5, "bleu", [])
     said: list[str] = []
-    assert write_plan(wish, Path("plan.yaml"), False, said.append)
-    written = yaml.safe_load(Path("plan.yaml").read_text())
+    written = planned(here, Path("new.tsv"), [Path(path) for path in keep], said)
     assert written["training"]["learning_rate"] == rate
     assert ("replay" in written["data"]) == bool(keep or base == "own")
     assert any("so none is mixed in" in line for line in said) == (base == "moved")
@@ -452,15 +337,12 @@ def test_85_percent_of_the_text_are_general(here: Path, new: int, general: int, 
     """By hand: with 65 pairs of 60 characters to 35 of 20, 3,900 of 4,600 characters are general, 85%."""
     for name, length in (("long.tsv", new), ("general.tsv", general)):
         Path(name).write_text("".join(f"line {number}\t{number:0{length}d}\n" for number in range(100)))
-    wish = Wish(RunFolder(here / "runs" / "copy"), [Path("long.tsv")], [Path("general.tsv")], None, 0.5, "bleu", [])
-    write_plan(wish, Path("plan.yaml"), False, lambda _: None)
-    assert yaml.safe_load(Path("plan.yaml").read_text())["data"]["replay"] == share
+    assert planned(here, Path("long.tsv"), [Path("general.tsv")])["data"]["replay"] == share
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--data", "new.tsv", "--keep", "few.tsv", "--keep-src", "few.tsv"], "--keep names general pairs, --keep-src"),
         (["--data", "new.tsv", "--max-drop", "-1"], "--max-drop -1: should be 0 or more"),
         (["--data", "new.tsv", "--max-drop", "nan"], "--max-drop nan: should be 0 or more"),
         ([], "name the new text: --data FILE"),
@@ -468,13 +350,16 @@ def test_85_percent_of_the_text_are_general(here: Path, new: int, general: int, 
         (["--data", "new.tsv", "--name", "copy"], "runs/copy is the folder of the new run, too"),
         (["--data", "few.tsv"], "--data: 20 pairs are too few"),
         (["--data", "new.tsv", "--model", "nothing"], "nothing: no such run"),
-        (["--data", "new.tsv", "--keep", "few.tsv"], "general text: "),
-        (["--data", "new.tsv", "--set", "guard.max_dropp=1"], "unknown key guard.max_dropp"),
+        (["--data", "new.tsv", "--keep", "fewer.tsv"], "general text: "),
+        (["--data", "new.tsv", "--set", "training.max_stepss=1"], "unknown key training.max_stepss"),
+        (["--data", "new.tsv", "--set", "training.patience=3"], "training.patience (3) counts validations without"),
+        (["--data", "new.tsv", "--set", "evaluation.metrics=[chrf]"], "evaluation.metrics: add bleu"),
         (["--data", "new.tsv", "--set", "data.exclude=[{src: no.en, tgt: no.de}]"], "no.en: no such file"),
     ],
 )
 def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str], message: str) -> None:
-    Path("few.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in reversed_digits(20)))
+    for name, count in (("few", 20), ("fewer", 15)):
+        Path(f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in reversed_digits(count)))
     model = [] if "--model" in options else ["--model", "copy"]
     code, out, messages = cli("adapt", *model, *options)
     assert (code, out) == (2, "")
@@ -484,20 +369,19 @@ def test_mistakes_are_one_plain_message(here: Path, cli: Cli, options: list[str]
 
 
 @pytest.mark.slow
-def test_a_kill_and_a_resume_give_the_same_bits(here: Path, cli: Cli) -> None:
-    """Killed in the training, and while the model is chosen; and stopped by Ctrl-C."""
-    command = ["adapt", "--model", "runs/copy", "--data", "new.tsv", "--max-drop", "3", "--drop-metric", "loss",
-               *FAST, "--set", "training.max_steps=40"]  # fmt: skip
-    code, _, messages = cli(*command, "--name", "straight")
+@pytest.mark.parametrize("has_general_text", [True, False])
+def test_a_kill_and_the_same_command_give_the_same_bits(here: Path, cli: Cli, has_general_text: bool) -> None:
+    """Killed in the training and while test sets are scored after it, and stopped by Ctrl-C."""
+    if not has_general_text:
+        without_training(RunFolder(here / "runs" / "copy"))
+    command = ["adapt", "--model", "runs/copy", "--data", "new.tsv", "--max-drop", "100", *FAST,
+               "--set", "training.max_steps=20"]  # fmt: skip
+    code, wanted, messages = cli(*command, "--name", "straight")
     assert code == 0, messages
     straight = RunFolder(here / "runs" / "straight")
-    page = write_report(straight).read_text()
-    assert "best for the new text, alpha 0.5" in page
-    assert "From the old weights to the new ones. Allowed: 3. Chosen: general text: drop of loss" in page
-    assert (straight.report / "frontier.png").is_file()
     for name, line, number in (
         ("killed", "step 15  validation", signal.SIGKILL),
-        ("late", "choosing among", signal.SIGKILL),
+        ("late", "scoring new.*to compare", signal.SIGKILL),
         ("stopped", "step 15  validation", signal.SIGINT),
     ):
         run = RunFolder(here / "runs" / name)
@@ -505,20 +389,16 @@ def test_a_kill_and_a_resume_give_the_same_bits(here: Path, cli: Cli) -> None:
         with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
             assert process.stderr is not None
             for said in process.stderr:
-                if said.startswith(line):
-                    time.sleep(0.05)
+                if re.match(line, said):
                     process.send_signal(number)
             assert process.wait() == (130 if number == signal.SIGINT else -number)
-        assert read_frontier(run) is None
-        assert cli(*command, "--name", name)[0] == 0
+        code, out, _ = cli(*command, "--name", name)
+        assert (code, out) == (0, wanted)
         assert run.model_file.read_bytes() == straight.model_file.read_bytes()
+        assert run.fine_tuned_file.exists() == (not has_general_text)
         assert [one.values for one in read_history(run).validations] == [
             one.values for one in read_history(straight).validations
         ]
-        found, wanted = read_frontier(run), read_frontier(straight)
-        assert found is not None
-        assert wanted is not None
-        assert found.points == wanted.points
 
 
 @pytest.mark.slow
@@ -533,12 +413,11 @@ def test_an_imported_model_is_adapted_and_exported(tmp_path: Path, monkeypatch: 
         pairs = zip(*(text[begin:end] for text in texts), strict=True)
         Path(f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
     code, out, messages = cli("adapt", "--model", "opus-mt-en-zh", "--data", "new.tsv", "--keep", "general.tsv",
-                              "--drop-metric", "loss", "--max-drop", "9", "--json", *FAST,
-                              "--set", "training.learning_rate=1e-2", "--set", "guard.alphas=[0.5]",
-                              "--set", "guard.max_alpha=0.5", "--set", "training.batch_tokens=1000")  # fmt: skip
+                              "--max-drop", "100", *FAST, "--set", "training.learning_rate=1e-2",
+                              "--set", "training.batch_tokens=1000")  # fmt: skip
     assert code == 0, messages
     assert content(tmp_path / "runs" / "opus-mt-en-zh") == before
-    assert json.loads(out)["chosen"] == 1
+    assert "general" in out
     weights = load_file(tmp_path / "runs" / "opus-mt-en-zh-adapted" / "model.safetensors")
     old = load_file(tmp_path / "runs" / "opus-mt-en-zh" / "model.safetensors")
     assert not weights["src_embedding.weight"][-1].any()

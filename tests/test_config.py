@@ -15,7 +15,7 @@ from conftest import Cli, assert_says, refused
 from PIL import Image
 from pydantic import Field, ValidationError
 
-from nmt.config import augmentation, corpus, data, evaluation, guard, inference, source, training
+from nmt.config import augmentation, corpus, data, evaluation, inference, source, training
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
 from nmt.config.inference import InferenceConfig
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").rglob("*.yaml"))
 SECTIONS = [
     member
-    for module in (augmentation, corpus, data, evaluation, guard, inference, source, training)
+    for module in (augmentation, corpus, data, evaluation, inference, source, training)
     for _, member in inspect.getmembers(module, inspect.isclass)
     if issubclass(member, Section) and member is not Section and member.__module__ == module.__name__
 ]

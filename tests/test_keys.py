@@ -150,8 +150,7 @@ def test_a_section_is_explained(cli: Cli) -> None:
         ("traning", "did you mean training"),
         (
             "qqqq",
-            "did you mean data, source, tokenizer, model, decoding, augmentation, training, guard, evaluation or "
-            "export?",
+            "did you mean data, source, tokenizer, model, decoding, augmentation, training, evaluation or export?",
         ),
     ],
 )

@@ -1,128 +1,53 @@
-"""What an adaptation did to text that chose nothing: test sets of the new text and general ones, before and after.
+"""The outcome of an adaptation: its model, and whether general text lost more than it may."""
 
-Their translations are those of `nmt.training.forgetting`, with the run's own search settings.
-"""
+import shutil
+from collections.abc import Collection, Sequence
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from nmt.adaptation.choosing import Measuring
-from nmt.adaptation.frontier import METRICS, NAMES, AdaptMetric
-from nmt.atomic import read_json, write_json
-from nmt.checkpoint import interpolated_weights
+from nmt.atomic import replacing
+from nmt.checkpoint import mean_of_weights, write_weights
 from nmt.ctranslate2.exports import ModelFile
-from nmt.data.lines import read_lines
 from nmt.errors import RunError
-from nmt.evaluation.evaluate import corpus_test_set
-from nmt.evaluation.significance import paired_difference
 from nmt.runs import RunFolder
-from nmt.training.forgetting import read_forgetting
-from nmt.training.guarding import weights_file_name
+from nmt.training.forgetting import Forgetting
 from nmt.training.record import read_record
 
-_FILE = "tests.json"
 
+def average_with_base(base: RunFolder, run: RunFolder) -> bool:
+    """Make the mean of the base's and the fine-tuned weights the model of a finished training, unless it is already.
 
-class _Recorded(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
-
-
-class Change(_Recorded):
-    """A score before and after, with a 95% interval of the change by a paired bootstrap."""
-
-    before: float
-    after: float
-    change: float
-    low: float
-    high: float
-
-
-class TestChange(_Recorded):
-    """The scores of a test set."""
-
-    __test__ = False  # pytest: not a test
-
-    name: str
-    is_new: bool
-    """Whether it is of the new text; otherwise of general text."""
-    lines: int
-    scores: dict[AdaptMetric, Change]
-
-
-class _Written(_Recorded):
-    model: ModelFile
-    tests: tuple[TestChange, ...]
-
-
-def compare_tests(run: RunFolder, say: Callable[[str], None]) -> tuple[TestChange, ...]:
-    """Compare the scores before and after, of all test sets that were translated with both models, and write them."""
-    if (done := read_tests(run)) is not None:
-        return done
-    record, config = read_record(run), run.config()
-    assert record is not None and record.init_from is not None, "a guard needs init_from"
-    files = record.init_from.test_files
-    names = [one.name for one in read_forgetting(run) if one.name in files]
-    say(f"comparing {', '.join(names)}, which chose nothing" if names else "there is no test set to compare")
-    measuring = Measuring(run, config)
-    base = run.adaptation / weights_file_name("base")
-    models = [interpolated_weights(base, run.model_file, alpha) for alpha in (0.0, 1.0)]
-    found = []
-    for name in names:
-        test_set = corpus_test_set(files[name], config.source)
-        sides = []
-        for when, weights in zip(("before", "after"), models, strict=True):
-            hypotheses = list(read_lines(run.evaluation / when / f"{name}.hyp"))
-            sides.append({**measuring.of_hypotheses(hypotheses, test_set), "loss": measuring.losses(weights, test_set)})
-        scores = {}
-        for metric in METRICS:
-            before, after = (side[metric] for side in sides)
-            change = paired_difference(before, after, measuring.scorer(metric))
-            values = measuring.value(metric, before), measuring.value(metric, after)
-            scores[metric] = Change(
-                before=values[0], after=values[1], change=change.value, low=change.low, high=change.high
+    Returns whether it was not. Wortsman et al. 2022 (WiSE-FT) recommend the middle where nothing says what is lost. The
+    fine-tuned weights stay in a file of their own, so that after a kill at any time the same call gives the same model.
+    """
+    with run.locked():
+        if not run.fine_tuned_file.exists():
+            with replacing(run.fine_tuned_file) as temporary:
+                shutil.copyfile(run.model_file, temporary)
+        if not ModelFile.of(run.fine_tuned_file).is_still(run.model_file):
+            return False
+        record = read_record(run)
+        assert record is not None and record.init_from is not None, "it was fine-tuned"
+        if record.init_from.model.sha256 != ModelFile.of(base.model_file).sha256:
+            raise RunError(
+                f"{base.path}: its model has changed since {run.path} started from it; restore it, or --fresh"
             )
-        found.append(TestChange(name=name, is_new=name in config.data.test, lines=len(test_set.src), scores=scores))
-    found.sort(key=lambda one: not one.is_new)
-    written = _Written(model=ModelFile.of(run.model_file), tests=tuple(found))
-    write_json(_path(run), written.model_dump(mode="json"))
-    return written.tests
+        write_weights(mean_of_weights([base.model_file, run.fine_tuned_file]), run.model_file)
+    return True
 
 
-def read_tests(run: RunFolder) -> tuple[TestChange, ...] | None:
-    """What `compare_tests` wrote for the run's present model; None if it did not, or for another model."""
-    if not _path(run).is_file() or not run.model_file.is_file():
-        return None
-    try:
-        written = _Written.model_validate(read_json(_path(run)))
-    except (RunError, ValidationError):
-        return None
-    return written.tests if written.model.is_still(run.model_file) else None
+def verdict(changes: Sequence[Forgetting], general: Collection[str], max_drop: float) -> tuple[str, bool]:
+    """The first line of the result, and whether it is a warning that general text may have lost more than `max_drop`.
 
-
-def _path(run: RunFolder) -> Path:
-    return run.adaptation / _FILE
-
-
-def table(tests: Sequence[TestChange], metrics: Sequence[AdaptMetric]) -> list[list[str]]:
-    """The test sets as rows of cells, with a head: a row for each metric."""
-    rows = [["test", "", "lines", "score", "before", "after", "change", "95% interval"]]
-    for one in tests:
-        rows += _rows(one, metrics)
-    return rows
-
-
-def _rows(test: TestChange, metrics: Sequence[AdaptMetric]) -> Iterator[list[str]]:
-    for metric in metrics:
-        score, digits = test.scores[metric], 3 if metric == "loss" else 2
-        yield [
-            test.name,
-            "new text" if test.is_new else "general",
-            f"{test.lines:,}",
-            NAMES[metric],
-            f"{score.before:.{digits}f}",
-            f"{score.after:.{digits}f}",
-            f"{score.change:+.{digits}f}",
-            f"{score.low:+.{digits}f} to {score.high:+.{digits}f}",
-        ]
+    The upper end of the drop's interval counts: what may be lost, as far as the test set can tell.
+    """
+    if not general:
+        return (
+            "There was no general text to measure with (--keep FILE), so the model is the mean of the old weights and "
+            "the fine-tuned ones."
+        ), False
+    found = {one.name: one.change("bleu") for one in changes if one.name in general}
+    if not found:
+        return "What general text has lost was not measured: its test set has changed, or cannot be read.", False
+    drops = ", ".join(f"{name} {row.change:+.2f} ({row.low:+.2f} to {row.high:+.2f})" for name, row in found.items())
+    if any(-row.low > max_drop for row in found.values()):
+        return f"warning: general text may have lost more than {max_drop:g} BLEU (--max-drop): {drops}", True
+    return f"General text has kept within {max_drop:g} BLEU (--max-drop): {drops}", False

@@ -11,12 +11,12 @@ import typer
 from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
 from nmt.config.training import Config
 from nmt.distributed import Ranks, is_launched, joined
-from nmt.errors import BaseKeptError, ConfigError, NmtError
+from nmt.errors import ConfigError, NmtError
 from nmt.processes import python_command
 from nmt.runs import RunFolder
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.adaptation.frontier import Frontier
+    from nmt.training.forgetting import Forgetting
 
 
 def train(
@@ -40,10 +40,11 @@ def train(
         settings, run = configured_run("train", file, config, overrides, name, init_from, fresh)
         mode = "resume" if resume else "fresh" if fresh else "auto"
         trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
-    if ranks.is_main and not dry_run:
-        frontier = finish(settings, run, trained)
-        if frontier is not None:
-            say_choice(run, frontier)
+    if ranks.is_main and not dry_run and (changes := finish(settings, run, trained)):
+        from nmt.insight.text_table import aligned
+        from nmt.training.forgetting import table
+
+        _say(aligned(table(changes), left=(0, 2)))
 
 
 def train_run(
@@ -68,66 +69,25 @@ def train_run(
     return run_training(settings, run, mode, ranks, dry_run)
 
 
-def finish(settings: Config, run: RunFolder, trained: bool) -> "Frontier | None":
-    """What follows a training: the guard's choice, which is returned; what was forgotten; the exports; the report."""
-    frontier = None
-    if settings.guard.is_on:
-        from nmt.adaptation.frontier import fresh_frontier
-
-        trained = trained or fresh_frontier(run) is None  # a kill while the model was chosen
-        frontier = _choose(run)
-    if settings.training.init_from is not None:
-        _score_what_was_forgotten(run, is_shown=frontier is None)
-    if frontier is not None:
-        _compare_tests(run)
+def finish(settings: Config, run: RunFolder, trained: bool) -> "list[Forgetting]":
+    """What follows a training: what it gained and forgot, which is returned; the exports; the report."""
+    changes = _what_changed(run) if settings.training.init_from is not None else []
     if trained:
         _export(run, settings)
     if trained and settings.evaluation.report:
         _write_report(run, settings.training.device)
-    return frontier
+    return changes
 
 
-def say_choice(run: RunFolder, frontier: "Frontier") -> None:
-    """Say what became the model; `BaseKeptError` if that is the base."""
-    if frontier.is_base_kept:
-        raise BaseKeptError(
-            f"{run.path}: the model is the old one, unchanged: {frontier.reason}; give more text, mix in more general "
-            f"text, or allow a larger drop (docs/adapt.md)"
-        )
-    point = frontier.point
-    _say(f"{run.path}: the model is: {point.name}, of step {point.step:,}; all candidates: {run.adaptation}")
-
-
-def _choose(run: RunFolder) -> "Frontier":
-    from nmt.adaptation.choosing import choose_model
+def _what_changed(run: RunFolder) -> "list[Forgetting]":
+    """Compare the scores before and after a training with `training.init_from`; it is done, so a failure is a line."""
+    from nmt.training.forgetting import score_after
 
     try:
-        return choose_model(run, _say)
-    except SystemExit:  # a signal
-        _say(f"{run.path}: stopped while its model was chosen; the same command chooses again")
-        raise
-
-
-def _compare_tests(run: RunFolder) -> None:
-    from nmt.adaptation.outcome import compare_tests
-
-    try:
-        compare_tests(run, _say)
-    except NmtError as error:  # such as a test set that has changed since
-        _say(f"the test sets are not compared: {error}; to try again: the same command")
-
-
-def _score_what_was_forgotten(run: RunFolder, is_shown: bool) -> None:
-    """Compare the scores before and after a training with `training.init_from`, which is done: a failure is a line."""
-    from nmt.training.forgetting import score_after, table
-
-    try:
-        found = score_after(run, _say)
+        return score_after(run, _say)
     except NmtError as error:
-        _say(f"what was forgotten is not known: {error}; to try again: the same command")
-    else:
-        for line in table(found if is_shown else ()):
-            _say(line)
+        _say(f"the scores before and after are not compared: {error}; to try again: the same command")
+        return []
 
 
 def _export(run: RunFolder, settings: Config) -> None:

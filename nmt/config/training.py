@@ -12,7 +12,6 @@ from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import check_sources
 from nmt.config.data import DataConfig
 from nmt.config.evaluation import EvaluationConfig, ExportConfig
-from nmt.config.guard import GuardConfig
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import ModelPart, PositiveInt, Rate, Section
 
@@ -92,8 +91,9 @@ class TrainingConfig(Section):
     monitor: Literal["tensorboard"] | None = None
     """`tensorboard` also writes every figure of metrics.jsonl into the run's folder tensorboard/, for
     `tensorboard --logdir runs`; this needs `scripts/install tensorboard`. `null`: off."""
-    best_metric: Literal["loss", "bleu", "chrf", "ter"] = "bleu"
-    """The validation metric that decides which model is the best and, with `patience`, when training stops."""
+    best_metric: Literal["loss", "bleu", "chrf", "ter"] | None = "bleu"
+    """The validation metric that decides which model is the best and, with `patience`, when training stops. `null`:
+    none; the last weights become the model, as suits a learning rate that falls to 0 and a small validation set."""
     patience: PositiveInt | None = None
     """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
     keep_checkpoints: PositiveInt = 2
@@ -131,6 +131,11 @@ class TrainingConfig(Section):
             raise ValueError(
                 "training.batch_tokens: auto and training.update_tokens, the size of a whole update, need each other"
             )
+        if self.best_metric is None and self.patience is not None:
+            raise ValueError(
+                f"training.patience ({self.patience}) counts validations without a better training.best_metric, which "
+                f"is null; set training.patience: null"
+            )
         if self.freeze and self.init_from is None:
             raise ValueError(
                 "training.freeze is for a run with training.init_from; without it, random weights would be frozen"
@@ -162,8 +167,6 @@ class Config(InferenceConfig):
     """Random changes to training pairs."""
     training: TrainingConfig
     """How the model is trained."""
-    guard: GuardConfig = Field(default_factory=GuardConfig)
-    """How much worse a fine-tuned model may become on other text."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """How translations are scored."""
     export: ExportConfig = Field(default_factory=ExportConfig)
@@ -180,7 +183,6 @@ class Config(InferenceConfig):
                 "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
                 "data.replay out, or add the corpus to data.train with a weight"
             )
-        self.guard.check(self.training.init_from is not None, self.source.type)
         self._check_training()
         return self
 

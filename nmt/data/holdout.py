@@ -64,9 +64,10 @@ def _judged_on_training_pairs(
     """The settings with which the loss on the training pairs chooses the model, unless they name another metric."""
     if "best_metric" not in settings.model_fields_set:
         settings = settings.model_copy(update={"best_metric": "loss"})
+    chooses = f", and {settings.best_metric} on them chooses the model" if settings.best_metric else ""
     say(
-        f"validation: no pairs are held out: the training pairs in {validation.src_file.name} are the validation set, "
-        f"and {settings.best_metric} on them chooses the model"
+        f"validation: no pairs are held out: the training pairs in {validation.src_file.name} are the validation set"
+        f"{chooses}"
     )
     return settings
 

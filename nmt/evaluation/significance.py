@@ -5,7 +5,7 @@ would score from this one.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,6 @@ Test = Literal["bs", "ar"]
 """Paired bootstrap resampling (Koehn 2004), or approximate randomization (Riezler and Maxwell 2005)."""
 DEFAULT_SAMPLES: dict[Test, int] = {"bs": 1000, "ar": 10_000}  # sacreBLEU's
 CONFIDENCE_SAMPLES = 1000
-Statistics = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,17 +40,6 @@ class Interval:
     def high(self) -> float:
         """The upper end."""
         return self.mean + self.half_width
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """A difference of two corpus scores, with a 95% interval and the standard error by a paired bootstrap."""
-
-    value: float
-    low: float
-    high: float
-    error: float
-    """The standard deviation of the samples' differences."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,31 +107,26 @@ def paired_test(
     return tested
 
 
-def line_statistics(metric: SacreMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
-    """What a metric counts in each line: (lines, counts). A corpus score is computed from their sums."""
-    return np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
-
-
-def corpus_score(metric: SacreMetric, sums: Statistics) -> float:
-    """The score of a corpus whose lines have these `sums` of `line_statistics`."""
-    return float(metric._compute_score_from_stats(list(sums)).score)
-
-
-def paired_difference(first: Statistics, second: Statistics, score_of: Callable[[Statistics], float]) -> Difference:
-    """The score of `second` minus that of `first`, systems with statistics (lines, counts) of the same lines.
+def paired_interval(
+    metric: SacreMetric, first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[float, float]:
+    """A 95% interval of the score of `second` minus that of `first`, by a paired bootstrap.
 
     Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
     holds the middle 95% of the samples' differences. The draws depend on the number of lines alone.
     """
-    lines = len(first)
-    assert len(second) == lines, "of the same lines"
+    one, other = (
+        np.array(metric._extract_corpus_statistics(lines, references), dtype=np.float64) for lines in (first, second)
+    )
     generator = np.random.default_rng(12345)  # sacreBLEU's seed
+
+    def score_of(sums: NDArray[np.float64]) -> float:
+        return float(metric._compute_score_from_stats(list(sums)).score)
+
     differences = []
-    for begin in range(0, CONFIDENCE_SAMPLES, 100):  # so that little is in memory
+    for _ in range(CONFIDENCE_SAMPLES // 100):  # so that little is in memory
         # How often each line is drawn: (samples, lines).
-        counts = generator.multinomial(lines, np.full(lines, 1 / lines), size=min(100, CONFIDENCE_SAMPLES - begin))
-        both = zip(counts @ first, counts @ second, strict=True)
-        differences += [score_of(other) - score_of(one) for one, other in both]
+        counts = generator.multinomial(len(one), np.full(len(one), 1 / len(one)), size=100)
+        differences += [score_of(b) - score_of(a) for a, b in zip(counts @ one, counts @ other, strict=True)]
     low, high = np.quantile(differences, [0.025, 0.975])
-    error = float(np.std(differences))
-    return Difference(score_of(second.sum(0)) - score_of(first.sum(0)), float(low), float(high), error)
+    return float(low), float(high)

@@ -73,27 +73,6 @@ def curves(
         return _chart(figure, name, title, _described(title, lines, marked_step, marked_as))
 
 
-def frontier(
-    name: str, title: str, labels: tuple[str, str], paths: Sequence[Curve], limit: float, chosen: tuple[float, float]
-) -> Chart:
-    """Paths through points (x: what is lost, y: what is gained), each point marked; a vertical line is the largest loss
-    that is allowed, and a ring is around the chosen point."""
-    with _drawing() as figure:
-        axes = _axes(figure, labels[1])
-        for path, colour in zip(paths, (_ACCENT, _SECOND, _TEXT), strict=False):
-            x, y = [point[0] for point in path.points], [point[1] for point in path.points]
-            axes.plot(x, y, color=colour, linewidth=1.6, label=path.label, marker="o", markersize=4)
-        axes.axvline(limit, color=_MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="allowed")
-        x, y = [chosen[0]], [chosen[1]]
-        axes.plot(
-            x, y, color=_MARK, label="chosen", marker="o", markersize=11, markerfacecolor="none", linestyle="none"
-        )
-        axes.set_xlabel(labels[0], color=_MUTED)
-        axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
-        described = f"{title}. Allowed: {limit:g}. Chosen: {labels[0]} {chosen[0]:.3g}, {labels[1]} {chosen[1]:.3g}."
-        return _chart(figure, name, title, described)
-
-
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
     """A bar for each (label, height, text above it)."""
     with _drawing() as figure:

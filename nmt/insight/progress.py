@@ -128,10 +128,9 @@ def read_status(run: RunFolder) -> RunStatus:
 def _of_training(
     run: RunFolder, basic: RunStatus, settings: TrainingConfig, history: History, is_alive: bool
 ) -> RunStatus:
-    metric: ValidationMetric = settings.best_metric
     interval = history.intervals[-1] if history.intervals else None
     last = history.validations[-1] if history.validations else None
-    best = history.best(metric)
+    best = None if run.fine_tuned_file.is_file() else history.best(settings.best_metric)
     since_best = history.validations.index(best) if best else -1
     status = dataclasses.replace(
         basic,
@@ -140,7 +139,7 @@ def _of_training(
         epoch=history.epoch,
         seconds=history.seconds,
         interval=interval,
-        best_metric=metric,
+        best_metric=settings.best_metric,
         best_validation=best,
         last_validation=last,
         num_validations=len(history.validations),

@@ -115,7 +115,8 @@ def _validations(status: RunStatus) -> Iterator[tuple[str, str]]:
     if last is not None and last != best:
         yield "validation", _validation(last)
     if best is not None:
-        yield f"best {status.best_metric}", f"{_validation(best)}: the model"
+        name = f"best {status.best_metric}" if status.best_metric else "validation"
+        yield name, f"{_validation(best)}: the model"
 
 
 def _validation(validation: Validation) -> str:

@@ -8,8 +8,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nmt.adaptation.frontier import Frontier, fresh_frontier
-from nmt.adaptation.outcome import TestChange, read_tests
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
@@ -74,22 +72,18 @@ class Report:
     record: TrainingRecord | None
     """What the training recorded about itself; None for an imported or averaged run."""
     chosen: Validation | None
-    """The validation that chose the model."""
+    """The validation that chose the model; the last, if none does."""
     parameters: dict[str, int]
     """Of each part of the model; shared ones are counted once."""
     model: ModelFile
     validation: ValidationResult | None
     tests: tuple[TestScores, ...]
     forgotten: tuple[Forgetting, ...]
-    """What a run with `training.init_from` forgot of the run that it started from."""
-    frontier: Frontier | None
-    """The candidates of a training with a guard, and the choice; None without one."""
-    changes: tuple[TestChange, ...]
-    """What such a training did to the test sets."""
+    """What a run with `training.init_from` gained, and forgot of the run that it started from."""
     settings: tuple[Setting, ...]
     """Those that differ from their defaults."""
     averaged: str
-    """What `nmt average` took the mean of, in words; empty for a trained run."""
+    """What the model is the mean of, in words: of `nmt average`, or of `nmt adapt` without general text; or empty."""
     notes: tuple[str, ...]
     """What is missing or doubtful, and why."""
 
@@ -112,7 +106,9 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     except DataError as error:
         notes.append(f"The validation set was not translated: {error}.")
     averaged = _averaged(run)
-    frontier = fresh_frontier(run)
+    if run.fine_tuned_file.is_file():
+        averaged = f"the weights of {config.training.init_from} and those of this training ({run.fine_tuned_file.name})"
+        notes.append(f"The model is the mean of {averaged}, whose validations are below.")
     state = read_status(run).state
     if state in ("preparing", "training", "interrupted", "diverged"):
         notes.insert(0, f"This training is not finished. It {MEANING[state].removeprefix('its training ')}.")
@@ -121,14 +117,12 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         config=config,
         history=history,
         record=record,
-        chosen=None if averaged or frontier else history.best(config.training.best_metric),
+        chosen=None if averaged else history.best(config.training.best_metric),
         parameters=model.parameter_counts(),
         model=ModelFile.of(run.model_file),
         validation=validation,
         tests=tuple(_test_scores(run, config)),
-        forgotten=() if frontier else tuple(read_forgetting(run)),
-        frontier=frontier,
-        changes=(read_tests(run) or ()) if frontier else (),
+        forgotten=tuple(read_forgetting(run)),
         settings=tuple(changed_settings(config)),
         averaged=averaged,
         notes=tuple(notes),

@@ -5,26 +5,22 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nmt.adaptation.frontier import NAMES, WORDS, Frontier, points_of, shown_metrics
-from nmt.adaptation.frontier import table as frontier_table
-from nmt.adaptation.outcome import table as tests_table
 from nmt.atomic import replacing, write_bytes
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.evaluation.metrics import Score, bleu_tokenizer
 from nmt.history import ValidationMetric, duration
-from nmt.insight.charts import Chart, Curve, bars, curves, frontier
+from nmt.insight.charts import Chart, Curve, bars, curves
 from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
 from nmt.runs import RunFolder
-from nmt.training.guarding import Weights
 from nmt.training.record import TrainingRecord
 
 _PAGE, _CARD = "index.html", "README.md"
 _METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
-_CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length", "frontier")
+_CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length")
 
 
 def write_report(
@@ -89,26 +85,9 @@ def _charts(report: Report) -> Iterator[Chart]:
     yield from of_intervals("gradient_norm", "Gradient norm, before clipping", norms)
     speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
     yield from of_intervals("speed", "Target tokens a second", speeds)
-    if report.frontier is not None and report.frontier.point.drop is not None:
-        yield _frontier(report.frontier)
     if report.validation is not None and report.validation.lengths:
         values = [(one.label, one.score or 0.0, f"{one.lines:,} lines") for one in report.validation.lengths]
         yield bars("length", "BLEU by source length", "BLEU", values)
-
-
-def _frontier(found: Frontier) -> Chart:
-    """What each candidate of a guard gains and loses."""
-    curves = []
-    kinds: tuple[Weights, ...] = ("tuned", "kept", "last")
-    for weights in kinds:
-        points = [(point.drop.value, point.gain) for point in points_of(found, weights) if point.drop is not None]
-        if len(points) > 1:
-            curves.append(Curve(WORDS[weights], points))
-    drop = found.point.drop
-    assert drop is not None, "checked by the caller"
-    labels = f"general text: drop of {NAMES[found.drop_metric]}", f"new text: gain of {NAMES[found.gain_metric]}"
-    return frontier("frontier", "From the old weights to the new ones", labels, curves, found.max_drop,
-                    (drop.value, found.point.gain))  # fmt: skip
 
 
 def _page(report: Report, charts: Sequence[Chart]) -> str:
@@ -118,8 +97,6 @@ def _page(report: Report, charts: Sequence[Chart]) -> str:
         f"{report.name}: report",
         report=report,
         charts={chart.name: chart for chart in charts},
-        frontier=() if report.frontier is None else frontier_table(report.frontier),
-        changes=() if report.frontier is None else tests_table(report.changes, shown_metrics(report.frontier)),
         parameters=sum(report.parameters.values()),
         duration=None if history.seconds is None else duration(history.seconds),
         headline=_headline(report),
@@ -247,10 +224,11 @@ def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
         time = "" if history.seconds is None else f" in {duration(history.seconds)}"
         yield f"\n{history.step:,} updates{epochs}{time}."
     if report.chosen is not None:
-        metric = _METRICS[config.training.best_metric]
+        metric = config.training.best_metric
+        why = f"with the best {_METRICS[metric]} on the validation set" if metric else "the last"
         is_average = config.training.ema_decay is not None
         what = "an average of the weights, taken at update" if is_average else "that of update"
-        yield f"The model is {what} {report.chosen.step:,}, with the best {metric} on the validation set."
+        yield f"The model is {what} {report.chosen.step:,}, {why}."
     for chart in charts:
         if chart.name in ("loss", "validation"):
             yield f"\n![{chart.description}]({chart.name}.png)"

@@ -136,7 +136,8 @@ def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
     steps = checkpoint_steps(run.checkpoints)
     count, kind = best or last or max(2, settings.keep_checkpoints), "checkpoints"
     if best is not None:
-        metric = settings.best_metric
+        if (metric := settings.best_metric) is None:
+            raise ConfigError(f"--best: in {run.path}, no metric decides (training.best_metric: null); use --last")
         validations = read_history(run).validations
         values = {each.step: each.values[metric] for each in validations if metric in each.values}
         sign = -1 if HIGHER_IS_BETTER[metric] else 1

@@ -1,6 +1,6 @@
-"""What a run forgets of the run that it started from: scores of that run's test sets before and after the training.
+"""The gain of a fine-tuning and what it forgets: test sets of the new run and of its base model, before and after.
 
-They are written as those of `nmt eval`, by the same code, to evaluation/before/ and evaluation/after/.
+Their scores are written as those of `nmt eval`, by the same code, to evaluation/before/ and evaluation/after/.
 """
 
 import dataclasses
@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.atomic import read_json
+from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import sides_of
+from nmt.data.lines import read_lines
 from nmt.errors import DataError, RunError
-from nmt.evaluation.evaluate import evaluate_runs
+from nmt.evaluation.evaluate import Evaluation, evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics
+from nmt.evaluation.significance import paired_interval
 from nmt.runs import RunFolder
 from nmt.training.origin import Origin
 from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
@@ -26,11 +29,13 @@ from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One score, before and after."""
+    """A score before and after, with a 95% interval of the change by a paired bootstrap."""
 
     metric: str
     before: float
     after: float
+    low: float
+    high: float
 
     @property
     def change(self) -> float:
@@ -40,62 +45,76 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Forgetting:
-    """The scores of one test set of the old run."""
+    """The scores of one test set."""
 
     name: str
+    lines: int
     before: dict[Metric, Score]
     """With the weights that the training started from."""
     after: dict[Metric, Score]
     """With the run's model."""
+    intervals: dict[Metric, tuple[float, float]]
+    """Of the change."""
 
     @property
-    def rows(self) -> Iterator["Change"]:
+    def rows(self) -> Iterator[Change]:
         """The change of each metric."""
-        for metric, before in self.before.items():
-            yield Change(before.name, before.value, self.after[metric].value)
+        yield from map(self.change, self.before)
+
+    def change(self, metric: Metric) -> Change:
+        """The change of a metric."""
+        before, after = self.before[metric], self.after[metric]
+        return Change(before.name, before.value, after.value, *self.intervals[metric])
 
 
 class _Evaluated(BaseModel):
-    """What this module reads of a file that `evaluate_runs` wrote."""
+    """What this module reads of a file that `evaluate_runs` wrote, and adds to those of evaluation/after/."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     scores: dict[Metric, Score]
     weights: tuple[ModelFile]
+    lines: int = 0
+    intervals: dict[Metric, tuple[float, float]] = {}
 
 
 def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[str], None]) -> None:
-    """Score the test sets of the run that a training in `run` starts from, with its weights."""
+    """Score the test sets with the weights that a training in `run` starts from."""
     sets = origin.recorded.test_files
     if sets:
-        say(f"scoring {', '.join(sets)} of {origin.run.path} with the weights that this training starts from")
-        _score(config, origin.run, sets, run.evaluation / "before")
+        say(f"scoring {', '.join(sets)} with the weights of {origin.run.path}, which this training starts from")
+        for _ in _scored(config, _metrics(config), origin.run, sets, run.evaluation / "before"):
+            pass
 
 
 def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
     """Score the same test sets with the run's model, unless they were already, and compare.
 
-    A test set that is missing, or has changed, is a line. Empty for a run that started from random weights.
+    A test set that is missing, or has changed, is reported. Empty for a run that started from random weights.
     """
     record = read_record(run)
     if record is None or record.init_from is None:
         return []
     config = run.config()
+    done = {one.name for one in read_forgetting(run)}
     sets = {}
     for name, corpus in record.init_from.test.items():
-        if _evaluated(run, "before", name) is None:
-            continue
-        after = _evaluated(run, "after", name)
-        if after is not None and after.weights[0].is_still(run.model_file):
+        if name in done or _evaluated(run, "before", name) is None:
             continue
         files = record.init_from.test_files[name]
         if reason := _changed(corpus, files, config.source):
-            say(f"what was forgotten of {record.init_from.run}'s {name} is not scored: {reason}")
+            say(f"{name} is not scored again: {reason}")
         else:
             sets[name] = files
     if sets:
-        say(f"scoring {', '.join(sets)} of {record.init_from.run}, to see what was forgotten")
-        _score(config, run, sets, run.evaluation / "after")
+        say(f"scoring {', '.join(sets)} with the model of {run.path}, to compare")
+    metrics = _metrics(config)
+    for name, result in _scored(config, metrics, run, sets, run.evaluation / "after"):
+        old = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))
+        intervals = {key: paired_interval(metric, old, result.hypotheses, result.references)
+                     for key, metric in metrics.items()}  # fmt: skip
+        path = run.evaluation / "after" / f"{name}.json"
+        write_json(path, {**read_json(path), "lines": len(old), "intervals": intervals})
     return read_forgetting(run)
 
 
@@ -107,30 +126,40 @@ def read_forgetting(run: RunFolder) -> list[Forgetting]:
         if (
             before
             and after
-            and before.scores.keys() == after.scores.keys()
+            and before.scores.keys() == after.scores.keys() == after.intervals.keys()
             and after.weights[0].is_still(run.model_file)
         ):
-            found.append(Forgetting(path.stem, before.scores, after.scores))
+            found.append(Forgetting(path.stem, after.lines, before.scores, after.scores, after.intervals))
     return found
 
 
-def table(forgotten: Sequence[Forgetting]) -> Iterator[str]:
-    """Lines of a table for a terminal."""
-    if not forgotten:
-        return
-    width = max(len(one.name) for one in forgotten)
-    yield f"{'forgotten':{width}}  {'':6} {'before':>6} {'after':>6} {'change':>6}"
-    for one in forgotten:
+def table(found: Sequence[Forgetting]) -> list[list[str]]:
+    """Rows of cells with a head, for a terminal."""
+    rows = [["test set", "lines", "score", "before", "after", "change", "95% interval"]]
+    for one in found:
         for row in one.rows:
-            yield f"{one.name:{width}}  {row.metric:6} {row.before:6.2f} {row.after:6.2f} {row.change:+6.2f}"
+            figures = [
+                f"{row.before:.2f}",
+                f"{row.after:.2f}",
+                f"{row.change:+.2f}",
+                f"{row.low:+.2f} to {row.high:+.2f}",
+            ]
+            rows.append([one.name, f"{one.lines:,}", row.metric, *figures])
+    return rows
 
 
-def _score(config: Config, run: RunFolder, sets: Mapping[str, CorpusFiles], folder: Path) -> None:
-    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+def _metrics(config: Config) -> dict[Metric, SacreMetric]:
+    return make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+
+
+def _scored(
+    config: Config, metrics: dict[Metric, SacreMetric], run: RunFolder, sets: Mapping[str, CorpusFiles], folder: Path
+) -> Iterator[tuple[str, Evaluation]]:
     wanted = {name: (src, [tgt]) for name, (src, tgt) in ((name, sides_of(files)) for name, files in sets.items())}
-    # PyTorch, so that no quantization is compared with fp32.
-    for _ in evaluate_runs([run], wanted, metrics, config.decoding, config.training.device, "torch", None, folder):
-        pass
+    if wanted:
+        # PyTorch, so that no quantization is compared with fp32.
+        device = config.training.device
+        yield from evaluate_runs([run], wanted, metrics, config.decoding, device, "torch", None, folder)
 
 
 def _evaluated(run: RunFolder, when: str, name: str) -> _Evaluated | None:

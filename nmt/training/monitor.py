@@ -86,8 +86,6 @@ class Monitor:
         """Log the scores of a validation."""
         self._append({"kind": "validation", **record})
         self.say(f"step {record['step']:,}  validation: {_values(record)}{'  (best so far)' if is_best else ''}")
-        if general := _values(record, "general_"):
-            self.say(f"step {record['step']:,}  general text: {general}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
@@ -246,9 +244,9 @@ class Pace:
         )
 
 
-def _values(record: Mapping[str, Any], before: str = "") -> str:
-    """The scores in a record whose names have this before them, in words."""
-    found = [(name, record.get(f"{before}{name}")) for name in ("loss", "bleu", "chrf", "ter")]
+def _values(record: Mapping[str, Any]) -> str:
+    """The scores in a record, in words."""
+    found = [(name, record.get(name)) for name in ("loss", "bleu", "chrf", "ter")]
     digits = {"loss": 3}
     return "  ".join(f"{name} {value:.{digits.get(name, 2)}f}" for name, value in found if value is not None)
 

@@ -37,21 +37,24 @@ def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
     return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files))
 
 
+def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
+    """The test sets of a run, or else its validation set; none of an imported one."""
+    if not run.has_training_config():
+        return {}
+    data = run.config().data
+    own = {} if data.validation.holdout == 0 else {"validation": data.validation}  # 0: its training pairs
+    return dict(data.test) or dict(own)
+
+
 def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, CorpusFiles]:
-    """The run's test sets, or else its validation set, where they can be read; with a guard, the new run's, too."""
-    wanted: dict[str, CorpusFiles] = {}
-    if run.has_training_config():
-        data = run.config().data
-        wanted = dict(data.test) or ({} if config.guard.is_on else {"validation": data.validation})
-    if config.guard.is_on:
-        wanted |= {**config.guard.test, **config.data.test}
-    found = {}
-    for name, files in wanted.items():
+    """The test sets of the new run and of the one that it starts from, whose names count, where they can be read."""
+    found: dict[str, CorpusFiles] = {}
+    for name, files in {**config.data.test, **own_test_sets(run)}.items():
         try:
             corpus_test_set(files, config.source)
             found[name] = files
         except DataError as error:
-            say(f"what is forgotten of {run.path}'s {name} is not scored: {error}")
+            say(f"{name} is not scored before and after: {error}")
     return found
 
 

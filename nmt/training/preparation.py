@@ -42,9 +42,6 @@ class Prepared:
     """As text or vectors, for translating."""
     validation_corpus: EncodedCorpus
     """As ids, for the loss."""
-    general: TestSet | None
-    """The general text of a guard, which is validated, too; None without one."""
-    general_corpus: EncodedCorpus | None
     test_sets: dict[str, TestSet]
     """By name; only `nmt eval` translates them."""
     metrics: dict[Metric, SacreMetric]
@@ -125,8 +122,6 @@ def prepare(
         lexicon=lexicon,
         validation=texts.validation,
         validation_corpus=encoded(data.validation),
-        general=texts.general,
-        general_corpus=encoded(general) if (general := _deciding(config)) else None,
         test_sets=texts.test_sets,
         metrics=metrics,
         device=device,
@@ -150,15 +145,10 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
 
 def _metrics(config: Config) -> dict[Metric, SacreMetric]:
     """Those of validations."""
-    names: set[Metric] = {"bleu", "chrf"}  # those of a guard, too
-    if config.training.best_metric != "loss":
-        names.add(config.training.best_metric)
+    names: set[Metric] = {"bleu", "chrf"}
+    if (metric := config.training.best_metric) is not None and metric != "loss":
+        names.add(metric)
     return make_metrics(sorted(names), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
-
-
-def _deciding(config: Config) -> CorpusFiles | None:
-    """The general text that decides, if there is a guard and it has any."""
-    return config.guard.validation if config.guard.is_on else None
 
 
 class _Texts:
@@ -167,16 +157,9 @@ class _Texts:
     validation: TestSet
 
     def __init__(self, config: Config, problems: Problems) -> None:
-        self.general: TestSet | None = None
         self.test_sets: dict[str, TestSet] = {}
         with problems.collected():
             self.validation = corpus_test_set(config.data.validation, config.source)
-        for files in config.guard.test.values() if config.guard.is_on else ():
-            with problems.collected():
-                corpus_test_set(files, config.source)
-        if deciding := _deciding(config):
-            with problems.collected():
-                self.general = corpus_test_set(deciding, config.source)
         for name, files in config.data.test.items():
             with problems.collected():
                 self.test_sets[name] = corpus_test_set(files, config.source)

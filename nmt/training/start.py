@@ -15,7 +15,6 @@ from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, RunError
 from nmt.runs import RunFolder
 from nmt.training.forgetting import score_before
-from nmt.training.guarding import copy_base
 from nmt.training.interruption import plain_messages
 from nmt.training.monitor import Monitor
 from nmt.training.origin import find_origin
@@ -109,8 +108,6 @@ def _train_from(
             write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
         run.remember_as_latest()
-    if ranks.is_main and origin is not None and config.guard.is_on:
-        copy_base(origin.run, run)
     with ranks.main_first():
         if ranks.is_main and origin is not None:
             score_before(config, run, origin, monitor.say)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.atomic import write_json
-from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint
+from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -21,8 +21,8 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
-from nmt.evaluation.evaluate import TestSet, evaluate
-from nmt.history import duration
+from nmt.evaluation.evaluate import evaluate
+from nmt.history import duration, is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
@@ -32,7 +32,6 @@ from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.fewer_layers import load_start
 from nmt.training.freezing import clear_rows, freeze, keep_rows
-from nmt.training.guarding import GENERAL, judge, remember, save_models
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
@@ -173,7 +172,10 @@ class Trainer:
                     )
         finally:
             self.monitor.close()
-        best = f"best {settings.best_metric} {self.progress.best_value:.3f} at step {self.progress.best_step:,}"
+        metric, step = settings.best_metric, f"{self.progress.best_step:,}"
+        best = (
+            f"best {metric} {self.progress.best_value:.3f} at step {step}" if metric else f"the weights of step {step}"
+        )
         self.monitor.say(
             f"finished: {reason}; {best}; "
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
@@ -350,31 +352,28 @@ class Trainer:
             except TrainingError as error:  # NaN probabilities
                 self._stop_diverged(str(error))
             values = self.ranks.from_main(lambda: values)  # so that all decide the same
-            verdict = judge(self.config, self.progress, values)
-            if self.ranks.is_main:
-                save_models(self.model, self.folder, self.config.guard, verdict)
-        remember(self.config, self.progress, values, verdict)
+            metric, progress = self.config.training.best_metric, self.progress
+            is_best = metric is None or is_better(metric, values[metric], progress.best_value)
+            if is_best and self.ranks.is_main:
+                save_weights(self.model, self.folder.model_file)
+        if is_best:
+            progress.best_value, progress.best_step = values[metric] if metric else None, progress.step
+        progress.validations_since_best = 0 if is_best else progress.validations_since_best + 1
         self.progress.validated_step = self.progress.step
         self.progress.seconds = time.perf_counter() - self._began
         record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
-        self.monitor.validation({**record, "seconds": self.progress.seconds}, verdict.is_tuned)
+        self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best and metric is not None)
         self._save()
         for clock in (self.interval, self.pace):
             clock.exclude(time.perf_counter() - start)
 
     def _scores(self) -> dict[str, float]:
-        """The loss and the translation scores of the validation set, and of a guard's."""
+        """The loss and the translation scores of the validation set."""
         prepared = self.prepared
         with evaluating(self.model):
-            values = self._scores_of(prepared.validation, prepared.validation_corpus)
-            if prepared.general is not None and prepared.general_corpus is not None:
-                general = self._scores_of(prepared.general, prepared.general_corpus)
-                values |= {f"{GENERAL}{name}": value for name, value in general.items()}
-        return values
-
-    def _scores_of(self, test_set: TestSet, corpus: EncodedCorpus) -> dict[str, float]:
-        result = evaluate(self.translator(), test_set, self.prepared.metrics, self.ranks)
-        return {"loss": self._validation_loss(corpus), **{name: score.value for name, score in result.scores.items()}}
+            result = evaluate(self.translator(), prepared.validation, prepared.metrics, self.ranks)
+            loss = self._validation_loss(prepared.validation_corpus)
+        return {"loss": loss, **{name: score.value for name, score in result.scores.items()}}
 
     def translator(self, max_length: int | None = None) -> Translator:
         """The translator for validations, within `evaluating`; `max_length` limits the pieces of a translation."""
