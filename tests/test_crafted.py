@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 import torch
-from conftest import COPY_TASK, RUN_CONFIG
+from conftest import COPY_TASK, RUN_CONFIG, assert_says
 from safetensors.torch import save_file
 
 import nmt
@@ -199,7 +199,7 @@ def test_tokenizers_are_files_of_their_folder(run: Path, name: object) -> None:
     Path("secret.words").write_text("".join(f"{word}\n" for word in WORDS))
     for names in ({"src": name, "tgt": "joint.words"}, {"src": "joint.words", "tgt": name}):
         (run / "tokenizer/tokenizer.json").write_text(json.dumps(names))
-        with pytest.raises(RunError, match=r"^run/tokenizer/tokenizer\.json: names .*, which is not the name of a"):
+        with pytest.raises(RunError, match=r"^run/tokenizer/tokenizer\.json: names "):
             load_tokenizers(run / "tokenizer")
 
 
@@ -217,14 +217,14 @@ def test_a_link_out_of_a_run_is_refused(run: Path, name: str, absolute: bool) ->
         outside.mkdir()
         inside.parent.mkdir(exist_ok=True)
     inside.symlink_to(outside.resolve() if absolute else os.path.relpath(outside, inside.parent))
-    with pytest.raises(RunError, match=rf"^run/{name}: a link that leads out of the run; "):
+    with pytest.raises(RunError, match=rf"^run/{name}: a link "):
         open_run("run")
     Path("runs").mkdir()
     run.rename("runs/run")
     inside = Path("runs", inside)
     inside.unlink()
     inside.symlink_to(outside.resolve())
-    with pytest.raises(RunError, match=rf"^runs/run/{name}: a link that leads out of the run; "):
+    with pytest.raises(RunError, match=rf"^runs/run/{name}: a link "):
         run_named("run")  # to resume a training
 
 
@@ -284,7 +284,7 @@ def test_a_tag_runs_nothing(run: Path, tag: str) -> None:
      ("training", "threads")],
 )  # fmt: skip
 def test_numbers_beyond_any_model_are_refused(run: Path, section: str, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{section}\.{key} is 10000000; it should be less than or equal to \d+$"):
+    with pytest.raises(ConfigError, match=rf"{section}\.{key} is 10000000; .* \d+$"):
         load_config(run / "config.yaml", [f"{section}.{key}=10000000"])
 
 
@@ -321,10 +321,8 @@ def test_all_of_a_long_line_is_translated_without_tokenizing_it_as_one(caplog: p
     line = "a b c " * 10_000
     assert short.translate([line, "d e"]) == [line.strip(), "d e"]
     assert seen.longest <= LONG_LINE_CHARACTERS
-    assert caplog.messages == [
-        "line 1: more than 20 pieces (data.max_length); such lines are translated in parts, split at the ends of "
-        "sentences and clauses"
-    ]
+    (message,) = caplog.messages
+    assert_says(message, "line 1: more than 20 pieces (data.max_length)")
     far, seen = recorded(5000)
     assert far.translate([line]) == [line.strip()]
     assert seen.longest <= 2 * 16 * 5000

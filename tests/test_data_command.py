@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from conftest import Cli
+from conftest import Cli, assert_says
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
@@ -160,7 +160,7 @@ def test_what_is_written_has_nothing_left_to_drop(dirty: CorpusFiles, cli: Cli) 
     write_pairs(Path(), [*DIRTY, (b"\xef\xbb\xbfA bird sings.\r", b"Ein Vogel singt.\r")], "dirty")
     code, _, err = cli("data", "dirty.en", "dirty.de", "--write", "clean")
     assert code == 0
-    assert err == "clean: dirty.en, dirty.de, and cleaning.tsv with examples of what was dropped\n"
+    assert_says(err, "clean: dirty.en, dirty.de, and cleaning.tsv")
     assert Path("clean/dirty.en").read_text() == "A dog runs.\nA dog runs.\nA bird sings.\n"
     assert Path("clean/dirty.de").read_text() == "Ein Hund rennt.\nEin Hund läuft dort.\nEin Vogel singt.\n"
     rows = [line.split("\t") for line in Path("clean/cleaning.tsv").read_text().splitlines()]
@@ -171,7 +171,7 @@ def test_what_is_written_has_nothing_left_to_drop(dirty: CorpusFiles, cli: Cli) 
     before = Path("clean/dirty.en").read_bytes()
     code, _, err = cli("data", "dirty.en", "dirty.de", "--write", "clean")
     assert (code, Path("clean/dirty.en").read_bytes()) == (2, before)
-    assert err == "nmt: --write clean: exists already, and nothing is overwritten; name a new folder\n"
+    assert err.startswith("nmt: --write clean: exists already")
 
 
 def test_corpora_of_the_same_name_are_written_beside_each_other(dirty: CorpusFiles, cli: Cli) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import RUN_CONFIG, Cli
+from conftest import RUN_CONFIG, Cli, assert_says
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file
@@ -389,8 +389,8 @@ def test_an_export_holds_the_sections_for_inference_and_needs_no_corpora(
     assert (code, list(scores), scores["chrf"]["value"]) == (0, ["bleu", "chrf", "ter"], 100)
     for command, remedy in ((("eval",), "give --src and --ref"), (("average",), "name a run that was trained here")):
         code, out, err = cli(*command, "--model", str(folder))
-        message = f"nmt: {folder}: holds no training configuration (it was exported or imported); {remedy}\n"
-        assert (code, out, err) == (2, "", message)
+        assert (code, out) == (2, "")
+        assert_says(err, f"nmt: {folder}: holds no training configuration", remedy)
 
 
 def test_an_export_made_before_exports_left_out_the_training_configuration_is_read(run: RunFolder, cli: Cli) -> None:
@@ -499,11 +499,11 @@ def test_mistakes_are_named(run: RunFolder) -> None:
     export = RunFolder(run.exports / "ctranslate2-float32")
     with pytest.raises(RunError, match="is an export; name the run that it was made from"):
         export_ctranslate2(export, "float32")
-    with pytest.raises(RunError, match="an export, for CTranslate2; PyTorch needs the run that it was made from"):
+    with pytest.raises(RunError, match="an export, for CTranslate2; PyTorch needs"):
         load(export.path, engine="torch")
-    with pytest.raises(RunError, match="an export, for CTranslate2; an ensemble needs the run that it was made from"):
+    with pytest.raises(RunError, match="an export, for CTranslate2; an ensemble"):
         load([run.path, export.path])
-    with pytest.raises(RunError, match="for CTranslate2; --precision bf16 needs the run that it was made from"):
+    with pytest.raises(RunError, match="for CTranslate2; --precision bf16"):
         load(export.path, precision="bf16")
     with pytest.raises(ConfigError, match=r"--precision bf16 needs --engine torch; .*--quantization TYPE"):
         load(run.path, engine="ctranslate2", precision="bf16")
@@ -583,13 +583,12 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
         assert message.startswith(start)
         return message.removeprefix(start)
 
-    assert reason([run.path, run.path], "cpu") == "it has no ensembles"
-    assert reason([run.path], "cpu", request=Request(sampling=Sampling())) == "it cannot seed its samples a sentence"
+    assert "ensembles" in reason([run.path, run.path], "cpu")
+    assert "samples" in reason([run.path], "cpu", request=Request(sampling=Sampling()))
     with pytest.raises(RunError, match="sampling needs the run that it was made from"):
         load(run.exports / "ctranslate2-float32", request=Request(sampling=Sampling()))
     for precision in ("bf16", "fp32"):  # int8 is neither
-        expected = f"an export has its own precision, and --precision {precision} was given"
-        assert reason([run.path], "cpu", precision=precision) == expected
+        assert f"--precision {precision}" in reason([run.path], "cpu", precision=precision)
     assert reason([run.path], "cuda").startswith("on a GPU")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     assert reason([run.path], "auto").startswith("on a GPU")
@@ -610,10 +609,7 @@ def test_an_ignored_precision_of_the_configuration_is_reported(
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
             assert load(model, device="cpu", engine=engine).engine_name == "ctranslate2, float32"
-        assert caplog.messages[-1] == (
-            f"{export}: decoding.precision: bf16 is for PyTorch, and is not used; the export has its own: "
-            "ctranslate2, float32"
-        )
+        assert_says(caplog.messages[-1], f"{export}: decoding.precision: bf16 ", "ctranslate2, float32")
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="nmt"):
         assert load(run.path, device="cpu", engine="torch").engine_name == "torch"

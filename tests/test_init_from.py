@@ -283,9 +283,7 @@ def test_layers_that_do_nothing_can_be_left_out(work: Path, capsys: pytest.Captu
     assert len([name for name in before if name.startswith("decoder.")]) == 2 * len(
         [name for name in after if name.startswith("decoder.")]
     )
-    with pytest.raises(
-        RunError, match=r"runs/fewer has 2\+2 layers and runs/all 3\+4, so that their weights have no mean"
-    ):
+    with pytest.raises(RunError, match=r"runs/fewer has 2\+2 layers and runs/all 3\+4"):
         average_models(runs)
     again = config_of(*options, *fewer, name="fewer")  # a resume compares with the run itself
     assert (again.model.num_encoder_layers, again.model.num_decoder_layers) == (2, 2)
@@ -361,16 +359,12 @@ def test_a_corpus_to_replay_must_be_there_and_unchanged(work: Path) -> None:
     first = trained("training.max_steps=1", name="first")
     replaying = [f"training.init_from={first.name}", "data.replay=0.5", "training.max_steps=1"]
     Path("new.de").write_text("".join(f"{line}\n" for line in Path("new.en").read_text().splitlines()))
-    with pytest.raises(
-        DataError, match=r"data.replay: .*new.en and .*new.de have changed since runs/first was trained"
-    ):
+    with pytest.raises(DataError, match=r"data.replay: .*new.en and .*new.de have changed"):
         trained(*replaying)
     Path("second.en").write_text("1 2\n")
     Path("second.de").write_text("2 1\n")
     Path("new.en").unlink()
-    with pytest.raises(
-        DataError, match=r"data.replay: a training corpus of runs/first cannot be read: .*new.en: no su"
-    ):
+    with pytest.raises(DataError, match=r"data.replay: a training corpus of runs/first cannot be read: .*new.en"):
         trained(*replaying, "data.train={src: second.en, tgt: second.de}")
 
 

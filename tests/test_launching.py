@@ -106,8 +106,6 @@ def test_nmt_train_starts_its_processes_and_ends_as_one_would(copy_task: Path) -
 def test_torchrun_decides_how_many_there_are(copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")  # as torchrun --nproc-per-node=1 sets it
     code, _, stderr = cli("train", "copy.yaml", "--set", "training.processes=2")
-    assert (code, stderr) == (
-        2,
-        "nmt: training.processes: torchrun decides how many processes there are; leave it out\n",
-    )
+    assert code == 2
+    assert stderr.startswith("nmt: training.processes: torchrun ")
     assert not Path("runs").exists()

@@ -14,7 +14,6 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nmt"
 
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__init__.py" or path.parent == PACKAGE]
-HELP = "import sys; from nmt.cli.main import main; sys.argv = ['nmt', '--help']\ntry: main()\nexcept SystemExit: pass"
 
 
 def module_name(path: Path) -> str:
@@ -49,7 +48,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     sorter.prepare()  # raises CycleError, which names the circle
 
 
-@pytest.mark.parametrize("program", ["import nmt", "import nmt.data.tokenizer", HELP])
+@pytest.mark.parametrize("program", ["import nmt", "import nmt.data.tokenizer"])
 def test_torch_is_not_loaded_without_need(program: str) -> None:
     check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)

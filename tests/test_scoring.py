@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import Cli
+from conftest import Cli, assert_says
 from test_crafted import Echo
 from test_export import APART, ARCHITECTURES, engine_for, random_model, random_sources
 from test_search import lively_model, random_sentences
@@ -140,10 +140,9 @@ def test_a_source_is_read_as_in_translation_and_no_target_is_cut(caplog: pytest.
     assert found[4] == ScoredPair((), ())
     assert math.isnan(found[4].log_prob)
     assert found[5].tokens == ("c", "</s>")
-    assert caplog.messages == [
-        "line 1: 6 pieces; only the first 5 (data.max_length) are read",
-        "line 5: the target has more than the 8 pieces that the model can read, and is not scored",
-    ]
+    source, target = caplog.messages
+    assert_says(source, "line 1: 6 pieces", "5 (data.max_length)")
+    assert_says(target, "line 5: ", "8 pieces")
 
 
 def test_one_block_is_read_at_a_time() -> None:
@@ -234,7 +233,7 @@ def test_a_file_with_both_sides_scores_as_two_texts_do(in_solved: Path, cli: Cli
     assert cli("score", "val.en", "val.de") == texts
     assert len(cli("score", "pairs.tsv", "val.en", "val.de")[1].splitlines()) == 100
     code, _, err = cli("score", "--src", "val.en")
-    assert (code, err) == (2, "nmt: name what to score: a corpus, or its sides with --src and --tgt\n")
+    assert (code, "--src and --tgt" in err) == (2, True)
 
 
 def test_an_ensemble_scores_too(in_solved: Path, cli: Cli) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
+from conftest import Cli, assert_says
 from sacrebleu.dataset import DATASETS
 from test_evaluation import SENTENCES, corrupted
 
@@ -152,7 +152,8 @@ def test_comet_is_the_users_own_command(
     assert re.search(r"\n  COMET  0\.8123  comet-score, model by default\n", out)
     assert json.loads(cli(*command, "--comet-model", "x", "--json")[1])["comet"] == {"value": 0.5, "model": "x"}
     code, _, err = cli(*command, "--comet-model", "broken")
-    assert (code, err) == (3, "nmt: --comet: comet-score failed with exit code 1: no such model\n")
+    assert code == 3
+    assert_says(err, "nmt: --comet: ", "no such model")
     code, _, err = cli(*command, "--ref", str(ref))
     assert (code, "COMET reads one reference, and there are 2" in err) == (2, True)
 

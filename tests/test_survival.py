@@ -467,7 +467,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     trained(copy_task, "run", *AVERAGED, "training.max_steps=18")
     err = capsys.readouterr().err
     assert f"runs/run/checkpoints/12/{name}: " in err
-    assert "resuming from the checkpoint before it; this one is now runs/run/checkpoints/12.damaged" in err
+    assert "runs/run/checkpoints/12.damaged" in err
     assert "resuming at step 6" in err
     assert_same_run(run, RunFolder(twelve_and_eighteen / "eighteen"))
 
@@ -603,9 +603,8 @@ def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
     assert "changed: training.max_steps: 12 -> 18\n" in err
     assert "changed: decoding.beam_size: 3 -> 2\n" in err
     trained(copy_task, "run", "training.max_steps=18")
-    assert "to train further: the same command with --set training.max_steps=36; to start over: with --fresh" in (
-        capsys.readouterr().err
-    )
+    err = capsys.readouterr().err
+    assert "--set training.max_steps=36" in err and "--fresh" in err
 
 
 # A schedule that ends -----------------------------------------------------------------------------------------------
@@ -640,7 +639,7 @@ def test_a_schedule_that_ends_is_restarted_with_another_end_and_resumes_to_the_b
     straight = trained(copy_task, "begun", *restart)
     err = capsys.readouterr().err
     assert "changed: training.max_steps: 12 -> 64\n" in err
-    assert "the learning rate starts again at step 12: a warm-up of 4 updates" in err
+    assert "the learning rate starts again at step 12" in err
     assert schedules(straight)[64] == (12, 64)
     # Of the 52 updates that were added, 4 warm up and 48 decay to 0.
     for step, rate in {13: 1 / 4, 15: 3 / 4, 16: 1.0, 40: 0.5, 64: 0.0}.items():
