@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from conftest import Cli, assert_says
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,7 +131,7 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
     assert second == ("漢字か" * LONGEST_LINE)[: len(second)]
     assert peak < 8 * LONGEST_LINE
     (message,) = caplog.messages
-    assert message == "text:2: line longer than 4,194,304 bytes; the rest is left out"
+    assert_says(message, "text:2: line longer than 4,194,304 bytes")
     if kind != "pipe":
         os.close(writer)
 
@@ -233,9 +233,7 @@ def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsy
     with pytest.raises(KeyboardInterrupt), OutputFiles([path], MADE_FROM, resume=False) as outputs:
         outputs.write("one")
         raise KeyboardInterrupt
-    with pytest.raises(
-        RunError, match=r"out\.txt\.part holds .* resume it with --continue, or remove .*out\.txt\.part\.json"
-    ):
+    with pytest.raises(RunError, match=r"out\.txt\.part holds .* --continue.* remove .*out\.txt\.part\.json"):
         OutputFiles([path], MADE_FROM, resume=False)
     with pytest.raises(RunError, match="was started with another search"):
         OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, resume=True)
@@ -291,9 +289,7 @@ def test_an_input_that_changed_in_the_part_already_read_is_refused(
     write_input(files.input, LINES)
     left = stop_after(files, 100)
     write_input(files.input, lines)
-    with pytest.raises(
-        RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was started; restore it, or remove .*json"
-    ):
+    with pytest.raises(RunError, match=rf"in\.txt{suffix} {message} .*out\.txt\.part was started; .*remove .*json"):
         translate_files(Shouting(), files, MADE_FROM, resume=True)
     assert left_of(files) == left
     write_input(files.input, LINES)
@@ -348,7 +344,7 @@ def test_a_part_file_without_the_input_position_is_refused(tmp_path: Path) -> No
     write_input(tmp_path / "in.txt", LINES)
     stop_after(files, 100)
     (tmp_path / "out.txt.part.json").write_text(json.dumps(MADE_FROM))
-    with pytest.raises(RunError, match=r"out\.txt\.part\.json: does not say how much had been read; remove .*json to"):
+    with pytest.raises(RunError, match=r"out\.txt\.part\.json: .*remove .*json"):
         translate_files(Shouting(), files, MADE_FROM, resume=True)
 
 
@@ -497,22 +493,25 @@ def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
 # --- Several devices -------------------------------------------------------------------------------------
 
 
-def test_two_devices_translate_as_one_does(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+def test_two_devices_translate_as_one_does(
+    in_solved: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = random_digits(1500, longest=20)  # in six blocks, four of them queued
     lines[10] = "5 " * 30
     lines[1400] = "6 " * 25
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
-    command = [*NMT, "--beam-size", "1", "--input", str(tmp_path / "in.txt")]
-    alone = subprocess.run([*command, "--alignments", str(tmp_path / "one.al")], capture_output=True, text=True)
+    options = ["--beam-size", "1", "--input", str(tmp_path / "in.txt"), "--alignments"]
+    code, alone, err = cli("translate", *options, str(tmp_path / "one.al"))
+    assert code == 0, err
     shared = subprocess.run(
-        [*command, "--devices", "cpu,cpu", "--alignments", str(tmp_path / "two.al")], capture_output=True, text=True
+        [*NMT, *options, str(tmp_path / "two.al"), "--devices", "cpu,cpu"], capture_output=True, text=True
     )
     assert shared.returncode == 0, shared.stderr
-    assert shared.stdout == alone.stdout
+    assert shared.stdout == alone
     assert shared.stdout.count("\n") == 1500
     assert (tmp_path / "one.al").read_text() == (tmp_path / "two.al").read_text()
-    named = r"nmt: line (\d+): more than 20 pieces"  # by each process for the first that it gets
-    assert re.findall(named, alone.stderr) == ["11"]
+    named = r"line (\d+): more than 20 pieces"  # by each process for the first that it gets
+    assert re.findall(named, "\n".join(caplog.messages)) == ["11"]
     assert {"11"} <= set(re.findall(named, shared.stderr)) <= {"11", "1401"}
 
 
