@@ -32,7 +32,7 @@ LIMITS = ("max_steps", "max_epochs", "max_minutes")
 FINE_TUNED = (*FINE_TUNING, "warmup_steps")
 """The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "preset"}
+_FREE = {"dropout", "preset"}
 # Of these, a Transformer may have fewer than the old run: see training/fewer_layers.py.
 _LAYERS = {"num_encoder_layers", "num_decoder_layers"}
 

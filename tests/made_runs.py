@@ -43,7 +43,7 @@ def made_run(
         "num_decoder_layers": 2,
         "max_positions": 320,
         "tie_embeddings": "none",
-        "output_bias": biased,
+        **({} if model.get("preset") == "marian" else {"layout": "marianmt-own-start" if biased else "nmt"}),
     } | model
     settings["data"]["max_length"] = 60
     settings["decoding"] = {"beam_size": 4, "max_length": 30}
@@ -73,10 +73,10 @@ def random_model(run: RunFolder, tokenizers: Tokenizers) -> Transformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.25 * torch.randn_like(parameter)
-        if config.zero_start:
+        if config.of_layout.zero_start:
             for table in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
                 table[special.pad] = 0
-        if not config.output_bias:
+        if not config.of_layout.output_bias:
             return model
         model.output.bias[[special.pad, special.start, special.unk, *tokenizers.tgt.byte_ids]] = -30.0
         model.output.bias[special.eos] += 5.5

@@ -28,9 +28,9 @@ def tensor(values: Array) -> Tensor:
     return torch.from_numpy(values).float()
 
 
-def make_attention(dropout: float = 0.0) -> MultiHeadAttention:
+def make_attention() -> MultiHeadAttention:
     """With nonzero biases, so that a missing one is noticed."""
-    attention = MultiHeadAttention(D, H, dropout)
+    attention = MultiHeadAttention(D, H)
     for bias in (attention.query.bias, attention.key.bias, attention.value.bias, attention.output.bias):
         nn.init.normal_(bias)
     return attention.eval()
@@ -221,32 +221,6 @@ def test_multi_head_attention_equals_torchs_with_the_same_weights(seed: int) -> 
     torch.testing.assert_close(attention.weights(x, memory, for_heads(may_attend)), expected_weights)
     expected_causal, _ = theirs(x, x, x, attn_mask=~look_ahead_mask(Q))
     torch.testing.assert_close(attention(x, x, is_causal=True), expected_causal, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("written_out", [False, True])
-def test_attention_dropout_drops_weights_and_scales_the_others(written_out: bool) -> None:
-    """One head that passes its values through, and one-hot values: the result is the weights themselves."""
-    size, rate = 64, 0.25
-    attention = MultiHeadAttention(size, 1, dropout=rate)
-    with torch.no_grad():
-        for linear in (attention.value, attention.output):
-            linear.weight.copy_(torch.eye(size))
-            linear.bias.zero_()
-    memory = torch.eye(size)[None]  # (1, S, S)
-    x = torch.randn(1, 50, size)
-
-    def outputs() -> Tensor:
-        result: Tensor = attention.forward_written_out(x, memory)[0] if written_out else attention(x, memory)
-        return result.detach()
-
-    weights = attention.eval().weights(x, memory)[:, 0]  # (1, Q, S)
-    torch.testing.assert_close(outputs(), weights)
-    attention.train()
-    dropped = outputs()
-    kept = dropped != 0
-    torch.testing.assert_close(dropped[kept], (weights / (1 - rate))[kept])
-    assert 1 - kept.float().mean().item() == pytest.approx(rate, abs=0.03)
-    assert not torch.equal(dropped, outputs())
 
 
 @pytest.mark.parametrize("places", [1, 3])

@@ -163,14 +163,12 @@ def test_mismatched_files_are_refused_before_memory_is_allocated(run: Path) -> N
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize(("norm", "activation", "output_bias"), [("pre", "relu", False), ("post", "swiglu", True)])
-def test_the_shapes_are_those_of_the_model(
-    tied: str, positions: str, norm: str, activation: str, output_bias: bool
-) -> None:
+@pytest.mark.parametrize(("norm", "activation", "layout"), [("pre", "relu", "nmt"), ("post", "swiglu", "marian")])
+def test_the_shapes_are_those_of_the_model(tied: str, positions: str, norm: str, activation: str, layout: str) -> None:
     config = TransformerConfig.model_validate(
         {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 2, "num_decoder_layers": 1, "norm": norm,
          "tie_embeddings": tied, "positions": positions, "activation": activation, "max_positions": 9,
-         "output_bias": output_bias}
+         "layout": layout}
     )  # fmt: skip
     sizes = (11, 11) if tied == "all" else (11, 13)
     expected = {name: tuple(parameter.shape) for name, parameter in build_model(config, *sizes).named_parameters()}

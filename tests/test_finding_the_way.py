@@ -90,7 +90,7 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt compare captions o", ["other"]),
         ("nmt train --set de", [
             "decoding.beam_size=", "decoding.length_penalty=", "decoding.min_length=", "decoding.max_length=",
-            "decoding.max_length_ratio=", "decoding.min_length_ratio=", "decoding.no_repeat_ngram_size=",
+            "decoding.max_length_ratio=", "decoding.no_repeat_ngram_size=",
             "decoding.forbidden_words=", "decoding.lower_capitals=", "decoding.copied=",
             "decoding.precision=", "decoding.batch_tokens="]),
         ("nmt train --set t", ["tokenizer.", "training."]),

@@ -50,7 +50,7 @@ def loaded(folder: Path) -> tuple[transformers.MarianMTModel, transformers.Maria
     return model.eval(), transformers.MarianTokenizer.from_pretrained(folder)
 
 
-FROM_ITS_ROW = {"preset": None, "norm": "post", "positions": "halves", "activation": "swish"}
+FROM_ITS_ROW = {"preset": None, "norm": "post", "activation": "swish"}
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,12 @@ FROM_ITS_ROW = {"preset": None, "norm": "post", "positions": "halves", "activati
     [
         ({**FROM_ITS_ROW, "tie_embeddings": "all", "share_layers": True}, True),
         pytest.param(
-            {"tie_embeddings": "all", "activation": "relu", "scale_embeddings": False}, True, marks=pytest.mark.slow
+            {**FROM_ITS_ROW, "tie_embeddings": "all", "activation": "relu", "layout": "marianmt-unscaled"},
+            True,
+            marks=pytest.mark.slow,
         ),
         pytest.param({"tie_embeddings": "decoder", "activation": "gelu"}, False, marks=pytest.mark.slow),
-        pytest.param({"output_bias": False}, False, marks=pytest.mark.slow),
+        pytest.param({}, False, marks=pytest.mark.slow),
     ],
 )
 def test_the_logits_are_ours(
@@ -72,7 +74,7 @@ def test_the_logits_are_ours(
     """
     same = Comparison(1, 1, 1, Score("BLEU", 0.0, ""), Score("BLEU", 0.0, ""))
     monkeypatch.setattr(nmt.exporting.huggingface, "compare", lambda *arguments: [same])
-    run = made_run(tmp_path, {"preset": "marian", **model}, joint=joint, biased=bool(model.get("output_bias", True)))
+    run = made_run(tmp_path, {"preset": "marian", **model}, joint=joint)
     theirs, tokenizer = loaded(Path(export_huggingface(run, device="cpu").folder))
     tokenizers = load_tokenizers(run.tokenizer)
     ours = load_model(run, tokenizers).eval()
@@ -156,11 +158,14 @@ def test_what_marianmt_cannot_express_is_refused_with_the_remedy(tmp_path: Path)
     with pytest.raises(RunError, match=r"norm is pre, not post; model\.activation is swiglu.*model\.preset: marian"):
         export_huggingface(run, device="cpu")
     assert not run.exports.exists()
+    run = made_run(tmp_path / "ours", {"norm": "post", "activation": "relu"}, biased=False)
+    with pytest.raises(RunError, match=r"sine waves alternate.*model\.preset: marian"):
+        export_huggingface(run, device="cpu")
 
 
 @pytest.mark.slow
 def test_marians_own_positions_are_said_to_cost_something(tmp_path: Path) -> None:
-    run = made_run(tmp_path, {"norm": "post", "activation": "swish", "positions": "marian", "zero_start": True})
+    run = made_run(tmp_path, {"norm": "post", "activation": "swish", "layout": "marian"})
     (note,) = export_huggingface(run, device="cpu").notes
     assert note.startswith("MarianMT cannot express Marian's own wavelengths of the positions: ")
     assert note.endswith("; CTranslate2 can")
@@ -170,7 +175,8 @@ def test_the_preset_sets_what_marianmt_needs() -> None:
     data = {"src_lang": "en", "tgt_lang": "de"}
     config = InferenceConfig(data=data, model={"preset": "marian"})
     model = config.model
-    assert (model.norm, model.positions, model.activation, model.zero_start) == ("post", "halves", "swish", True)
+    assert (model.norm, model.position_kind, model.activation) == ("post", "halves", "swish")
+    assert model.layout == "marianmt"
     assert InferenceConfig(data=data, model={"preset": "marian", "activation": "relu"}).model.activation == "relu"
     with pytest.raises(ValueError, match=r"model\.preset: marian needs model\.norm: post, not pre"):
         InferenceConfig(data=data, model={"preset": "marian", "norm": "pre"})

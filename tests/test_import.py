@@ -99,13 +99,13 @@ def test_the_tensors_are_those_of_the_file_to_the_bit(folder: Path) -> None:
 
 def test_a_model_whose_start_is_not_zero_keeps_its_row(folder: Path) -> None:
     """As transformers leaves it, where it fine-tunes: the row of `<pad>` is trained there."""
-    assert imported(folder).inference_config().model.zero_start
+    assert imported(folder).inference_config().model.layout == "marianmt"
     weights = load_file(folder / "model.safetensors")
     weights["model.shared.weight"][-1] += 0.1
     save(weights, folder)
     result = import_model(folder, "tuned", None, None, None)
     assert "not zero" in result.notes[0]
-    assert not RunFolder(Path(result.run)).inference_config().model.zero_start
+    assert RunFolder(Path(result.run)).inference_config().model.layout == "marianmt-own-start"
 
 
 def save(weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -362,7 +362,7 @@ def test_marians_own_files_are_the_same_model_with_other_positions(folder: Path)
     expected, theirs = imported(folder), load_tokenizers(RunFolder(Path("runs/opus-mt-en-zh")).tokenizer)
     for run in (import_en_zh(Path("opus")), import_en_zh(Path("packed.zip"))):
         config = run.inference_config()
-        assert (config.model.positions, config.model.norm_epsilon) == ("marian", 1e-6)
+        assert config.model.layout == "marian"
         assert (config.decoding.beam_size, config.decoding.length_penalty) == (6, 1.0)
         one, other = load_file(run.model_file), load_file(expected.model_file)
         assert one.keys() == other.keys()

@@ -224,7 +224,7 @@ def test_the_runs_config_is_complete_and_trains_the_same_again(work: Path) -> No
     run = trained("data.replay=0.25", "training.max_steps=2", "training.learning_rate=1e-3", "training.patience=null")
     written = yaml.safe_load(run.config_file.read_text())
     assert written["data"]["replay"] == 0.25
-    assert [files["replayed"] for files in written["data"]["train"]] == [False, True]
+    assert [files.get("replayed") for files in written["data"]["train"]] == [None, True]
     config, record = run.config(), read_record(run)
     Path("again.yaml").write_text(run.config_file.read_text())
     assert load_run_config(Path("again.yaml"), [], run_named("again"), False) == config

@@ -15,7 +15,8 @@ from conftest import Cli
 from pydantic import BaseModel
 
 from nmt.config import file
-from nmt.config.file import load_config
+from nmt.config.file import load_config, to_yaml
+from nmt.config.keys import places
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 
@@ -271,3 +272,23 @@ def test_the_schema_agrees_with_the_parser(
         assert not is_valid
     else:
         assert is_valid
+
+
+def test_what_nmt_writes_itself_is_read_and_not_shown(tmp_path: Path) -> None:
+    """The layout of an imported model, and which corpora are replayed: in config.yaml where they matter."""
+    text = "data: {{train: {{src: a.en, tgt: a.de{}}}}}\nmodel: {{d_model: 32{}}}\ntraining: {{max_steps: 1}}\n"
+    path = tmp_path / "run.yaml"
+    path.write_text(text.format(", replayed: true", ", layout: marian"))
+    config = load_config(path)
+    assert (config.data.train[0].replayed, config.model.model_dump()["layout"]) == (True, "marian")
+    path.write_text(to_yaml(config))
+    assert load_config(path) == config
+    path.write_text(text.format("", ""))
+    assert not {"replayed", "layout"} & {word.strip(" :") for word in re.findall(r"\w+:", to_yaml(load_config(path)))}
+    paths = {place.path for place in places()}
+    assert "model.positions" in paths
+    assert not paths & {"model.layout", "data.train.replayed"}
+    assert "layout" not in SCHEMA.read_text(encoding="utf-8")
+    path.write_text(text.format("", ", laout: marian"))
+    with pytest.raises(ConfigError, match=r"unknown key model\.laout(?!.*layout)"):
+        load_config(path)

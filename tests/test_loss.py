@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.inference import TransformerConfig
+from nmt.config.layouts import LayoutName
 from nmt.models.factory import build_model
 from nmt.models.transformer import Transformer
 from nmt.source import Source
@@ -103,13 +104,11 @@ def test_half_precision_is_near(dtype: torch.dtype, has_bias: bool) -> None:
         assert (half - full).norm() < 0.03 * full.norm()
 
 
-@pytest.mark.parametrize("output_bias", [False, True])
-def test_only_real_positions_count(output_bias: bool) -> None:
+@pytest.mark.parametrize("layout", ["nmt", "marianmt-own-start"])
+def test_only_real_positions_count(layout: LayoutName) -> None:
     """The objective of a ragged batch is torch's cross-entropy of the model's logits with padding ignored."""
-    model = build_model(
-        TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, output_bias=output_bias), 20, 20
-    )
-    if output_bias:
+    model = build_model(TransformerConfig(d_model=8, num_heads=2, d_ff=16, dropout=0.0, layout=layout), 20, 20)
+    if layout != "nmt":  # then there is a bias
         nn.init.normal_(model.output.bias)  # it begins as zeros
     batch = batch_of([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([11, 12], [4])])
     sums = Objective(model, 0.1)(batch)

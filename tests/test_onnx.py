@@ -18,7 +18,7 @@ from nmt.models.transformer import Transformer
 
 MODELS = [
     {"preset": "marian"},
-    {"norm": "pre", "activation": "swiglu", "tie_embeddings": "all", "positions": "learned", "output_bias": False,
+    {"norm": "pre", "activation": "swiglu", "tie_embeddings": "all", "positions": "learned", "layout": "nmt",
      "share_layers": True},
 ]  # fmt: skip
 
@@ -26,7 +26,7 @@ MODELS = [
 @pytest.mark.parametrize("settings", MODELS)
 def test_the_graphs_compute_what_the_model_does(settings: dict[str, object], tmp_path: Path) -> None:
     """Before they are ONNX: position by position with a cache; sources with padding."""
-    run = made_run(tmp_path, settings, biased=bool(settings.get("output_bias", True)))
+    run = made_run(tmp_path, settings)
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers).eval()
     assert isinstance(model, Transformer)

@@ -38,7 +38,7 @@ SHAPES: list[dict[str, Any]] = [
     {"cell": "gru", "attention": "additive"},
     {"cell": "lstm", "attention": "additive", "input_feeding": False, "num_decoder_layers": 2},
     {"cell": "lstm", "attention": "dot", "num_encoder_layers": 2, "num_decoder_layers": 2},
-    {"cell": "gru", "attention": "dot", "input_feeding": False, "tie_embeddings": "none", "output_bias": True},
+    {"cell": "gru", "attention": "dot", "input_feeding": False, "tie_embeddings": "none"},
     {"cell": "gru", "attention": "general", "num_encoder_layers": 2, "d_embedding": 8, "tie_embeddings": "decoder"},
     {"cell": "gru", "attention": "none", "num_decoder_layers": 2},
     {"cell": "lstm", "attention": "none"},

@@ -80,7 +80,7 @@ def test_no_engine_cuts_a_long_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_searchs_log_probabilities_are_the_scores_if_nothing_is_masked(beam_size: int, masked: bool) -> None:
     """What is masked gives its probability to the other tokens, in the search alone."""
-    model = lively_model(2, output_bias=True)
+    model = lively_model(2, layout="marianmt-own-start")
     with torch.no_grad():
         assert model.output.bias is not None
         model.output.bias[[PAD_ID, BOS_ID, UNK_ID]] = 0.0 if masked else -60.0

@@ -160,7 +160,9 @@ def test_the_loss_and_its_gradient_are_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the embeddings permuted like the ids; padding is masked, so its id has no influence."""
-    config = TransformerConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", output_bias=True)
+    config = TransformerConfig(
+        d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", layout="marianmt-own-start"
+    )
     batch = batches(encoded(tmp_path / "own", monkeypatch, OURS, OURS)[1])[0]
     other_batch = batches(encoded(tmp_path / "other", monkeypatch, src, tgt)[1])[0]
     model = build_model(config, V, V)
@@ -197,7 +199,9 @@ def test_an_export_has_the_log_probabilities_of_the_model(
     src: SentencePieceTokenizer, tgt: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
     """CTranslate2 adds `</s>` to the source and starts with the tokenizer's start id."""
-    config = TransformerConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", output_bias=True)
+    config = TransformerConfig(
+        d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie_embeddings="none", layout="marianmt-own-start"
+    )
     model = Transformer(config, V, V).eval()
     with torch.no_grad():
         for parameter in model.parameters():

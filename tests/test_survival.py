@@ -45,7 +45,7 @@ from nmt.training.trainer import Trainer
 # update, intervals of the log on both sides of a save, early stopping that counts.
 EVERYTHING = [
     "tokenizer.type=bpe", "tokenizer.vocab_size=280", "data.max_length=40", "augmentation.subword_sampling=0.3",
-    "augmentation.fragments=0.1", "augmentation.tgt_word_dropout=0.1", "model.attention_dropout=0.1",
+    "augmentation.fragments=0.1", "augmentation.tgt_word_dropout=0.1",
     "training.batches_per_update=2", "training.ema_decay=0.9", "training.log_every=7", "training.validate_every=15",
     "training.patience=50", "training.max_steps=60", "training.best_metric=loss", "training.schedule=linear",
 ]  # fmt: skip

@@ -92,9 +92,9 @@ def test_an_update_is_the_gradient_of_the_mean_over_all_its_tokens(
 @pytest.mark.parametrize("tie", ["all", "none"])
 def test_padding_stays_zero_where_a_model_needs_it(copy_task: Path, tie: str) -> None:
     """In the embeddings, as with torch's `padding_idx`, and in the output; other models train the output's row."""
-    for zero_start in (True, False):
-        run = trained(copy_task, f"zero-{zero_start}", f"model.zero_start={zero_start}", f"model.tie_embeddings={tie}",
-                      "model.output_bias=true", "training.max_steps=3", "training.weight_decay=0.1")  # fmt: skip
+    for zero_start, layout in ((True, "marianmt"), (False, "marianmt-own-start")):
+        run = trained(copy_task, layout, f"model.layout={layout}", f"model.tie_embeddings={tie}",
+                      "training.max_steps=3", "training.weight_decay=0.1")  # fmt: skip
         weights, state = (load_file(run.checkpoints / "3" / f"{name}.safetensors") for name in ("model", "state"))
         names = [name for name in weights if name.startswith(("src_embedding", "tgt_embedding", "output"))]
         assert len(names) == (2 if tie == "all" else 4)

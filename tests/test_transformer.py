@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import PositionKind, TransformerConfig
+from nmt.config.inference import TransformerConfig
+from nmt.config.layouts import LayoutName, PositionKind
 from nmt.data.batches import pad, source_of
 from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask, padding_mask
@@ -155,21 +156,31 @@ def test_states_and_logits_equal_torchs_transformer(
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_options_of_imported_models_against_torchs_transformer(small_config: TransformerConfig, norm: str) -> None:
-    """Another epsilon, embeddings that are not scaled, a start from zero, and the waves in halves."""
-    options = {"norm_epsilon": 0.05, "scale_embeddings": False, "zero_start": True, "positions": "halves"}
-    config = small_config.model_copy(update={"norm": norm, "tie_embeddings": "none", **options})
+@pytest.mark.parametrize(
+    ("layout", "epsilon", "scale", "first"),
+    [("nmt", 1e-5, 4, 1), ("marianmt", 1e-5, 4, 0), ("marianmt-own-start", 1e-5, 4, 1),
+     ("marianmt-unscaled", 1e-5, 1, 1), ("marian", 1e-6, 4, 0)],
+)  # fmt: skip
+def test_layouts_of_imported_models_against_torchs_transformer(
+    small_config: TransformerConfig, norm: str, layout: LayoutName, epsilon: float, scale: int, first: int
+) -> None:
+    """Waves in halves, embeddings that are not scaled, a start from zero, another epsilon, and a bias."""
+    config = small_config.model_copy(update={"norm": norm, "tie_embeddings": "none", "layout": layout})
     model = make_model(config)
     theirs = torchs_transformer(model, config)
-    for module in theirs.modules():
-        if isinstance(module, nn.LayerNorm):
-            module.eps = 0.05
-    halves = paper_positions(12, config.d_model)[:, [*range(0, 16, 2), *range(1, 16, 2)]]
+    assert {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)} == {epsilon}
+    waves = paper_positions(12, config.d_model)
+    if layout.startswith("marianmt"):
+        waves = waves[:, [*range(0, 16, 2), *range(1, 16, 2)]]
+    if layout == "marian":  # 10000 ** (i / 7) for i from 0 to 7
+        angles = torch.arange(12.0)[:, None] / 10000 ** (torch.arange(8.0) / 7)
+        waves = torch.cat([angles.sin(), angles.cos()], dim=1)
     src_ids, tgt_in = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[BOS_ID, 7, 8]])
-    embedded = model.tgt_embedding.weight[tgt_in] * torch.tensor([0.0, 1.0, 1.0])[:, None] + halves[:3]
-    expected = theirs(model.src_embedding.weight[src_ids] + halves[:4], embedded, tgt_mask=~look_ahead_mask(3))
+    embedded = scale * model.tgt_embedding.weight[tgt_in] * torch.tensor([first, 1, 1])[:, None] + waves[:3]
+    expected = theirs(scale * model.src_embedding.weight[src_ids] + waves[:4], embedded, tgt_mask=~look_ahead_mask(3))
     states = model.states(Source(src_ids, torch.ones(1, 4, dtype=torch.bool)), tgt_in)
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
+    assert (model.output.bias is not None) == (layout != "nmt")
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "swiglu"])
@@ -312,7 +323,8 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": "pre", "positions": "learned", "activation": "swiglu"},
     {"norm": "post", "positions": "sinusoidal", "activation": "gelu"},
     {"norm": "post", "positions": "learned"},
-    {"norm": "post", "positions": "halves", "activation": "swish", "zero_start": True, "scale_embeddings": False},
+    {"norm": "post", "activation": "swish", "layout": "marian"},
+    {"norm": "post", "layout": "marianmt-unscaled"},
     {"norm": "pre", "share_layers": True},
 ]
 
@@ -574,8 +586,7 @@ def test_the_gradient_reaches_every_parameter(small_config: TransformerConfig, s
 
 def test_dropout_is_active_in_training_mode_alone(small_config: TransformerConfig) -> None:
     plain = make_model(small_config)
-    rates = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
-    model = make_model(small_config, **rates)
+    model = make_model(small_config, dropout=0.3)
     model.load_state_dict(plain.state_dict())
     batch = (source(ragged([7, 3])), pad(ragged([4, 6], seed=1), PAD_ID, first=[BOS_ID]))
     assert torch.equal(model.eval()(*batch), plain(*batch))
@@ -585,33 +596,18 @@ def test_dropout_is_active_in_training_mode_alone(small_config: TransformerConfi
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
-def test_each_rate_affects_the_part_that_it_names(small_config: TransformerConfig, side: str, rate: str) -> None:
-    config = small_config.model_copy(update={rate: 0.5})
+def test_dropout_is_in_the_residuals_alone(small_config: TransformerConfig, side: str) -> None:
+    config = small_config.model_copy(update={"dropout": 0.5})
     layer = (EncoderLayer(config) if side == "encoder" else DecoderLayer(config)).train()
     x = torch.randn(2, 6, 16)
     attentions = [layer.self_attention] + ([layer.cross_attention] if isinstance(layer, DecoderLayer) else [])
     residuals = [layer.self_residual, layer.feed_forward_residual]
     residuals += [layer.cross_residual] if isinstance(layer, DecoderLayer) else []
     for attention in attentions:
-        assert torch.equal(attention(x, x), attention(x, x)) == (rate != "attention_dropout")
-    assert torch.equal(layer.feed_forward(x), layer.feed_forward(x)) == (rate != "activation_dropout")
+        assert torch.equal(attention(x, x), attention(x, x))
+    assert torch.equal(layer.feed_forward(x), layer.feed_forward(x))
     for residual in residuals:
-        assert torch.equal(residual(x, torch.tanh), residual(x, torch.tanh)) == (rate != "dropout")
-
-
-def test_activation_dropout_zeroes_its_share_of_the_inner_layer() -> None:
-    network = FeedForward(d_model=64, d_ff=64, dropout=0.9).train()
-    with torch.no_grad():
-        for linear in (network.inner, network.outer):
-            linear.weight.copy_(torch.eye(64))
-            linear.bias.zero_()
-    x = torch.rand(20, 10, 64) + 0.1  # positive, so that relu lets it pass
-    result = network(x)
-    kept = result != 0
-    assert kept.float().mean().item() == pytest.approx(0.1, abs=0.01)
-    torch.testing.assert_close(result[kept], 10 * x[kept], rtol=1e-4, atol=1e-5)  # p is rounded to 2^-16
-    torch.testing.assert_close(network.eval()(x), x)
+        assert not torch.equal(residual(x, torch.tanh), residual(x, torch.tanh))
 
 
 def test_residual_dropout_affects_the_sublayers_output_and_not_the_residual() -> None:

@@ -57,7 +57,6 @@ def evaluate(
     forbid_file: searching.ForbidFileOption = None,
     min_length: searching.MinLengthOption = None,
     max_length: searching.MaxLengthOption = None,
-    min_length_ratio: searching.MinRatioOption = None,
     max_length_ratio: searching.RatioOption = None,
     sample: searching.SampleOption = False,
     temperature: searching.TemperatureOption = None,
@@ -71,7 +70,7 @@ def evaluate(
     With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
     """
     search = searching.SearchOptions(
-        beam_size, length_penalty, precision, min_length, max_length, min_length_ratio, max_length_ratio, forbid,
+        beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
         forbid_file, sample, mbr, temperature, top_k, top_p, seed,
     )  # fmt: skip
     if (language_pair and not test_set) or (comet_model and not comet):

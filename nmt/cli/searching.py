@@ -43,9 +43,6 @@ RatioOption = Annotated[
     float | None,
     typer.Option("--max-length-ratio", help="Maximum length in source pieces, plus ten. Default: the run's."),
 ]
-MinRatioOption = Annotated[
-    float | None, typer.Option("--min-length-ratio", help="Minimum length in source pieces. Default: the run's.")
-]
 PrefixOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Each translation begins with this text of the target language.")
 ]
@@ -77,7 +74,6 @@ class SearchOptions:
     precision: str | None
     min_length: int | None
     max_length: int | None
-    min_length_ratio: float | None
     max_length_ratio: float | None
     forbid: Sequence[str] | None
     forbid_file: Path | None
@@ -108,7 +104,6 @@ class SearchOptions:
         lengths = {
             "min_length": self.min_length,
             "max_length": self.max_length,
-            "min_length_ratio": self.min_length_ratio,
             "max_length_ratio": self.max_length_ratio,
         }
         given = {key: value for key, value in lengths.items() if value is not None}

@@ -53,7 +53,6 @@ def translate(
     forbid_file: searching.ForbidFileOption = None,
     min_length: searching.MinLengthOption = None,
     max_length: searching.MaxLengthOption = None,
-    min_length_ratio: searching.MinRatioOption = None,
     max_length_ratio: searching.RatioOption = None,
     sample: searching.SampleOption = False,
     temperature: searching.TemperatureOption = None,
@@ -85,7 +84,7 @@ def translate(
     by_sentence = is_typed if split_sentences is None else split_sentences
     _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
     search = searching.SearchOptions(
-        beam_size, length_penalty, precision, min_length, max_length, min_length_ratio, max_length_ratio, forbid,
+        beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
         forbid_file, sample, mbr, temperature, top_k, top_p, seed,
     )  # fmt: skip
     decoding = search.settings(config.decoding)

@@ -16,6 +16,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from nmt.config.inference import TokenizerConfig
@@ -128,8 +129,8 @@ class CorpusFiles(Section):
 
     @model_serializer(mode="wrap")
     def _as_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys of the other form."""
-        return {key: value for key, value in dump(self).items() if value is not None}
+        """Without the keys of the other form, and without `replayed: false`."""
+        return {key: value for key, value in dump(self).items() if value is not None and value is not False}
 
     @property
     def src_file(self) -> Path:
@@ -178,8 +179,8 @@ class TrainingFiles(CorpusFiles):
     """One of `tokenizer.tags`, which is put before each source of this corpus in training, and never in translation.
     Text that was translated by a machine gets a tag, so that the model learns less of its style (Caswell et al.
     2019)."""
-    replayed: bool = False
-    """Whether this is a corpus of `data.replay`. Written by nmt into the run's config.yaml; do not set it."""
+    replayed: SkipJsonSchema[bool] = False
+    """Whether this is a corpus of `data.replay`, which nmt adds."""
 
 
 def check_sources(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig, source_type: str) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.section import selector_of, variants
+from nmt.config.section import selector_of, shown_keys, variants
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 
@@ -338,7 +338,7 @@ def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str
     elif len(above) == 1:
         here = keys_of.get(above[0], [])
     else:
-        here = list((TrainingFiles if above[1] == "train" else HeldOutFiles).model_fields)
+        here = shown_keys(TrainingFiles if above[1] == "train" else HeldOutFiles)
     for name, keys in keys_of.items():
         if key in keys:
             return f"; did you mean {name}.{key}?"
@@ -352,7 +352,7 @@ def _keys(section: Any, variant: str) -> list[str]:
     """The keys of a section; if it has several variants, those of the one with this name in a `Literal`."""
     classes = variants(section)
     named = [one for one in classes if selector_of(one)[1] == variant]
-    return [key for one in named or classes for key in one.model_fields]
+    return [key for one in named or classes for key in shown_keys(one)]
 
 
 # Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.

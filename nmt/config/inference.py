@@ -6,8 +6,17 @@ those for training.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
 
+from nmt.config.layouts import LAYOUTS, Layout, LayoutName, PositionKind
 from nmt.config.section import (
     MAX_LAYERS,
     MAX_LENGTH_PENALTY,
@@ -26,8 +35,6 @@ from nmt.languages import check_language
 
 Copied = Literal["symbols", "addresses", "numbers"]
 """Kinds of text that may be copied to a translation."""
-PositionKind = Literal["sinusoidal", "halves", "marian", "learned"]
-"""Kinds of position embeddings."""
 
 
 class TextConfig(Section):
@@ -92,16 +99,12 @@ class TokenizerConfig(Section):
 
 _PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {
     "marian": {
-        "norm": ("post",), "norm_epsilon": (1e-5,), "activation": ("swish", "relu", "gelu"), "positions": ("halves",),
-        "zero_start": (True,),
+        "norm": ("post",), "activation": ("swish", "relu", "gelu"), "positions": ("sinusoidal",),
+        "layout": ("marianmt",),
     },
     "argos": {},
 }  # fmt: skip
 """The values of the model's keys that a preset allows, first the one that it fills in."""
-
-
-def _as_yaml(value: str | float) -> str:
-    return str(value).lower()
 
 
 class TransformerConfig(Section):
@@ -112,9 +115,9 @@ class TransformerConfig(Section):
     preset: Literal["marian", "argos"] | None = None
     """The program that the trained model is for: keys that are not given get the values that it needs, and others are
     errors, before training. `marian`: Hugging Face's MarianMT (`nmt export huggingface`), which needs `norm: post`,
-    `norm_epsilon: 1.0e-5`, `activation: swish`, `relu` or `gelu`, `positions: halves`, `zero_start: true`, and a
-    SentencePiece tokenizer. `argos`: Argos Translate and LibreTranslate (`nmt export argos`), which need one
-    SentencePiece tokenizer for both sides. `null`: any."""
+    `activation: swish`, `relu` or `gelu`, `positions: sinusoidal`, and a SentencePiece tokenizer; the order of the sine
+    waves, the start of the decoder and a bias of the logits are then as there. `argos`: Argos Translate and
+    LibreTranslate (`nmt export argos`), which need one SentencePiece tokenizer for both sides. `null`: any."""
     num_encoder_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 3
     """Number of encoder layers. With a source of vectors it may be 0: the decoder then attends to the vectors
     themselves, after the model's first layer (as in Xu et al. 2015)."""
@@ -128,36 +131,34 @@ class TransformerConfig(Section):
     """Inner dimension of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each sublayer (trains more stably) or after it (as in Vaswani et al. 2017)."""
-    norm_epsilon: Annotated[float, Field(gt=0, le=0.1)] = 1e-5
-    """Added to the variance in each layer normalisation, so that no division is by zero."""
     activation: Literal["relu", "gelu", "swish", "swiglu"] = "relu"
     """Activation of the feed-forward networks: `swish` is x sigmoid(x); `swiglu` (Shazeer 2020) adds a third matrix to
     each."""
-    positions: PositionKind = "sinusoidal"
-    """Position embeddings: fixed sine waves (they need an even `d_model`), or vectors that are `learned`. `sinusoidal`
-    alternates sine and cosine (Vaswani et al. 2017); `halves` has all sines first, as Hugging Face's Marian models
-    have them; `marian` does, too, with slightly other wavelengths: those of Marian itself."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position embeddings: fixed sine waves (Vaswani et al. 2017), which need an even `d_model`, or vectors that are
+    `learned`."""
     max_positions: Positions = 512
     """Maximum length of a source or target in pieces, including `<s>` or `</s>`."""
     dropout: Rate = 0.1
     """Dropout probability of the embeddings and of each sublayer's output."""
-    attention_dropout: Rate = 0.0
-    """Dropout probability of the attention weights."""
-    activation_dropout: Rate = 0.0
-    """Dropout probability inside the feed-forward networks, after the activation."""
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
     share_layers: bool = False
     """Use one layer's weights in all encoder layers, and another one's in all decoder layers, as Marian's tied layers
     do (Dabre and Fujita 2019): a much smaller model, and no faster one."""
-    scale_embeddings: bool = True
-    """Multiply the embeddings by the square root of `d_model` before the positions are added."""
-    zero_start: bool = False
-    """Start the decoder from a vector of zeros, instead of the embedding of `<s>`, as Marian does. The embedding of
-    `<pad>` is then zero, too, and stays so in training, as programs that read such models assume."""
-    output_bias: bool = False
-    """Add a bias to the logits, one number for each piece of the target vocabulary."""
+    layout: SkipJsonSchema[LayoutName] = "nmt"
+    """The family of models whose layout this one has (layouts.py). Importers and `preset: marian` set it."""
+
+    @property
+    def position_kind(self) -> PositionKind:
+        """The kind of the position embeddings."""
+        return "learned" if self.positions == "learned" else self.of_layout.waves
+
+    @property
+    def of_layout(self) -> Layout:
+        """What the layout decides."""
+        return LAYOUTS[self.layout]
 
     @property
     def has_attention(self) -> bool:
@@ -178,12 +179,16 @@ class TransformerConfig(Section):
 
     @model_validator(mode="after")
     def _as_the_preset_needs(self) -> Self:
-        values = self.model_dump()
+        values = dict(self)
         for key, allowed in _PRESETS.get(self.preset or "", {}).items():
             if (value := values[key]) not in allowed:
-                known = " or ".join(map(_as_yaml, allowed))
-                raise ValueError(f"model.preset: {self.preset} needs model.{key}: {known}, not {_as_yaml(value)}")
+                known = " or ".join(allowed)
+                raise ValueError(f"model.preset: {self.preset} needs model.{key}: {known}, not {value}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_our_layout(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if (key, value) != ("layout", "nmt")}
 
     @model_validator(mode="after")
     def _heads(self) -> Self:
@@ -191,8 +196,8 @@ class TransformerConfig(Section):
             raise ValueError(f"model.d_model ({self.d_model}) must be divisible by model.num_heads ({self.num_heads})")
         if self.positions != "learned" and self.d_model % 2:
             raise ValueError(f"model.d_model ({self.d_model}) must be even for {self.positions} positions")
-        if self.positions == "marian" and self.d_model < 4:
-            raise ValueError(f"model.d_model ({self.d_model}) must be at least 4 for marian positions")
+        if self.position_kind == "marian" and self.d_model < 4:
+            raise ValueError(f"model.d_model ({self.d_model}) must be at least 4 for Marian's positions")
         return self
 
 
@@ -228,8 +233,6 @@ class RnnConfig(Section):
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     """Which matrices are shared: source embedding, target embedding and output projection (`all`, needs
     `tokenizer.joint: true`), target embedding and output projection (`decoder`), or none."""
-    output_bias: bool = False
-    """Add a bias to the logits, one number for each piece of the target vocabulary."""
 
     @property
     def has_attention(self) -> bool:
@@ -277,9 +280,6 @@ class DecodingConfig(Section):
     """Maximum length of a translation in pieces; less than `model.max_positions`."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 3.0
     """A translation also has at most this many times as many pieces as its source, plus ten."""
-    min_length_ratio: Annotated[float, Field(ge=0)] = 0.0
-    """A translation also has at least this many times as many pieces as its source, rounded down; at most
-    `max_length_ratio`, and never more than its maximum length. 0: no such minimum."""
     no_repeat_ngram_size: Annotated[int, Field(ge=0, le=MAX_POSITIONS)] = 0
     """No sequence of N pieces may occur twice in a translation, which stops loops; 0: no restriction. N counts pieces,
     not words, as in CTranslate2 and Hugging Face: with 3, a name of three or more pieces cannot occur twice, while
@@ -308,17 +308,12 @@ class DecodingConfig(Section):
 
     def shortest_output(self, src_length: int) -> int:
         """Minimum number of tokens of a translation without `</s>`, from the length of its source."""
-        return min(max(self.min_length, int(src_length * self.min_length_ratio)), self.longest_output(src_length))
+        return min(self.min_length, self.longest_output(src_length))
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > min(self.max_length, 10):
             raise ValueError(f"decoding.min_length ({self.min_length}) must be at most 10 and decoding.max_length")
-        if self.min_length_ratio > self.max_length_ratio:
-            raise ValueError(
-                f"decoding.min_length_ratio ({self.min_length_ratio}) must be at most decoding.max_length_ratio "
-                f"({self.max_length_ratio})"
-            )
         return self
 
 

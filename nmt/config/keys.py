@@ -142,9 +142,9 @@ def _described(classes: list[type[BaseModel]]) -> tuple[Variant, ...]:
 
 @functools.cache
 def _keys_of(section: type[BaseModel]) -> tuple[Key, ...]:
-    properties = section.model_json_schema()["properties"]
+    properties: dict[str, Any] = section.model_json_schema()["properties"]  # without what nmt writes itself
     keys = []
-    for name, meaning in docstrings(section).items():
+    for name, schema in properties.items():
         field = section.model_fields[name]
         default = field.get_default(call_default_factory=True)
         if isinstance(default, BaseModel):
@@ -152,12 +152,12 @@ def _keys_of(section: type[BaseModel]) -> tuple[Key, ...]:
         keys.append(
             Key(
                 name=name,
-                kind=_kind(properties[name]),
-                allowed=tuple(dict.fromkeys(_allowed(properties[name]))),
+                kind=_kind(schema),
+                allowed=tuple(dict.fromkeys(_allowed(schema))),
                 has_default=default is not PydanticUndefined,
                 default=None if default is PydanticUndefined else to_jsonable_python(default),
                 is_required=is_required(section, name),
-                meaning=_on_one_line(meaning),
+                meaning=_on_one_line(docstrings(section)[name]),
                 inner=_described(variants(field.annotation)),
                 is_named=typing.get_origin(field.annotation) is dict,
             )

@@ -37,6 +37,11 @@ class Section(BaseModel):
     )
 
 
+def shown_keys(section: type[BaseModel]) -> list[str]:
+    """The keys that users see: all but those of type `SkipJsonSchema`, which nmt writes itself."""
+    return list(section.model_json_schema()["properties"])
+
+
 def variants(annotation: Any) -> list[type[BaseModel]]:
     """The classes of mappings within a type, in order: one, several that a key distinguishes, or none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -140,7 +140,8 @@ def write_model(
     """
     spec = _transformer(model, config, min_positions)
     if never:
-        bias = _array(model.output.bias) if config.output_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
+        has_bias = config.of_layout.output_bias
+        bias = _array(model.output.bias) if has_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
         bias[[*never]] = _LOWEST_LOGIT
         spec.decoder.projection.bias = bias
     for tokenizer, register in (
@@ -156,7 +157,7 @@ def write_model(
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.config.layer_norm_epsilon = config.of_layout.norm_epsilon
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
@@ -182,16 +183,16 @@ def _transformer(model: Transformer, config: TransformerConfig, min_positions: i
     ):
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
-        part.scale_embeddings = config.scale_embeddings  # by the root of d_model, before the positions are added
+        part.scale_embeddings = config.of_layout.scale_embeddings  # before the positions are added
         table = positions.table  # CTranslate2's own sinusoids differ
         if config.positions != "learned" and len(table) < min_positions:
-            table = sinusoidal_positions(min_positions, config.d_model, config.positions)
+            table = sinusoidal_positions(min_positions, config.d_model, config.position_kind)
         part.position_encodings.encodings = _array(table)
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
-    spec.decoder.start_from_zero_embedding = config.zero_start
+    spec.decoder.start_from_zero_embedding = config.of_layout.zero_start
     spec.decoder.projection.weight = _array(model.output.weight)
-    if config.output_bias:
+    if config.of_layout.output_bias:
         spec.decoder.projection.bias = _array(model.output.bias)
     for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
         _self_attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)

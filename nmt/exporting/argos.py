@@ -71,7 +71,7 @@ def export_argos(
              "LibreTranslate: install it so before the server starts; docs/exporting.md"]  # fmt: skip
     base = config.decoding.model_copy(
         update={"length_penalty": LENGTH_PENALTY, "max_length": min(_MAX_LENGTH, config.model.max_positions - 1),
-                "max_length_ratio": 1000.0, "min_length_ratio": 0.0, "min_length": 1, "no_repeat_ngram_size": 0,
+                "max_length_ratio": 1000.0, "min_length": 1, "no_repeat_ngram_size": 0,
                 "forbidden_words": (), "lower_capitals": False, "copied": ()}
     )  # fmt: skip
     decodings = [base.model_copy(update={"beam_size": size}) for size in (1, BEAM_SIZE)]

@@ -116,13 +116,15 @@ def _architecture(run: RunFolder, config: InferenceConfig) -> TransformerConfig:
     model = config.model
     if model.architecture != "transformer":
         raise RunError(f"{run.path}: MarianMT models are Transformers, and model.architecture is {model.architecture}")
-    allowed = {"norm": ("post",), "activation": ("relu", "gelu", "swish"), "positions": ("halves", "marian")}
-    values = model.model_dump()
+    allowed = {"norm": ("post",), "activation": ("relu", "gelu", "swish"), "positions": ("sinusoidal",)}
+    values = dict(model)
     wrong = [
         f"model.{key} is {values[key]}, not {' or '.join(ones)}"
         for key, ones in allowed.items()
         if values[key] not in ones
     ]
+    if model.layout == "nmt":
+        wrong.append("its sine waves alternate, its decoder starts from <s>")
     if config.tokenizer.type == "word":
         wrong.append("tokenizer.type is word, not one of SentencePiece's")
     if wrong:
@@ -135,12 +137,10 @@ def _architecture(run: RunFolder, config: InferenceConfig) -> TransformerConfig:
 
 def _lacking(config: TransformerConfig) -> list[str]:
     """What MarianMT has otherwise, though little depends on it."""
-    found = []
-    if config.positions == "marian":
-        found.append("Marian's own wavelengths of the positions")
-    if config.norm_epsilon != 1e-5:
-        found.append(f"the epsilon {config.norm_epsilon:g} of the layer normalisations (it has 1e-05)")
-    return found
+    if config.layout != "marian":
+        return []
+    epsilon = config.of_layout.norm_epsilon
+    return ["Marian's own wavelengths of the positions", f"its epsilon {epsilon:g} of normalisations (it has 1e-05)"]
 
 
 def _notes(lacking: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def _tensors(model: Transformer, config: TransformerConfig, sides: _Sides) -> di
         if name.startswith(("src_embedding", "tgt_embedding", "output")):
             side = sides.src if name.startswith("src") else sides.tgt
             value = value[side.ids]
-            if config.zero_start and "embedding" in name:
+            if config.of_layout.zero_start and "embedding" in name:
                 value[side.start] = 0
         tensors[theirs] = value[None] if theirs == LOGITS_BIAS else value
     if LOGITS_BIAS not in tensors:
@@ -213,11 +213,11 @@ def _config(config: TransformerConfig, sides: _Sides) -> dict[str, Any]:
         "d_model": config.d_model,
         **layers,
         "activation_function": config.activation,
-        "scale_embedding": config.scale_embeddings,
+        "scale_embedding": config.of_layout.scale_embeddings,
         "max_position_embeddings": config.max_positions,
         "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
         "normalize_before": False,
         "normalize_embedding": False,
         "add_final_layer_norm": False,
@@ -289,7 +289,7 @@ def _write_tokenizer(run: RunFolder, tokenizers: Tokenizers, sides: _Sides, fold
 
 def _comparable(decoding: DecodingConfig) -> DecodingConfig:
     """The settings without what transformers does otherwise: it counts `</s>` in the length, for example."""
-    changes = {"length_penalty": 0.0, "max_length_ratio": 1000.0, "min_length_ratio": 0.0, "no_repeat_ngram_size": 0,
+    changes = {"length_penalty": 0.0, "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0,
                "forbidden_words": (), "lower_capitals": False, "copied": ()}  # fmt: skip
     return decoding.model_copy(update=changes)
 

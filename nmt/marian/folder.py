@@ -89,16 +89,17 @@ def read_folder(folder: Path) -> FoundModel:
         check_one_vocabulary(config, sides.src == sides.tgt, settings.path)
         weights = _weights(config, tensors, len(sides.src), len(sides.tgt))
     embedding = weights["src_embedding.weight" if config.tie_embeddings == "all" else "tgt_embedding.weight"]
-    zero = is_zero_row(embedding, sides.start)
     notes = _unused(settings, tgt_pad=sides.tgt[PAD])
-    if not zero:
+    if not is_zero_row(embedding, sides.start):
+        if config.layout == "marianmt":
+            config = config.model_copy(update={"layout": "marianmt-own-start"})
         notes.append(
             "the row of the decoder's first input is not zero: the model was fine-tuned with transformers, and starts "
             "from that row here, too"
         )
     return FoundModel(
         format="huggingface",
-        model=config.model_copy(update={"zero_start": zero}),
+        model=config,
         tokenizer=sides.files,
         weights=weights,
         decoding=_decoding(settings),
@@ -188,13 +189,10 @@ def _model_config(settings: _Settings) -> TransformerConfig:
         "d_ff": settings.number("encoder_ffn_dim", 4096),
         "norm": "post",
         "activation": ACTIVATIONS[activation],
-        "positions": "halves",
         "max_positions": min(LIMIT, max(MAX_POSITIONS, settings.number("max_position_embeddings", 1024))),
-        **{key: settings.get(key, default) for key, default in (("dropout", 0.1), ("attention_dropout", 0.0),
-                                                                ("activation_dropout", 0.0))},
+        "dropout": settings.get("dropout", 0.1),
         "tie_embeddings": tie,
-        "scale_embeddings": settings.get("scale_embedding", False),
-        "output_bias": True,
+        "layout": "marianmt" if settings.get("scale_embedding", False) else "marianmt-unscaled",
     }  # fmt: skip
     return transformer_config(values, settings.path)
 

@@ -1,8 +1,7 @@
 """Reading a model in Marian's own format: a folder or a zip with decoder.yml, *.npz, vocab.yml, source.spm, target.spm.
 
 Marian multiplies vectors from the left, so every matrix but the embeddings is transposed here. It has no `<pad>`: a row
-of zeros is appended for it to embeddings and output. Its sine waves have other lengths than Hugging Face's:
-`positions: marian`.
+of zeros is appended for it to embeddings and output. Its sine waves have other lengths than Hugging Face's.
 """
 
 import contextlib
@@ -201,17 +200,11 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
     values = {
         **{ours: settings[theirs] for ours, theirs in keys.items()},
         "norm": "post",
-        "norm_epsilon": 1e-6,  # marian-dev, src/models/transformer.h
         "activation": settings["transformer-ffn-activation"],
-        "positions": "marian",
         "max_positions": MAX_POSITIONS,
         "dropout": settings.get("transformer-dropout", 0.1),
-        "attention_dropout": settings.get("transformer-dropout-attention", 0.0),
-        "activation_dropout": settings.get("transformer-dropout-ffn", 0.0),
         "tie_embeddings": tie,
-        "scale_embeddings": True,
-        "zero_start": True,
-        "output_bias": True,
+        "layout": "marian",
     }
     return transformer_config(values, where)
 

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nmt.models.dropout import Dropout
-
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(d)), the weights in equation (1) of Vaswani et al. 2017, in basic operations.
@@ -92,12 +90,11 @@ class MultiHeadAttention(nn.Module):
     torch.Size([1, 2, 5, 5])
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
         if d_model % num_heads:
             raise ValueError(f"d_model ({d_model}) must be divisible by num_heads ({num_heads})")
         self.num_heads = num_heads
-        self.dropout = Dropout(dropout)
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)
@@ -125,10 +122,9 @@ class MultiHeadAttention(nn.Module):
         """(B, H, Q, d), keys and values (B, H, S, d) -> (B, Q, D)"""
         # On a CPU in fp32: there, the backward pass of torch's kernel is 3 to 8 times as slow in bf16.
         wide = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
-        dropout = self.dropout.p if self.training else 0.0
         with torch.autocast(query.device.type, enabled=False), _any_shape(query.is_cuda):
             heads = F.scaled_dot_product_attention(  # (B, H, Q, d)
-                query.to(wide), key.to(wide), value.to(wide), mask, dropout, is_causal
+                query.to(wide), key.to(wide), value.to(wide), mask, is_causal=is_causal
             )
         return self._merge(heads.to(query.dtype))
 
@@ -151,7 +147,7 @@ class MultiHeadAttention(nn.Module):
         """`forward` as the paper states it, a reference, and the attention weights: (B, Q, D), (B, H, Q, S)."""
         key, value = self.keys_values(memory)
         weights = attention_weights(self.queries(x), key, mask)
-        return self._merge(self.dropout(weights) @ value), weights
+        return self._merge(weights @ value), weights
 
     def _split(self, x: Tensor) -> Tensor:
         batch, length, _ = x.shape

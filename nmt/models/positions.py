@@ -6,7 +6,7 @@ Shapes: B batch, T length, D d_model, G rows and columns of a grid.
 import torch
 from torch import Tensor, nn
 
-from nmt.config.inference import PositionKind
+from nmt.config.layouts import PositionKind
 
 
 def sinusoidal_positions(length: int, d_model: int, kind: PositionKind = "sinusoidal") -> Tensor:

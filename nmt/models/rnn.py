@@ -136,7 +136,7 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.source_attention = None if config.attention == "none" else SourceAttention(config.attention, width)
         self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
         self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
-        self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=config.output_bias)
+        self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=False)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight

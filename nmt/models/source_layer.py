@@ -14,7 +14,7 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.inference import PositionKind
+from nmt.config.layouts import PositionKind
 from nmt.config.source import ImageSource, VectorSource
 from nmt.models.dropout import Dropout
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions_2d

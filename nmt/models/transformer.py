@@ -43,13 +43,12 @@ class FeedForward(nn.Module):
     `swiglu` (Shazeer 2020, "GLU Variants Improve Transformer") adds a gate: (silu(x W) * x V) U.
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
         self.inner = nn.Linear(d_model, d_ff)
         self.gate = nn.Linear(d_model, d_ff) if activation == "swiglu" else None
         self.outer = nn.Linear(d_ff, d_model)
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
@@ -57,7 +56,7 @@ class FeedForward(nn.Module):
         rows = x.flatten(0, 1)  # (B * T, D)
         inner = self.inner(rows)  # (B * T, d_ff)
         inner = self.activation(inner) if self.gate is None else self.activation(self.gate(rows)) * inner
-        outer: Tensor = self.outer(self.dropout(inner))  # (B * T, D)
+        outer: Tensor = self.outer(inner)  # (B * T, D)
         return outer.view_as(x)
 
 
@@ -91,10 +90,10 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
@@ -124,12 +123,12 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout)
-        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, config.activation_dropout)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.norm_epsilon)
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
@@ -224,8 +223,9 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
     ) -> None:
         super().__init__()
-        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        self.zero_start = config.zero_start
+        layout = config.of_layout
+        self.scale = math.sqrt(config.d_model) if layout.scale_embeddings else 1.0
+        self.zero_start = layout.zero_start
         self.src_vectors: VectorLayer | None = None
         if source.type == "text":
             self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
@@ -238,17 +238,17 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         else:
             self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
         if source.type == "text":
-            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
-        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.positions)
+            self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
+        self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
         self.dropout = Dropout(config.dropout)
         shared = config.share_layers
         self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
         self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
         # Post-norm layers end in a norm; after pre-norm layers a last norm is needed.
         pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if pre_norm else nn.Identity()
-        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.output_bias)
+        self.encoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
+        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=layout.output_bias)
         initialise(self)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
