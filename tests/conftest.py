@@ -171,7 +171,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("solved")
     with pytest.MonkeyPatch.context() as monkeypatch:
         write_copy_task(folder, monkeypatch)
-        monkeypatch.setattr(sys, "argv", ["nmt", "train", "--config", "copy.yaml", *SOLVED])
+        monkeypatch.setattr(sys, "argv", ["nmt", "train", "copy.yaml", *SOLVED])
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
             main()

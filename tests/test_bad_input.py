@@ -150,8 +150,6 @@ ROWS = [
     Row("--set: infinite", f"{TRAIN} --set training.learning_rate=.inf", ["learning_rate is inf", "finite number"]),
     Row("--set: a test set outside", f"{TRAIN} --set $outside", ["data.test", "'../../x' cannot"]),
     # ------------------------------------------------------------------------------------------- training
-    Row("train: --resume and --fresh", f"{TRAIN} --resume --fresh", ["--resume and --fresh exclude each other"]),
-    Row("train: nothing to resume", f"{TRAIN} --resume", ["runs/new: nothing to resume; leave --resume out"]),
     Row("train: another model", "train copy.yaml --set model.d_model=64",
         ["started with other settings", "model.d_model: 32, not 64", "--name copy-2", "--fresh"]),
     Row("train: no such device", f"{TRAIN} --set training.device=cuda:9", ["cuda:9: this machine has no such GPU"]),
@@ -181,7 +179,6 @@ ROWS = [
         code=0, makes=["runs/new", CACHE, "runs/latest"]),
     # ------------------------------------------------------------------------------------------- vocabularies
     Row("vocab: several files", "vocab", ["there are 2 configurations", "nmt vocab copy"], write("other.yaml", "")),
-    Row("vocab: two files", "vocab copy.yaml --config copy.yaml", ["name one configuration file"]),
     Row("vocab: text is missing", VOCAB, ["train.de: no such file"], remove("train.de")),
     Row("vocab: a line more", VOCAB, ["val.en has 51 lines", "val.de has 50"], append("val.en", b"1\n")),
     Row("vocab: too large", f"{VOCAB} --set tokenizer.type=bpe", ["tokenizer.vocab_size (14)", "or more"]),

@@ -280,7 +280,7 @@ def test_models_with_different_vocabularies_are_one_message(two_runs: Path, cli:
 
 
 def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -> None:
-    code, out, _ = cli("vocab", "--config", "copy.yaml", "--json", "--set", "tokenizer.joint=false",
+    code, out, _ = cli("vocab", "copy.yaml", "--json", "--set", "tokenizer.joint=false",
                        "--set", "model.tie_embeddings=none")  # fmt: skip
     assert code == 0
     assert json.loads(out)["src"] == {

@@ -331,14 +331,6 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
     assert found["search"]["nodes"][0]["parent"] is None
 
 
-def test_search_options_are_used(run: RunFolder, tmp_path: Path, cli: Cli) -> None:
-    options = ["--beam-size", "1", "--length-penalty", "0.5", "--device", "cpu", "--output", str(tmp_path / "x.json")]
-    assert cli("attention", "c a f b", "--model", str(run.path), *options)[0] == 0
-    search = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))["search"]
-    assert (search["beam_size"], search["length_penalty"]) == (1, 0.5)
-    assert sum(node["state"] == "kept" for node in search["nodes"]) == max(node["step"] for node in search["nodes"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -348,7 +340,6 @@ def test_search_options_are_used(run: RunFolder, tmp_path: Path, cli: Cli) -> No
         (["a", "--output", "x.json", "--kind", "cross"], "leave out --kind"),
         (["a", "--output", "x.html", "--head", "1", "--layer", "1"],
          "leave out --layer, --head"),
-        (["a", "--output", "x.png", "--tgt", "A", "--beam-size", "2"], "a picture of --tgt"),
         (["  ", "--output", "x.json"], "the text is empty"),
         (["a", "--tgt", "", "--output", "x.json"], "the given translation is empty"),
         (["a", "--tgt", "A " * 16, "--output", "x.json"], "has 16 pieces; this model has room for 15"),

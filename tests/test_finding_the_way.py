@@ -16,7 +16,6 @@ from conftest import COPY_TASK, Cli, assert_says
 from nmt.cli.completion import complete_run
 from nmt.cli.main import app
 from nmt.cli.options import configured_run
-from nmt.errors import ConfigError
 
 
 def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -78,7 +77,7 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt tra", ["train", "translate"]),
         ("nmt export ", ["ctranslate2", "argos", "huggingface", "onnx"]),
         ("nmt translate --be", ["--beam-size"]),
-        ("nmt train --", ["--config", "--set", "--name", "--resume", "--fresh", "--init-from", "--dry-run", "--help"]),
+        ("nmt train --", ["--set", "--name", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt adapt --", ["--model", "--data", "--keep", "--max-drop", "--name", "--set", "--fresh", "--json",
                           "--help"]),
         ("nmt adapt --model o", ["other"]),
@@ -162,9 +161,9 @@ def test_train_alone_takes_the_one_configuration_here(
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "other.yaml").write_text("")
-    config, run = configured_run("train", None, None, ["model.d_model=16"], None)
+    config, run = configured_run("train", None, ["model.d_model=16"], None)
     assert (config.model.d_model, config.training.max_steps, run.path) == (16, 12, Path("runs/my captions"))
-    assert configured_run("vocab", None, None, None, "mine")[1].path == Path("runs/mine")
+    assert configured_run("vocab", None, None, "mine")[1].path == Path("runs/mine")
     assert "train.en: no such file" in cli("train")[2]  # of that configuration
     (tmp_path / "a.yaml").write_text(COPY_TASK)
     for command in ("train", "vocab"):
@@ -173,6 +172,4 @@ def test_train_alone_takes_the_one_configuration_here(
         assert_says(
             err, "nmt: there are 2 configurations", f"nmt {command} a.yaml\n", f"nmt {command} 'my captions.yml'"
         )
-    with pytest.raises(ConfigError, match="not both"):
-        configured_run("train", Path("a.yaml"), Path("a.yaml"), None, None)
-    assert configured_run("train", None, Path("a.yaml"), None, None)[1].name == "a"
+    assert configured_run("train", Path("a.yaml"), None, None)[1].name == "a"

@@ -462,7 +462,7 @@ def test_what_is_read_from_a_file_belongs_to_its_key_and_not_to_its_hash() -> No
 def test_commands_end_with_one_message_for_a_bad_file(cli: Cli) -> None:
     Path("a.tmx").write_text("<tmx>")
     path = configuration({"pairs": "a.tmx"})
-    code, _, error = cli("vocab", "--config", str(path))
+    code, _, error = cli("vocab", str(path))
     assert code == 2
     assert_says(error.splitlines()[-1], f"nmt: {Path.cwd()}/a.tmx:1: broken TMX", "column 6")
     code, _, error = cli("train", str(path))

@@ -95,7 +95,7 @@ def test_dropout_zeroes_its_share() -> None:
 
 def run_of(cli: Cli, name: str, *settings: str) -> list[dict[str, Any]]:
     """Train the copy task on the GPU; the records of its metrics."""
-    code, _, err = cli("train", "--config", "copy.yaml", "--name", name, "--set", "training.device=cuda", *settings)
+    code, _, err = cli("train", "copy.yaml", "--name", name, "--set", "training.device=cuda", *settings)
     assert code == 0, err
     return [json.loads(line) for line in Path("runs", name, "metrics.jsonl").read_text().splitlines()]
 

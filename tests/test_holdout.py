@@ -465,7 +465,7 @@ def test_five_pairs_train(write: Callable[..., Path], cli: Cli) -> None:
     assert "also occur in the training text" not in err
     assert "validation 5 pairs" in err
     assert "best loss" in err
-    code, _, err = cli("train", "--set", "training.max_steps=6", "--resume")
+    code, _, err = cli("train", "--set", "training.max_steps=6")
     assert code == 0, err
     assert "changed: data" not in err
 

@@ -158,6 +158,7 @@ def test_what_marianmt_cannot_express_is_refused_with_the_remedy(tmp_path: Path)
     with pytest.raises(RunError, match=r"norm is pre, not post; model\.activation is swiglu.*model\.preset: marian"):
         export_huggingface(run, device="cpu")
     assert not run.exports.exists()
+    (tmp_path / "ours").mkdir()
     run = made_run(tmp_path / "ours", {"norm": "post", "activation": "relu"}, biased=False)
     with pytest.raises(RunError, match=r"sine waves alternate.*model\.preset: marian"):
         export_huggingface(run, device="cpu")
@@ -167,7 +168,7 @@ def test_what_marianmt_cannot_express_is_refused_with_the_remedy(tmp_path: Path)
 def test_marians_own_positions_are_said_to_cost_something(tmp_path: Path) -> None:
     run = made_run(tmp_path, {"norm": "post", "activation": "swish", "layout": "marian"})
     (note,) = export_huggingface(run, device="cpu").notes
-    assert note.startswith("MarianMT cannot express Marian's own wavelengths of the positions: ")
+    assert note.startswith("MarianMT cannot express Marian's own wavelengths of the positions and its epsilon 1e-06")
     assert note.endswith("; CTranslate2 can")
 
 

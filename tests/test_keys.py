@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from nmt.config import file
 from nmt.config.file import load_config, to_yaml
 from nmt.config.keys import places
+from nmt.config.section import shown_keys
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 
@@ -94,12 +95,12 @@ def test_every_key_is_printed_below_its_docstring(cli: Cli) -> None:
         sections = classes_of(field.annotation)
         assert len(blocks) == len(sections)
         for one, block in zip(sections, blocks, strict=True):
-            assert re.findall(r"^  #?(\w+):", block, re.M) == list(one.model_fields)
+            assert re.findall(r"^  #?(\w+):", block, re.M) == shown_keys(one)
     for name in ("inference", "source", "training"):
         tree = ast.parse((REPOSITORY / "nmt" / "config" / f"{name}.py").read_text(encoding="utf-8"))
         for definition in (node for node in tree.body if isinstance(node, ast.ClassDef)):
             for field, below in zip(definition.body, definition.body[1:], strict=False):
-                if not isinstance(field, ast.AnnAssign):
+                if not isinstance(field, ast.AnnAssign) or "SkipJsonSchema" in ast.unparse(field.annotation):
                     continue
                 assert isinstance(below, ast.Expr)
                 assert isinstance(below.value, ast.Constant)

@@ -375,7 +375,7 @@ def test_the_seed_chooses_the_samples_and_the_order_of_lines_does_not(
     assert samples(lines, "--mbr", "8") == samples(lines, "--mbr", "8", "--seed", "1")
 
 
-def test_lengths_prefixes_and_forbidden_words_are_honoured(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+def test_lengths_prefixes_and_forbidden_words_are_honoured(in_solved: Path, cli: Cli) -> None:
     def translated(*options: str) -> str:
         code, out, err = cli("translate", "3 1 4", *options)
         assert code == 0, err
@@ -385,8 +385,7 @@ def test_lengths_prefixes_and_forbidden_words_are_honoured(in_solved: Path, tmp_
     assert translated("--max-length", "2") == "3 1"
     assert translated("--prefix", "5 6").startswith("5 6")
     assert "1" not in translated("--forbid", "1").split()
-    (tmp_path / "words").write_text("3\n\n4\n")
-    assert not {"3", "4"} & set(translated("--forbid-file", str(tmp_path / "words")).split())
+    assert not {"3", "4"} & set(translated("--forbid", "3", "--forbid", "4").split())
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        for mode in ("auto", "resume", "fresh"):
+        for mode in ("auto", "fresh"):
             with pytest.raises(RunError, match=rf"runs/run: is being trained \(process {other.pid} on .*--name"):
                 trained(copy_task, "run", mode=mode)
         assert checkpoint_steps(run.checkpoints) == [6]
@@ -546,7 +546,7 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
     for step in (6, 12):
         (run.checkpoints / str(step) / "state.safetensors").write_bytes(b"")
     with pytest.raises(RunError) as error:
-        starting_step(load_config(copy_task, ["training.max_steps=24"]), run, "auto", print)
+        starting_step(load_config(copy_task, ["training.max_steps=24"]), run, print)
     for part in ("12/state.safetensors: damaged", "6/state.safetensors: damaged", "--name run-2", "--fresh"):
         assert part in str(error.value)
     assert checkpoint_steps(run.checkpoints) == [6, 12]

@@ -34,8 +34,6 @@ def attention(
     head: Annotated[
         int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all, and their mean.")
     ] = None,
-    beam_size: options.BeamOption = None,
-    length_penalty: options.PenaltyOption = None,
     device: options.DeviceOption = None,
 ) -> None:
     """Show what a model attends to, how it chose its translation, and what it would have said otherwise."""
@@ -47,10 +45,7 @@ def attention(
         given = {"--kind": kind, "--layer": layer, "--head": head}
         if chosen := [option for option, value in given.items() if value is not None]:
             raise ConfigError(f"a {suffix} file holds all layers and heads: leave out {', '.join(chosen)}")
-    elif tgt is not None and (beam_size, length_penalty) != (None, None):
-        raise ConfigError("--beam-size and --length-penalty are for a search, which a picture of --tgt does without")
     run = open_run(model)
-    decoding = options.search_settings(run.inference_config().decoding, beam_size, length_penalty, None)
     from nmt.device import own_the_process
     from nmt.insight.explanation import explain, explain_attention
 
@@ -58,10 +53,10 @@ def attention(
     if suffix in PICTURES:
         from nmt.insight.attention_picture import draw
 
-        maps = explain_attention(run, source, given_tgt, device or "auto", decoding)
+        maps = explain_attention(run, source, given_tgt, device or "auto")
         draw(maps, output, kind or "cross", layer, head, run.name)
         return
-    explanation = explain(run, source, given_tgt, device or "auto", decoding)
+    explanation = explain(run, source, given_tgt, device or "auto")
     if suffix == ".html":
         from nmt.insight.attention_page import write_page
 

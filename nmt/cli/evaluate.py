@@ -54,7 +54,6 @@ def evaluate(
     engine: options.EngineOption = None,
     as_json: options.JsonOption = False,
     forbid: searching.ForbidOption = None,
-    forbid_file: searching.ForbidFileOption = None,
     min_length: searching.MinLengthOption = None,
     max_length: searching.MaxLengthOption = None,
     max_length_ratio: searching.RatioOption = None,
@@ -71,7 +70,7 @@ def evaluate(
     """
     search = searching.SearchOptions(
         beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
-        forbid_file, sample, mbr, temperature, top_k, top_p, seed,
+        sample, mbr, temperature, top_k, top_p, seed,
     )  # fmt: skip
     if (language_pair and not test_set) or (comet_model and not comet):
         first, second = ("--comet-model", "--comet") if comet_model and not comet else ("--language-pair", "--test-set")

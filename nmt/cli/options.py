@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from nmt.cli.completion import complete_run, complete_setting
-from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
@@ -18,7 +17,6 @@ from nmt.runs import RunFolder, run_named
 ConfigArgument = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML. Default: the only one here.")
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of FILE as an argument.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,7 +72,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a prog
 def configured_run(
     command: str,
     file: Path | None,
-    option: Path | None,
     overrides: list[str] | None,
     name: str | None,
     init_from: str | None = None,
@@ -85,9 +82,7 @@ def configured_run(
     `init_from` replaces `training.init_from`; with `is_fresh`, what is in the folder does not matter. Raises
     `ConfigError` if no file or several could be meant; `command` is for its remedy.
     """
-    if file is not None and option is not None:
-        raise ConfigError("name one configuration file, as FILE or as --config FILE, not both")
-    path = file or option or _only_config(command)
+    path = file or _only_config(command)
     run = run_named(path.stem if name is None else name)
     quoted = [] if init_from is None else [f"training.init_from={json.dumps(init_from)}"]
     return load_run_config(path, [*(overrides or ()), *quoted], run, is_fresh), run
@@ -108,14 +103,6 @@ def _only_config(command: str) -> Path:
         )
     commands = "\n".join(f"  nmt {command} {shlex.quote(str(path))}" for path in found)
     raise ConfigError(f"there are {len(found)} configurations in this folder; name one:\n{commands}")
-
-
-def search_settings(
-    decoding: DecodingConfig, beam_size: int | None, length_penalty: float | None, precision: str | None
-) -> DecodingConfig:
-    """The run's search settings, where the command line does not replace them."""
-    given = {"beam_size": beam_size, "length_penalty": length_penalty, "precision": precision}
-    return decoding.model_copy(update={key: value for key, value in given.items() if value is not None})
 
 
 def utf8(text: str) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import search_settings
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError
@@ -52,7 +51,6 @@ PrefixesOption = Annotated[
 ForbidOption = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
 ]
-ForbidFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file, a word a line.")]
 TagOption = Annotated[
     str | None,
     typer.Option(metavar="TAG", help="The target language of an imported model of several: deu. Default: the run's."),
@@ -76,7 +74,6 @@ class SearchOptions:
     max_length: int | None
     max_length_ratio: float | None
     forbid: Sequence[str] | None
-    forbid_file: Path | None
     sample: bool
     mbr: int | None
     temperature: float | None
@@ -100,14 +97,16 @@ class SearchOptions:
         """
         from pydantic import ValidationError
 
-        decoding = search_settings(decoding, self.beam_size, self.length_penalty, self.precision)
-        lengths = {
+        values = {
+            "beam_size": self.beam_size,
+            "length_penalty": self.length_penalty,
+            "precision": self.precision,
             "min_length": self.min_length,
             "max_length": self.max_length,
             "max_length_ratio": self.max_length_ratio,
         }
-        given = {key: value for key, value in lengths.items() if value is not None}
-        words = [*decoding.forbidden_words, *(self.forbid or ()), *self._words_of_file()]
+        given = {key: value for key, value in values.items() if value is not None}
+        words = [*decoding.forbidden_words, *(self.forbid or ())]
         try:
             return DecodingConfig.model_validate({**decoding.model_dump(), **given, "forbidden_words": words})
         except ValidationError as error:
@@ -115,13 +114,6 @@ class SearchOptions:
             key = ".".join(["decoding", *(str(part) for part in first["loc"][:1])])
             what = first["msg"].removeprefix("Value error, ")
             raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
-
-    def _words_of_file(self) -> list[str]:
-        if self.forbid_file is None:
-            return []
-        from nmt.data.lines import read_lines
-
-        return [line for line in read_lines(self.forbid_file) if line.strip()]
 
     def sampling(self, count: int = 1) -> "Sampling | None":
         """How `count` translations are drawn, or those of --mbr; None for a search.

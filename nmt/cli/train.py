@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import ConfigArgument, ConfigOption, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, NameOption, SetOption, configured_run
 from nmt.config.training import Config
 from nmt.distributed import Ranks, is_launched, joined
 from nmt.errors import ConfigError, NmtError
@@ -21,10 +21,8 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def train(
     file: ConfigArgument = None,
-    config: ConfigOption = None,
     overrides: SetOption = None,
     name: NameOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run; it must exist.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
     init_from: Annotated[
         str | None, typer.Option("--init-from", metavar="RUN", help="Start from the weights of a trained run.")
@@ -33,12 +31,10 @@ def train(
 ) -> None:
     """Train a model, or resume a training that was stopped."""
     with joined() as ranks:
-        if resume and fresh:
-            raise ConfigError("--resume and --fresh exclude each other")
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
-        settings, run = configured_run("train", file, config, overrides, name, init_from, fresh)
-        mode = "resume" if resume else "fresh" if fresh else "auto"
+        settings, run = configured_run("train", file, overrides, name, init_from, fresh)
+        mode = "fresh" if fresh else "auto"
         trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and (changes := finish(settings, run, trained)):
         from nmt.insight.text_table import aligned

@@ -50,7 +50,6 @@ def translate(
     prefix: searching.PrefixOption = None,
     prefixes: searching.PrefixesOption = None,
     forbid: searching.ForbidOption = None,
-    forbid_file: searching.ForbidFileOption = None,
     min_length: searching.MinLengthOption = None,
     max_length: searching.MaxLengthOption = None,
     max_length_ratio: searching.RatioOption = None,
@@ -85,7 +84,7 @@ def translate(
     _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
     search = searching.SearchOptions(
         beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
-        forbid_file, sample, mbr, temperature, top_k, top_p, seed,
+        sample, mbr, temperature, top_k, top_p, seed,
     )  # fmt: skip
     decoding = search.settings(config.decoding)
     request = dataclasses.replace(

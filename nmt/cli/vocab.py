@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nmt.cli.options import ConfigArgument, ConfigOption, JsonOption, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
 from nmt.config.inference import TokenizerConfig
 from nmt.runs import RunFolder
 
@@ -15,14 +15,10 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def vocab(
-    file: ConfigArgument = None,
-    config: ConfigOption = None,
-    overrides: SetOption = None,
-    name: NameOption = None,
-    as_json: JsonOption = False,
+    file: ConfigArgument = None, overrides: SetOption = None, name: NameOption = None, as_json: JsonOption = False
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
-    settings, run = configured_run("vocab", file, config, overrides, name)
+    settings, run = configured_run("vocab", file, overrides, name)
     from nmt.data.decoded import with_decoded_corpora
     from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report

@@ -151,15 +151,13 @@ def _rounded(values: NDArray[np.float32]) -> Any:
     return (np.rint(wide * scale) / scale).tolist()
 
 
-def explain(
-    run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
-) -> Explanation:
+def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> Explanation:
     """Explain the model's own translation of a text, or of an image, whose path the text is; or explain `tgt`.
 
-    The search is that of `nmt translate` with PyTorch, with the settings of the run or of `decoding`. The rest is
+    The search is that of `nmt translate` with PyTorch, with the settings of the run. The rest is
     computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
     """
-    case = _Case.of(run, text, tgt, device, decoding)
+    case = _Case.of(run, text, tgt, device)
     tokenizers, decoding = case.tokenizers, case.decoding
     found, trace = case.engine.traced_search(case.src_ids, decoding)
     tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
@@ -181,11 +179,9 @@ def explain(
     )
 
 
-def explain_attention(
-    run: RunFolder, text: str, tgt: str | None = None, device: str = "auto", decoding: DecodingConfig | None = None
-) -> AttentionMaps:
+def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> AttentionMaps:
     """`explain(...).maps` alone, which takes less time; with `tgt`, nothing is searched for."""
-    case = _Case.of(run, text, tgt, device, decoding)
+    case = _Case.of(run, text, tgt, device)
     tgt_ids = case.given
     if tgt_ids is None:
         tgt_ids = best_of(case.engine.search([case.src_ids], case.decoding))[0].tokens
@@ -206,7 +202,7 @@ class _Case:
     """The ids of a given translation."""
 
     @classmethod
-    def of(cls, run: RunFolder, text: str, tgt: str | None, device: str, decoding: DecodingConfig | None) -> "_Case":
+    def of(cls, run: RunFolder, text: str, tgt: str | None, device: str) -> "_Case":
         if run.is_export():
             raise RunError(
                 f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
@@ -227,7 +223,7 @@ class _Case:
                 raise ConfigError(f"{run.path}: reads vectors; only texts and images can be explained")
         given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
         languages = (config.data.src_lang, config.data.tgt_lang)
-        return cls(run, device, tokenizers, languages, decoding or config.decoding, src_ids, given)
+        return cls(run, device, tokenizers, languages, config.decoding, src_ids, given)
 
     @functools.cached_property
     def engine(self) -> TorchEngine:

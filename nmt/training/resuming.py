@@ -35,17 +35,13 @@ FREE_TO_CHANGE = {
 AFFECTS_ROUNDING = ("training.processes", "training.batch_parts", "training.threads", "training.device")
 
 
-def starting_step(
-    config: Config, run: RunFolder, mode: str, say: Callable[[str], None], num_processes: int = 1
-) -> int | None:
+def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], num_processes: int = 1) -> int | None:
     """The step of the checkpoint to resume from, 0 for a new run, None for a finished one.
 
     A damaged checkpoint is reported and renamed, and the one before it is used. Raises `RunError` if the run cannot be
-    resumed with `config`, or if `mode` is `resume` and there is nothing to resume.
+    resumed with `config`.
     """
     steps = checkpoint_steps(run.checkpoints)
-    if mode == "resume" and not steps:
-        raise RunError(f"{run.path}: nothing to resume; leave --resume out to start")
     if not steps:
         if run.model_file.exists() and not run.metrics_file.exists():  # an average or a copy
             raise RunError(

@@ -32,7 +32,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
 
     Returns whether there was anything to train: False for a finished run, and with `dry_run`.
 
-    `mode` is `fresh` (set an existing run aside first), `resume` (a run must exist), or `auto` (resume if one exists).
+    `mode` is `fresh` (set an existing run aside first) or `auto` (resume if one exists).
     With `dry_run`, everything is tried and nothing trained. Raises an `NmtError` for mistakes, `TrainingError` if the
     training cannot continue, and `InterruptedTrainingError` after a signal, with everything saved.
     """
@@ -57,7 +57,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             )
         with ranks.main_first():
             config = with_hold_outs(with_decoded_corpora(config, monitor.say), monitor.say)
-        step = ranks.from_main(lambda: starting_step(config, run, mode, monitor.say, ranks.size))
+        step = ranks.from_main(lambda: starting_step(config, run, monitor.say, ranks.size))
         if step is None:
             return False
         resumed_at = ranks.from_main(lambda: step if run.has_checkpoints() else None)
