@@ -306,6 +306,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["train", "copy.yaml", "--config", "copy.yaml"], "name one configuration"),
         (["train", "copy.yaml", "--set", "tokenizer.type=bpe", "--set", "tokenizer.vocab_size=9000"],
          r"tokenizer\.vocab_size \(9,000\) is larger than the training corpus allows; set it to \d+ or less"),
         (["eval", "--src", "both.tmx", "--ref", "test.de"], "both.tmx holds both sides of a test set; name it as"),

@@ -77,7 +77,7 @@ def in_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         ("nmt tra", ["train", "translate"]),
         ("nmt export ", ["ctranslate2", "argos", "huggingface", "onnx"]),
         ("nmt translate --be", ["--beam-size"]),
-        ("nmt train --", ["--set", "--name", "--fresh", "--init-from", "--dry-run", "--help"]),
+        ("nmt train --", ["--config", "--set", "--name", "--fresh", "--init-from", "--dry-run", "--help"]),
         ("nmt adapt --", ["--model", "--data", "--keep", "--max-drop", "--name", "--set", "--fresh", "--json",
                           "--help"]),
         ("nmt adapt --model o", ["other"]),

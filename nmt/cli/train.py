@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def train(
     file: ConfigArgument = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as the argument FILE.")] = None,
     overrides: SetOption = None,
     name: NameOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
@@ -31,9 +33,11 @@ def train(
 ) -> None:
     """Train a model, or resume a training that was stopped."""
     with joined() as ranks:
+        if file is not None and config is not None:
+            raise ConfigError("name one configuration, as FILE or as --config FILE, not both")
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
-        settings, run = configured_run("train", file, overrides, name, init_from, fresh)
+        settings, run = configured_run("train", file or config, overrides, name, init_from, fresh)
         mode = "fresh" if fresh else "auto"
         trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and (changes := finish(settings, run, trained)):
