@@ -90,6 +90,13 @@ def test_the_best_validation_is_the_first_with_the_best_value(
     assert best.step == step
 
 
+def test_without_a_metric_the_last_validation_is_the_best(tmp_path: Path) -> None:
+    best = history_of(tmp_path, validation(1, bleu=9), validation(2, bleu=5)).best(None)
+    assert best is not None
+    assert best.step == 2
+    assert History().best(None) is None
+
+
 def test_a_number_is_better_than_nan() -> None:
     assert is_better("bleu", 0.0, math.nan)
     assert is_better("loss", 9.0, None)
