@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.letters import is_in_capitals, lowercase, without_punctuation
+from nmt.languages import has_case
 
 NO_MARKS = {
     "हिन्दी भाषा।": "हिन्दी भाषा",
@@ -74,3 +75,17 @@ def test_case_is_the_languages() -> None:
 )
 def test_a_line_in_capitals(line: str, is_one: bool) -> None:
     assert is_in_capitals(line) is is_one
+
+
+WORDS = {
+    "de": "haus", "vi": "đường", "ru": "дом", "sr": "кућа", "el": "σπίτι", "hy": "տուն", "ff-Adlm": "𞤨𞤵𞤤𞤢𞤪",
+    "osa": "𐓘𐓻𐓘𐓻𐓟", "hi": "घर", "bn": "বাড়ি", "ta": "வீடு", "th": "บ้าน", "km": "ផ្ទះ", "my": "အိမ်", "he": "בית",
+    "ar": "بيت", "ur": "گھر", "am": "ቤት", "ka": "სახლი", "ko": "집", "ja": "いえ", "zh": "房子", "yue": "屋企",
+    "zh-Latn": "fangzi", "uz-Arab": "اوی",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "word"), WORDS.items())
+def test_a_language_has_case_if_a_word_of_it_can_begin_with_a_capital(language: str, word: str) -> None:
+    assert has_case(language) == (word[:1].title() != word[:1])
+    assert has_case("")
