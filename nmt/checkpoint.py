@@ -20,43 +20,11 @@ from torch import Tensor, nn
 
 from nmt.atomic import read_json, replacing, write_bytes
 from nmt.errors import RunError
+from nmt.history import Progress
+from nmt.runs import checkpoint_steps
 
 FORMAT = 3  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
-
-
-@dataclasses.dataclass
-class Progress:
-    """The progress of a run; with weights, optimizer and loss scale, everything that resuming needs."""
-
-    step: int = 0
-    """Number of updates made."""
-    epoch: int = 0
-    """Number of complete epochs."""
-    batch: int = 0
-    """Number of batches used from the current epoch's plan."""
-    seconds: float = 0.0
-    """Time spent in training, including validation."""
-    tgt_tokens: int = 0
-    """Number of target tokens seen, without padding."""
-    best_value: float | None = None
-    """The metric of the best validation, which was at `best_step`: the last one, if no metric decides."""
-    best_step: int = 0
-    validations_since_best: int = 0
-    validated_step: int = 0
-    """The step of the last validation."""
-    schedule_start: int = 0
-    """The update after which the learning-rate schedule began: 0, or where it was restarted."""
-    schedule_end: int | None = None
-    """`training.max_steps` when it began, if it depends on it."""
-    corpus_key: str = ""
-    """Identifies the encoded corpus for which the plan was made."""
-    interval: list[float] = dataclasses.field(default_factory=list)
-    """Sums since the last log line, as `Interval.state` returns them."""
-    lowest_loss: float | None = None
-    """The lowest loss of an interval so far."""
-    skipped_in_row: int = 0
-    """Number of consecutive skipped updates up to this step."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -236,11 +204,6 @@ def _read_description(folder: Path) -> _Description:
     if not is_valid:
         raise RunError(f"{path}: does not describe a checkpoint")
     return description
-
-
-def checkpoint_steps(checkpoints: Path) -> list[int]:
-    """The steps that have a checkpoint, in order."""
-    return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isascii() and path.name.isdecimal())
 
 
 def retain(checkpoints: Path, last: int, others: Collection[int]) -> None:

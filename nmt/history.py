@@ -21,6 +21,40 @@ def is_better(metric: str, value: float, best: float | None) -> bool:
     return value > best if HIGHER_IS_BETTER[metric] else value < best
 
 
+@dataclasses.dataclass
+class Progress:
+    """The progress of a run; with weights, optimizer and loss scale, everything that resuming needs."""
+
+    step: int = 0
+    """Number of updates made."""
+    epoch: int = 0
+    """Number of complete epochs."""
+    batch: int = 0
+    """Number of batches used from the current epoch's plan."""
+    seconds: float = 0.0
+    """Time spent in training, including validation."""
+    tgt_tokens: int = 0
+    """Number of target tokens seen, without padding."""
+    best_value: float | None = None
+    """The metric of the best validation, which was at `best_step`: the last one, if no metric decides."""
+    best_step: int = 0
+    validations_since_best: int = 0
+    validated_step: int = 0
+    """The step of the last validation."""
+    schedule_start: int = 0
+    """The update after which the learning-rate schedule began: 0, or where it was restarted."""
+    schedule_end: int | None = None
+    """`training.max_steps` when it began, if it depends on it."""
+    corpus_key: str = ""
+    """Identifies the encoded corpus for which the plan was made."""
+    interval: list[float] = dataclasses.field(default_factory=list)
+    """Sums since the last log line, as `Interval.state` returns them."""
+    lowest_loss: float | None = None
+    """The lowest loss of an interval so far."""
+    skipped_in_row: int = 0
+    """Number of consecutive skipped updates up to this step."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainInterval:
     """Means over the updates of a logging interval; None where a figure is not finite or was not recorded."""

@@ -7,15 +7,6 @@ import torch
 from torch import Tensor
 
 
-def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """(B, S) ids -> (B, S) bool, True at real tokens.
-
-    >>> padding_mask(torch.tensor([[7, 2, 0]]), pad_id=0)
-    tensor([[ True,  True, False]])
-    """
-    return ids != pad_id
-
-
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
     """(T, T) bool, True at [i, j] where position i may attend to position j: j <= i.
 

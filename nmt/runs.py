@@ -48,7 +48,7 @@ class RunFolder:
 
     def has_checkpoints(self) -> bool:
         """Whether there is a training to resume here."""
-        return any(path.name.isascii() and path.name.isdecimal() for path in self.checkpoints.glob("*"))
+        return bool(checkpoint_steps(self.checkpoints))
 
     def is_export(self) -> bool:
         """Whether this is an export, with a model in another engine's format only."""
@@ -145,6 +145,11 @@ class RunFolder:
             number += 1
         rename(self.path, target)
         return target
+
+
+def checkpoint_steps(checkpoints: Path) -> list[int]:
+    """The steps that have a checkpoint, in order."""
+    return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isascii() and path.name.isdecimal())
 
 
 def run_named(name: str) -> RunFolder:

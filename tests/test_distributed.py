@@ -16,11 +16,11 @@ import torch
 from forked import ForkServer
 from safetensors.torch import load_file
 
-from nmt.checkpoint import check_checkpoint, checkpoint_steps
+from nmt.checkpoint import check_checkpoint
 from nmt.config.file import load_config
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError
-from nmt.runs import RunFolder, run_named
+from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.start import train
 
 # As torchrun starts processes, but torch is loaded once, without supervision. `{patch}` runs in each process.

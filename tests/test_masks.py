@@ -2,23 +2,7 @@
 
 import torch
 
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from nmt.masks import for_heads, look_ahead_mask, padding_mask
-
-
-def test_only_real_tokens_may_be_attended_to() -> None:
-    ids = torch.tensor([[7, 8, 9, 2], [7, 2, 0, 0], [2, 0, 0, 0]])
-    expected = torch.tensor([[True, True, True, True], [True, True, False, False], [True, False, False, False]])
-    assert torch.equal(padding_mask(ids, pad_id=0), expected)
-
-
-def test_of_the_special_ids_only_padding_is_masked() -> None:
-    ids = torch.tensor([[PAD_ID, BOS_ID, EOS_ID, UNK_ID]])
-    assert padding_mask(ids, PAD_ID).tolist() == [[False, True, True, True]]
-
-
-def test_the_padding_id_is_the_given_one() -> None:
-    assert padding_mask(torch.tensor([[0, 5, 9]]), pad_id=9).tolist() == [[True, True, False]]
+from nmt.masks import for_heads, look_ahead_mask
 
 
 def test_a_position_sees_itself_and_earlier_ones() -> None:
@@ -47,6 +31,6 @@ def test_a_padding_mask_is_the_same_for_every_head_and_query() -> None:
 
 
 def test_padding_and_look_ahead_masks_are_intersected() -> None:
-    both = for_heads(padding_mask(torch.tensor([[5, 6, 0]]), pad_id=0)) & look_ahead_mask(3)
+    both = for_heads(torch.tensor([[True, True, False]])) & look_ahead_mask(3)
     assert both.shape == (1, 1, 3, 3)
     assert both[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, False]]

@@ -26,12 +26,13 @@ import nmt.atomic
 import nmt.data.batches
 import nmt.training.feeding
 from nmt.atomic import append, flush_one, rename, write_bytes
-from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_weights, write_weights
+from nmt.checkpoint import check_checkpoint, load_weights, write_weights
 from nmt.config.file import load_config
 from nmt.config.training import TrainingConfig
 from nmt.data.dataset import EncodedCorpus
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
-from nmt.runs import RunFolder, run_named
+from nmt.history import Progress
+from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare

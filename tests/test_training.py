@@ -19,13 +19,13 @@ from safetensors.torch import load_file
 import nmt.training.monitor
 import nmt.training.preflight
 import nmt.training.trainer
-from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps, load_checkpoint
+from nmt.checkpoint import check_checkpoint, load_checkpoint
 from nmt.config.file import load_config
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
-from nmt.history import HIGHER_IS_BETTER
-from nmt.runs import RunFolder, run_named
+from nmt.history import HIGHER_IS_BETTER, Progress
+from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare

@@ -18,7 +18,7 @@ from nmt.config.inference import TransformerConfig
 from nmt.config.layouts import LayoutName, PositionKind
 from nmt.data.batches import pad, source_of
 from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
-from nmt.masks import look_ahead_mask, padding_mask
+from nmt.masks import look_ahead_mask
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions
@@ -131,7 +131,7 @@ def test_states_and_logits_equal_torchs_transformer(
     theirs = torchs_transformer(model, config)
     src_ids, src_mask = source(ragged([9, 1, 4, 6], seed))
     tgt_in = pad(ragged([3, 8, 1, 5], seed + 100), PAD_ID, first=[BOS_ID])
-    tgt_mask = padding_mask(tgt_in, PAD_ID)
+    tgt_mask = tgt_in != PAD_ID
 
     def embedded(ids: Tensor, embedding: nn.Embedding) -> Tensor:
         return embedding.weight[ids] * math.sqrt(config.d_model) + paper_positions(ids.shape[1], config.d_model)

@@ -5,10 +5,9 @@ config.yaml with the inference sections. Its export.json says what it was made f
 """
 
 import dataclasses
-import hashlib
 from pathlib import Path
 
-from nmt.atomic import read_json
+from nmt.atomic import file_sha256, read_json
 from nmt.errors import RunError
 from nmt.runs import RunFolder
 
@@ -30,14 +29,14 @@ class ModelFile:
     def of(cls, path: Path) -> "ModelFile":
         """The file's current state."""
         status = path.stat()
-        return cls(_sha256(path), status.st_size, status.st_mtime_ns)
+        return cls(file_sha256(path), status.st_size, status.st_mtime_ns)
 
     def is_still(self, path: Path) -> bool:
         """Whether `path` has the same content. It is read only if the size is the same and the time differs."""
         status = path.stat()
         if status.st_size != self.size:
             return False
-        return status.st_mtime_ns == self.written or _sha256(path) == self.sha256
+        return status.st_mtime_ns == self.written or file_sha256(path) == self.sha256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +47,6 @@ class Export:
     quantization: str
     model: ModelFile
     """The model it was made from."""
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_export(folder: RunFolder) -> Export:

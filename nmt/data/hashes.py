@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nmt.atomic import read_json, write_json
+from nmt.atomic import file_sha256, read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.corpus import Side, source_files
@@ -89,8 +89,7 @@ def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int]
         if known is not None and known[0] == state:
             return bytes.fromhex(str(known[1])), state
         began = time.time_ns()
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").digest()
+        digest = bytes.fromhex(file_sha256(path))
         # A file that was just written could be written again within one tick of the file system's clock, unnoticed.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None

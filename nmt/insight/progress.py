@@ -13,8 +13,8 @@ from typing import Literal
 from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, RunError
-from nmt.history import VALIDATION_METRICS, History, TrainInterval, Validation, ValidationMetric, read_history
-from nmt.runs import RUNS, RunFolder, find_run
+from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
+from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
 from nmt.training.stopping import reached
 
 State = Literal["preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"]
@@ -85,16 +85,6 @@ class RunStatus:
         return {name: value for name, value in self.best_validation.values.items() if name != "loss"}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Position:
-    """How far a training is, as its records show it."""
-
-    step: int
-    epoch: int
-    seconds: float
-    validations_since_best: int
-
-
 def read_status(run: RunFolder) -> RunStatus:
     """Where a run stands.
 
@@ -145,7 +135,7 @@ def _of_training(
         num_validations=len(history.validations),
         validations_since_best=len(history.validations) - 1 - since_best if history.validations else 0,
         skipped_updates=sum(each.skipped_updates for each in history.intervals),
-        checkpoint=max(_checkpoints(run), default=None),
+        checkpoint=max(checkpoint_steps(run.checkpoints), default=None),
     )
     if is_alive:
         state: State = "training" if history.step else "preparing"
@@ -153,8 +143,9 @@ def _of_training(
     if problem := _divergence(run, interval):
         return dataclasses.replace(status, state="diverged", reason=problem)
     if last and last.step == history.step:
-        place = _Position(last.step, (last.epoch or 1) - 1, last.seconds or 0.0, status.validations_since_best)
-        if limit := reached(place, settings):
+        since = status.validations_since_best
+        done = Progress(last.step, (last.epoch or 1) - 1, seconds=last.seconds or 0.0, validations_since_best=since)
+        if limit := reached(done, settings):
             return dataclasses.replace(status, state="finished", reason=limit.reason)
     return dataclasses.replace(status, state="interrupted")
 
@@ -248,11 +239,6 @@ def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
         return str(diagnosis["reason"]) if is_now else ""
     except (KeyError, TypeError, IndexError):
         raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
-
-
-def _checkpoints(run: RunFolder) -> Iterator[int]:
-    names = (path.name for path in run.checkpoints.glob("*"))
-    return (int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def _test_scores(run: RunFolder) -> Iterator[tuple[str, dict[str, float]]]:

@@ -4,9 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import NamedTuple
 
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
@@ -20,17 +18,16 @@ from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import corpus_hashes
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
-from nmt.decoding.request import Sampling
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
 from nmt.errors import DataError, RunError
-from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
 from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
-from nmt.training.forgetting import Forgetting, read_forgetting
+from nmt.training.forgetting import Evaluated, Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record
 
 MAX_RESAMPLED_LINES = 5000
@@ -161,30 +158,13 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class _Evaluated(BaseModel):
-    """What this module reads of a file that `nmt eval` wrote."""
-
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-
-    engine: str
-    decoding: DecodingConfig
-    sampling: Sampling | None = None
-    scores: dict[Metric, Score]
-    weights: Annotated[list[ModelFile], Field(min_length=1)]
-
-
 def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
     """The run's evaluations, without those of ensembles; the configuration's test sets with confidence intervals."""
     sets = config.data.test
     names = {path.stem for path in run.evaluation.glob("*.json") if ".ensemble-" not in path.stem}
     for name in sorted(names, key=lambda name: (list(sets).index(name) if name in sets else len(sets), name)):
         path = run.evaluation / f"{name}.json"
-        try:
-            evaluated = _Evaluated.model_validate(read_json(path))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"]))
-            raise RunError(f"{path}: {place}: {problem['msg']}; run nmt eval again, or remove the file") from None
+        evaluated = Evaluated.read(path, "run nmt eval again, or remove the file")
         hypotheses = list(read_lines(path.with_suffix(".hyp")))
         scores = {metric: ReportedScore(score, None) for metric, score in evaluated.scores.items()}
         if name in sets:
@@ -192,7 +172,7 @@ def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
         yield TestScores(name, len(hypotheses), scores, evaluated.engine, evaluated.decoding, _doubt(evaluated, run))
 
 
-def _doubt(evaluated: _Evaluated, run: RunFolder) -> str:
+def _doubt(evaluated: Evaluated, run: RunFolder) -> str:
     if evaluated.sampling:
         return "these translations were drawn at random (--sample or --mbr)"
     return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"

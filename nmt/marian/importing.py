@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import re
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from nmt.atomic import replacing, write_json, write_text
+from nmt.atomic import file_sha256, replacing, write_json, write_text
 from nmt.checkpoint import write_weights
 from nmt.config.file import to_yaml
 from nmt.config.inference import DecodingConfig, InferenceConfig, TextConfig, TokenizerConfig
@@ -97,7 +96,7 @@ def _write(
         name=full_name,
         format=found.format,
         license=found.license,
-        files={path.name: _sha256(path) for path in _files(folder)},
+        files={path.name: file_sha256(path) for path in _files(folder)},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         pieces=sizes,
         src_lang=languages[0],
@@ -163,8 +162,3 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(one for one in path.iterdir() if one.suffix in _READ or one.name == "LICENSE")
     return [one for one in files if one.name != BIN or not (path / SAFETENSORS).is_file()]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.atomic import replacing, write_json
-from nmt.checkpoint import checkpoint_steps, mean_of_weights, write_weights
+from nmt.checkpoint import mean_of_weights, write_weights
 from nmt.config.evaluation import Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.decoding.engines import shared_tokenizers
@@ -18,7 +18,7 @@ from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.history import HIGHER_IS_BETTER, read_history
-from nmt.runs import RunFolder, run_named
+from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.record import read_record
 
 

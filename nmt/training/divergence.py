@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.checkpoint import Progress, weights_of
+from nmt.checkpoint import weights_of
 from nmt.config.training import Config
 from nmt.data.corpus import places_of
 from nmt.data.dataset import EncodedCorpus
+from nmt.history import Progress
 from nmt.suffixes import pairs_format
 
 MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite

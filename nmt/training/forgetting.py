@@ -3,28 +3,32 @@
 Their scores are written as those of `nmt eval`, by the same code, to evaluation/before/ and evaluation/after/.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
+from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import sides_of
 from nmt.data.lines import read_lines
+from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.evaluate import Evaluation, evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.evaluation.significance import paired_interval
 from nmt.runs import RunFolder
 from nmt.training.origin import Origin
-from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
+from nmt.training.record import Recorded, RecordedCorpus, read_record, recorded_corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +71,17 @@ class Forgetting:
         return Change(before.name, before.value, after.value, *self.intervals[metric])
 
 
-class _Evaluated(BaseModel):
-    """What this module reads of a file that `evaluate_runs` wrote, and adds to those of evaluation/after/."""
+class Evaluated(Recorded):
+    """What is read of a file that `evaluate_runs` wrote."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-
+    engine: str
+    decoding: DecodingConfig
+    sampling: Sampling | None = None
     scores: dict[Metric, Score]
-    weights: tuple[ModelFile]
+    weights: Annotated[tuple[ModelFile, ...], Field(min_length=1)]
     lines: int = 0
-    intervals: dict[Metric, tuple[float, float]] = {}
+    """This and the intervals of the changes are added to those of evaluation/after/."""
+    intervals: dict[Metric, tuple[float, float]] = Field({})
 
 
 def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[str], None]) -> None:
@@ -162,15 +168,11 @@ def _scored(
         yield from evaluate_runs([run], wanted, metrics, config.decoding, device, "torch", None, folder)
 
 
-def _evaluated(run: RunFolder, when: str, name: str) -> _Evaluated | None:
+def _evaluated(run: RunFolder, when: str, name: str) -> Evaluated | None:
     """What was written about a test set; None if it was not, or the file is damaged."""
-    path = run.evaluation / when / f"{name}.json"
-    if not path.is_file():
-        return None
-    try:
-        return _Evaluated.model_validate(read_json(path))
-    except (RunError, ValidationError):
-        return None
+    with contextlib.suppress(RunError):
+        return Evaluated.read(run.evaluation / when / f"{name}.json")
+    return None
 
 
 def _changed(corpus: RecordedCorpus, files: CorpusFiles, source: SourceConfig) -> str:

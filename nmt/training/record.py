@@ -10,7 +10,7 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -38,20 +38,30 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
 _PACKAGES = ("numpy", "sentencepiece", "sacrebleu")
 
 
-class _Recorded(BaseModel):
-    """Base of all parts of the record; a damaged file is an error, a later version's addition is not."""
+class Recorded(BaseModel):
+    """Base of what is read of a run's JSON files; a damaged file is an error, a later version's addition is not."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
 
+    @classmethod
+    def read(cls, path: Path, remedy: str = "restore or remove the file") -> Self:
+        """The content of a file; `RunError` if it is damaged."""
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"])) or "its content"
+            raise RunError(f"{path}: {place}: {problem['msg']}; {remedy}") from None
 
-class RecordedFile(_Recorded):
+
+class RecordedFile(Recorded):
     """A text file, identified by its content."""
 
     path: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class RecordedCorpus(_Recorded):
+class RecordedCorpus(Recorded):
     """Both sides of a corpus."""
 
     src: RecordedFile
@@ -64,7 +74,7 @@ class RecordedCorpus(_Recorded):
         return tuple(dict.fromkeys((self.src, self.tgt)))
 
 
-class RecordedOrigin(_Recorded):
+class RecordedOrigin(Recorded):
     """The run whose weights a training started from."""
 
     run: str
@@ -77,7 +87,7 @@ class RecordedOrigin(_Recorded):
     """Where they are, and how they are read."""
 
 
-class Start(_Recorded):
+class Start(Recorded):
     """One start of a training: the first, or a resume."""
 
     step: int
@@ -98,7 +108,7 @@ class Start(_Recorded):
     """The settings that this resume changed: `key: old -> new`."""
 
 
-class TrainingRecord(_Recorded):
+class TrainingRecord(Recorded):
     """The content of training.json."""
 
     folder: str
@@ -170,13 +180,7 @@ def record_start(
 
 def read_record(run: RunFolder) -> TrainingRecord | None:
     """The run's record; None if there is none, as in an imported or averaged run. `RunError` if it is damaged."""
-    if not run.record_file.is_file():
-        return None
-    try:
-        return TrainingRecord.model_validate(read_json(run.record_file))
-    except ValidationError as error:
-        place, problem = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-        raise RunError(f"{run.record_file}: {place or 'its content'}: {problem}; restore or remove the file") from None
+    return TrainingRecord.read(run.record_file) if run.record_file.is_file() else None
 
 
 def _described(

@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 
 from nmt.atomic import rename
-from nmt.checkpoint import Progress, check_checkpoint, checkpoint_steps
+from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config, TrainingConfig
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
+from nmt.history import Progress
 from nmt.processes import cores_to_use
-from nmt.runs import RunFolder
+from nmt.runs import RunFolder, checkpoint_steps
 from nmt.training.memory import recorded_batch_size
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached

@@ -2,29 +2,9 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
 from nmt.config.training import TrainingConfig
-
-
-class Position(Protocol):
-    """How far a training is: `nmt.checkpoint.Progress`, or what is known of it from outside."""
-
-    @property
-    def step(self) -> int:
-        """Number of updates made."""
-
-    @property
-    def epoch(self) -> int:
-        """Number of complete epochs."""
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in training."""
-
-    @property
-    def validations_since_best(self) -> int:
-        """Consecutive validations without a better metric."""
+from nmt.history import Progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +16,13 @@ class Limit:
     """The options that raise the limit."""
 
 
-def reached(progress: Position, settings: TrainingConfig) -> Limit | None:
+def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
     """The first limit that is reached, if any, with the options that raise all limits that are reached."""
     found = list(_all_reached(progress, settings))
     return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
 
 
-def _all_reached(progress: Position, settings: TrainingConfig) -> Iterator[Limit]:
+def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:
     steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
     if steps is not None and progress.step >= steps:
         more = f"--set training.max_steps={2 * max(steps, progress.step)}"
@@ -58,7 +38,7 @@ def _all_reached(progress: Position, settings: TrainingConfig) -> Iterator[Limit
         yield Limit(reason, "--set training.patience=null")
 
 
-def stop_reason(progress: Position, settings: TrainingConfig) -> str:
+def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
     """The limit that a training has reached, in words, or ''."""
     limit = reached(progress, settings)
     return limit.reason if limit else ""
@@ -72,7 +52,7 @@ def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
 
 
 def seconds_left(
-    progress: Position, settings: TrainingConfig, batches_an_epoch: int, seconds_per_update: float
+    progress: Progress, settings: TrainingConfig, batches_an_epoch: int, seconds_per_update: float
 ) -> float:
     """Time until the nearest limit, not counting early stopping."""
     candidates = []

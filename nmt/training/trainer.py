@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nmt.atomic import write_json
-from nmt.checkpoint import Progress, load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
+from nmt.checkpoint import load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
 from nmt.config.training import Config
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -22,7 +22,7 @@ from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
-from nmt.history import duration, is_better
+from nmt.history import Progress, duration, is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
