@@ -25,8 +25,7 @@ from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.improving import distilling
-from nmt.improving.distilling import Distillation, write_student
-from nmt.improving.nearest import best_lines, nearest_lines
+from nmt.improving.distilling import Distillation, best_lines, nearest_lines, write_student
 from nmt.improving.teachers import load_student, open_teachers
 from nmt.locks import locked
 from nmt.runs import RunFolder

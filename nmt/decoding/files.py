@@ -281,6 +281,7 @@ class OutputFiles:
         self._parts = [path.with_name(f"{path.name}.part") for path in paths]
         self._made_from = made_from
         self._made_from_file = _made_from_file(paths[0])
+        self._again = "the same command" if resume else "the same command with --continue"
         read = Beginning(0, hashlib.sha256().hexdigest())
         if self._made_from_file.exists():
             read = self._check(resume, input_file) or read
@@ -343,7 +344,7 @@ class OutputFiles:
             with contextlib.suppress(OSError):  # the error that is being raised is reported
                 file.close()
         if self.done:
-            message = f"{self.done:,} lines are in {self._parts[0]}; the same command with --continue resumes it"
+            message = f"{self.done:,} lines are in {self._parts[0]}; {self._again} resumes it"
             print(f"nmt: {message}", file=sys.stderr)
         else:
             for path in (*self._parts, self._made_from_file):

@@ -1,20 +1,21 @@
 """Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947): the text that a student learns.
 
 Its teachers give N translations of each training source; of these, the most probable one and the one nearest to the
-reference become two corpora:
+reference, by sentence chrF (their section 3.4 has BLEU), become two corpora:
 
     text/real/train.en  ->  text/translated/1.jsonl  ->  text/best/1.txt, text/nearest/1.txt
 """
 
-import dataclasses
 import functools
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from sacrebleu.metrics.chrf import CHRF
 
 from nmt.atomic import leftovers, read_json, write_json, write_text
 from nmt.config.corpus import CorpusFiles
@@ -23,12 +24,12 @@ from nmt.config.file import settings_to_yaml
 from nmt.config.training import Config
 from nmt.data.hashes import file_hash
 from nmt.data.holdout import with_hold_outs
+from nmt.data.lines import read_lines
 from nmt.data.profiling import cleaned_names, profile_corpora, write_cleaned
 from nmt.decoding.files import Files, made_from, translate_files
 from nmt.decoding.parallel import line_translator
 from nmt.decoding.records import as_json
-from nmt.errors import ConfigError, RunError
-from nmt.improving.nearest import best_lines, nearest_lines
+from nmt.errors import ConfigError, DataError, RunError
 from nmt.improving.teachers import check_teachers
 from nmt.locks import locked
 from nmt.runs import RunFolder
@@ -39,8 +40,7 @@ _FILES = set(CorpusFiles.model_fields)
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Distillation:
+class Distillation(NamedTuple):
     """A request to `nmt distill`."""
 
     teachers: Sequence[RunFolder]
@@ -181,3 +181,29 @@ def _relative(corpus: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     paths = {key: corpus[key] for key in ("src", "tgt")}
     near = {key: path.relative_to(folder) if path.is_relative_to(folder) else path for key, path in paths.items()}
     return {**corpus, **{key: path.as_posix() for key, path in near.items()}}
+
+
+def nearest_lines(n_best: Path, references: Path) -> str:
+    """For each line of `nmt translate --json --n-best N`, the translation nearest to its line of the references.
+
+    Of equal ones it is the first, which a search finds more probable. `DataError` if the files differ in length.
+    """
+    metric, found = CHRF(), list[str]()
+    try:
+        for texts, reference in zip(_translations(n_best), read_lines(references), strict=True):
+            scores = [metric.sentence_score(text, [reference]).score for text in texts]
+            found.append(texts[scores.index(max(scores))])
+    except ValueError as error:
+        raise DataError(f"{n_best}: is not the translation of {references} ({error}); remove it") from None
+    return "".join(f"{text}\n" for text in found)
+
+
+def best_lines(n_best: Path) -> str:
+    """For each line of `nmt translate --json --n-best N`, the most probable translation."""
+    return "".join(f"{texts[0]}\n" for texts in _translations(n_best))
+
+
+def _translations(n_best: Path) -> Iterator[list[str]]:
+    with n_best.open(encoding="utf-8") as file:
+        for record in map(json.loads, file):
+            yield [one["text"] for one in record["n_best"]] or [record["text"]]  # none: it was copied
