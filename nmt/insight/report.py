@@ -59,8 +59,7 @@ class Setting(NamedTuple):
     """Empty if there is none."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A run, in figures and examples."""
 
     name: str
@@ -141,7 +140,7 @@ def changed_settings(section: Section, path: str = "") -> Iterator[Setting]:
     dumped = section.model_dump(mode="json")
     for key, value in section:
         here, field = f"{path}{key}", type(section).model_fields[key]
-        if here in ("data.train", "data.exclude", "data.validation", "data.test"):
+        if here in ("data.train", "data.exclude", "data.validation", "data.test") or key not in dumped:
             continue
         if isinstance(value, Section):
             yield from changed_settings(value, f"{here}.")
