@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -178,8 +178,7 @@ def check_checkpoint(folder: Path) -> Progress:
     return description.progress
 
 
-@dataclasses.dataclass(frozen=True)
-class _Description:
+class _Description(NamedTuple):
     """The content of progress.json."""
 
     progress: Progress

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from nmt.config.evaluation import Metric
 from nmt.runs import RunFolder
@@ -91,8 +91,7 @@ class Validation:
     seconds: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class SkippedUpdate:
+class SkippedUpdate(NamedTuple):
     """An update that was skipped because its gradient was not finite."""
 
     step: int

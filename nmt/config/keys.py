@@ -12,7 +12,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -48,8 +48,7 @@ class Key:
         return as_yaml(self.default) if self.has_default else ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """The keys that a mapping may have; one of several sets if a key of it chooses among them."""
 
     selector: str
@@ -58,8 +57,7 @@ class Variant:
     keys: tuple[Key, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class SectionKeys:
+class SectionKeys(NamedTuple):
     """A section of a configuration."""
 
     name: str
@@ -69,8 +67,7 @@ class SectionKeys:
     """The first is the default."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A key where it is in a configuration."""
 
     path: str

@@ -4,11 +4,10 @@ The row is the first one whose `pairs` is at least the number of training pairs;
 docs/first-hour.md shows the same table, and what was measured.
 """
 
-import dataclasses
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Recommended:
+class Recommended(NamedTuple):
     """The settings for corpora of up to `pairs` pairs. The names are those of the configuration's keys."""
 
     pairs: int | None

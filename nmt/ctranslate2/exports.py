@@ -6,6 +6,7 @@ config.yaml with the inference sections. Its export.json says what it was made f
 
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 from nmt.atomic import file_sha256, read_json
 from nmt.errors import RunError
@@ -39,8 +40,7 @@ class ModelFile:
         return status.st_mtime_ns == self.written or file_sha256(path) == self.sha256
 
 
-@dataclasses.dataclass(frozen=True)
-class Export:
+class Export(NamedTuple):
     """A model in CTranslate2's format."""
 
     folder: RunFolder

@@ -9,6 +9,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +95,7 @@ class Counts:
         self.tgt.add(other.tgt)
 
 
-@dataclasses.dataclass(frozen=True)
-class BlockProfile:
+class BlockProfile(NamedTuple):
     """What is counted of a block of P pairs."""
 
     corpus: int
@@ -105,8 +105,7 @@ class BlockProfile:
     """(2, P) of the source and of the target; 0 for a line that is empty or undecodable."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Counting:
+class Counting(NamedTuple):
     """How pairs are counted."""
 
     src_lang: str
@@ -209,8 +208,7 @@ def line_hashes(sides: Sequence[Sequence[str | None]]) -> NDArray[np.uint64]:
     return np.frombuffer(hashes, dtype=np.uint64).reshape(2, -1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """What is counted of some corpora."""
 
     counts: Counts

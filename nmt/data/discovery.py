@@ -3,10 +3,9 @@
 Nothing is guessed: where two readings are possible, one message says which option decides.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.sides import Found, language_of_name, shortest_codes, sides_of_file
@@ -17,8 +16,7 @@ from nmt.suffixes import pairs_format, without_compression
 _GIVE_BOTH = "give both languages: --src-lang CODE --tgt-lang CODE"
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpora:
+class Corpora(NamedTuple):
     """The corpora that a command line names, in two languages."""
 
     src_lang: str

@@ -3,8 +3,8 @@
 The length of a line and that of its translation go together; those of other lines do not (Gale and Church 1993).
 """
 
-import dataclasses
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ _MIN_LINES = 200
 _MIN_AFTER = 20  # with fewer lines after the place, it is the end
 
 
-@dataclasses.dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """Where one side lacks lines."""
 
     in_src: bool
@@ -42,17 +41,13 @@ def find_gap(src_lengths: Iterable[int], tgt_lengths: Iterable[int]) -> Gap | No
     cost = np.concatenate([[0], np.cumsum(in_place, dtype=np.float64)])
     cost[:-1] += np.cumsum(shifted[::-1], dtype=np.float64)[::-1]
     place = int(cost.argmin())
-    enough = _of_strangers(logs, others) / 2
+    # Half the mean difference of lines that are no translations of each other.
+    enough = float(np.abs(np.roll(others[: len(logs)], 7) - logs).mean()) / 2
     if not _go_together(in_place[max(0, place - _WINDOW) : place], enough):
         return None
     if count - place < _MIN_AFTER:
         return Gap(short is src, None)
     return Gap(short is src, place + 1) if _go_together(shifted[place : place + _WINDOW], enough) else None
-
-
-def _of_strangers(logs: NDArray[np.float32], others: NDArray[np.float32]) -> float:
-    """The mean difference of lines that are no translations of each other."""
-    return float(np.abs(np.roll(others[: len(logs)], 7) - logs).mean())
 
 
 def _go_together(differences: NDArray[np.float32], enough: float) -> bool:

@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,7 @@ class Job:
     """The id before each source, which counts in its length."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """The P pairs of a block that are kept."""
 
     counts: CleaningCounts

@@ -9,7 +9,6 @@ import hashlib
 import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
@@ -48,7 +47,7 @@ def with_hold_outs(config: Config, say: Callable[[str], None]) -> Config:
     found = {name: files.model_copy(update={"holdout": _checked_size(name, files)})
              for name, files in hold_outs.items() if sizes.get(name) != 0}  # fmt: skip
     if sizes.get("validation") == 0:
-        found["validation"] = _training_pairs(data.train[0])
+        found["validation"] = HeldOutFiles(**data.train[0].model_dump(include=set(CorpusFiles.model_fields)), holdout=0)
     validation = found.get("validation", data.validation)
     tests = {name: found.get(f"test.{name}", files) for name, files in data.test.items()}
     settings = config.training
@@ -219,14 +218,11 @@ def _write(name: str, files: HeldOutFiles, pairs: Sequence[Pair]) -> None:
         if not path.exists():
             write_text(path, text)
         elif path.read_bytes() != text.encode():
+            other = files.tgt_file if path == files.src_file else files.src_file
             raise ConfigError(
-                f"{path}: the other side of this hold-out ({_other(path, files).name}) is missing, and the training "
+                f"{path}: the other side of this hold-out ({other.name}) is missing, and the training "
                 f"text has changed since it was drawn; restore it, or remove {path.name} to draw data.{name} again"
             )
-
-
-def _other(path: Path, files: HeldOutFiles) -> Path:
-    return files.tgt_file if path == files.src_file else files.src_file
 
 
 def _checked_size(name: str, files: HeldOutFiles) -> int:
@@ -240,8 +236,3 @@ def _checked_size(name: str, files: HeldOutFiles) -> int:
             f"holdout: {size}, or remove {files.src_file.name} and {files.tgt_file.name} to draw again, for a new run"
         )
     return size
-
-
-def _training_pairs(files: TrainingFiles) -> HeldOutFiles:
-    """A training corpus as the validation set."""
-    return HeldOutFiles(**files.model_dump(include=set(CorpusFiles.model_fields)), holdout=0)

@@ -3,7 +3,6 @@
 Every pair is read and counted; all else is found from an even sample.
 """
 
-import dataclasses
 import hashlib
 import shlex
 from collections import Counter
@@ -37,8 +36,7 @@ _OWN_LETTERS = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class SideFacts:
+class SideFacts(NamedTuple):
     """What one side of the sample is like."""
 
     language: str
@@ -58,8 +56,7 @@ class SideFacts:
         return is_without_spaces(self.language)
 
 
-@dataclasses.dataclass(frozen=True)
-class Inspection:
+class Inspection(NamedTuple):
     """What the training corpora are like."""
 
     pairs: int

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nmt.atomic import read_json, write_bytes, write_json
 from nmt.data.vocabulary import SpecialIds, word_numbers
@@ -28,8 +29,7 @@ _LEADING_TAG = re.compile(r">>[^\s<>]{1,30}<<")
 _MAX_LISTED = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class MarianSide:
+class MarianSide(NamedTuple):
     """What makes the tokenizer of one side."""
 
     model: bytes

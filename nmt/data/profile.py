@@ -5,13 +5,14 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import read_blocks, reader_of
-from nmt.data.counts import RATIO_EDGES, Counted, Place, SideCounts, comparable, line_hashes
+from nmt.data.counts import RATIO_EDGES, Counted, Place, comparable, line_hashes
 
 _NUM_BINS = 9  # of lengths: eight of the same width, and one for what is longer
 _SHOWN = 10  # characters, at most
@@ -225,7 +226,7 @@ def side_profiles(
     """What is said of each side; the corpora are read again for examples."""
     sides = (counted.counts.src, counted.counts.tgt)
     repeated = [_most_repeated(of_side) for of_side in counted.hashes]
-    odd = [_most_frequent_odd(side) for side in sides]
+    odd = [sorted(side.odd_places, key=lambda one: (-side.code_points[ord(one)], one))[:_SHOWN] for side in sides]
     places = {counted.place(index) for of_side in repeated for index, _ in of_side}
     for side, characters in zip(sides, odd, strict=True):
         places |= {side.odd_places[character] for character in characters}
@@ -298,17 +299,12 @@ def _most_repeated(hashes: NDArray[np.uint64]) -> list[tuple[int, int]]:
     return sorted(firsts, key=lambda one: (-one[1], one[0]))
 
 
-def _most_frequent_odd(side: SideCounts) -> list[str]:
-    return sorted(side.odd_places, key=lambda one: (-side.code_points[ord(one)], one))[:_SHOWN]
-
-
 def _odd_character(character: str, count: int, where: str) -> OddCharacter:
     name = unicodedata.name(character, "")
     return OddCharacter(character, f"U+{ord(character):04X}", name, count, where)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     where: str
     text: str
 

@@ -1,10 +1,10 @@
 """The profile of corpora before anyone trains on them: their counts, what cleaning drops, and what is left, written."""
 
-import dataclasses
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ Verdicts = Sequence[NDArray[np.uint8]]
 """(P,) for each corpus: 0 for a pair that is kept, else 1 + the index of the rule that drops it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Profiled:
+class Profiled(NamedTuple):
     """Corpora with their profile."""
 
     corpora: Sequence[CorpusFiles]
@@ -109,15 +108,11 @@ def _rules(
             rule=rule,
             setting=_setting(cleaning, rule),
             dropped=int(dropped[number]),
-            alone=counted.counts.violations[rule] if _is_counted_alone(rule, cleaning) else None,
+            alone=counted.counts.violations[rule] if rule in PAIR_RULES and getattr(_also_on(cleaning), rule) else None,
             examples=tuple(Example(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])),
         )
         for number, rule in enumerate(RULES, start=1)
     )
-
-
-def _is_counted_alone(rule: str, cleaning: CleaningConfig) -> bool:
-    return rule in PAIR_RULES and bool(getattr(_also_on(cleaning), rule))
 
 
 def _first(verdicts: Verdicts, verdict: int) -> list[Place]:

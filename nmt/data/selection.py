@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +66,7 @@ class Selection:
         return CleaningCounts(int(of_rules.sum()), left_out)
 
 
-@dataclasses.dataclass(frozen=True)
-class Judge:
+class Judge(NamedTuple):
     """The rules for a single pair, for a worker process."""
 
     cleaning: CleaningConfig
@@ -83,8 +83,7 @@ class Judge:
         return self.cleaning.max_repeats is not None or self.cleaning.duplicates not in (None, "pair")
 
 
-@dataclasses.dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """What a worker says about a block."""
 
     verdicts: NDArray[np.uint8]

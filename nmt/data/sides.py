@@ -1,14 +1,13 @@
 """What one file of a corpus holds, by its name and its first lines: its languages, and where the two sides are."""
 
 import csv
-import dataclasses
 import itertools
 import json
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.data.lines import read_lines
 from nmt.data.tables import listed
@@ -32,8 +31,7 @@ _ENGLISH_NAMES = {
 _OPUS_NAME = re.compile(r"\.([A-Za-z_]{2,8})-([A-Za-z_]{2,8})\.([A-Za-z_]{2,8})$")  # Books.de-hsb.hsb
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """One corpus: its languages, each with the place of its side (a file, or a column), in order of appearance."""
 
     name: str

@@ -1,12 +1,12 @@
 """The configuration that `nmt init` writes: a commented YAML file, from what the corpora are like."""
 
-import dataclasses
 import itertools
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -39,8 +39,7 @@ Lines = Iterator[tuple[str, str]]
 """Lines of YAML, each with its comment or ''."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """What follows from the characters and words of the sample."""
 
     vocab_size: int
@@ -234,10 +233,6 @@ def _model(row: Recommended, tokens: Tokens) -> Lines:
         yield f"  max_positions: {2 * tokens.max_length}", ""
 
 
-def _has_case(found: Inspection) -> bool:
-    return any(character.lower() != character for character in found.src.characters)
-
-
 def _augmentation(row: Recommended, found: Inspection) -> Lines:
     if not row.has_noise:
         return
@@ -274,7 +269,7 @@ def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:
 
 def _decoding(row: Recommended, found: Inspection, tokens: Tokens) -> Lines:
     settings: list[tuple[str, str]] = []
-    if row.has_noise and _has_case(found):
+    if row.has_noise and any(one.lower() != one for one in found.src.characters):
         settings.append(("  lower_capitals: true", "a line in capitals is translated as if in lowercase"))
     if tokens.max_length >= _DEFAULT_POSITIONS:
         settings.append((f"  max_length: {tokens.max_length}", ""))

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +16,7 @@ from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The best extensions of each sentence's prefixes by one token: (B, C), best first."""
 
     log_probs: Tensor

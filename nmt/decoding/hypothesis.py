@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import TrainingError
@@ -43,8 +43,7 @@ class Hypothesis:
         return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty, token_log_probs)
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredTokens:
+class ScoredTokens(NamedTuple):
     """The pieces of a hypothesis with the model's own log-probabilities, as `Engine.score` gives them."""
 
     tokens: tuple[str, ...]

@@ -4,12 +4,11 @@ A line of text becomes ids; vectors stay as they are. To be scored or explained,
 at `data.max_length`; to be translated, a text that is longer is split.
 """
 
-import dataclasses
 import itertools
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from nmt.config.inference import Copied, InferenceConfig
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
@@ -35,8 +34,7 @@ Item: TypeAlias = "str | Vectors"
 """A source as a caller gives it: a line of text, or vectors (S, F)."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PartedSource:
+class PartedSource(NamedTuple):
     """A source in the parts in which it is translated."""
 
     parts: list[Part]

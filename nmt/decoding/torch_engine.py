@@ -132,7 +132,9 @@ def load_torch_engine(
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen, "decoding.precision")
     with torch.random.fork_rng(devices=[]):  # initializing weights must not change the caller's generator
-        models = [_prepared_model(run, tokenizers, chosen, dtype) for run in runs]
+        models = [load_model(run, tokenizers).to(chosen, dtype).eval() for run in runs]
+        for model in models:
+            pack_linear_maps(model)
     return TorchEngine(models[0] if len(models) == 1 else Ensemble(models).eval(), tokenizers)
 
 
@@ -146,13 +148,4 @@ def load_model(run: RunFolder, tokenizers: Tokenizers) -> TrainableModel[Any, An
     check_weights(run.model_file, shapes)
     model = build_model(config.model, *sizes, config.source)
     load_weights(model, run.model_file)
-    return model
-
-
-def _prepared_model(
-    run: RunFolder, tokenizers: Tokenizers, device: torch.device, dtype: torch.dtype
-) -> Seq2SeqModel[Any, Any]:
-    model = load_model(run, tokenizers)
-    model.to(device, dtype).eval()
-    pack_linear_maps(model)
     return model

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
@@ -48,8 +48,7 @@ class Translation:
     """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _TranslatedPart:
+class _TranslatedPart(NamedTuple):
     """What was found for a part of a line."""
 
     texts: Sequence[str]

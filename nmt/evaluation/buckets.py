@@ -4,11 +4,11 @@ Buckets partition a test set. A bucket's score is computed from the sum of its s
 buckets together give the corpus score.
 """
 
-import dataclasses
 import itertools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
@@ -52,8 +52,7 @@ class SentenceStatistics:
         return [float(self._metric._compute_score_from_stats(list(row)).score) for row in self._rows]
 
 
-@dataclasses.dataclass(frozen=True)
-class BucketScore:
+class BucketScore(NamedTuple):
     """The sentences of a bucket."""
 
     label: str
@@ -102,8 +101,7 @@ def source_lengths(lines: Sequence[str], language: str) -> list[int]:
     return [len(line.split()) for line in lines]
 
 
-@dataclasses.dataclass(frozen=True)
-class SourceLengths:
+class SourceLengths(NamedTuple):
     """The lengths of a set's sources."""
 
     values: tuple[int, ...]
@@ -129,8 +127,7 @@ class SourceLengths:
         return f"BLEU by source length is left out: every source has {self.values[0]:,} {self.unit}."
 
 
-@dataclasses.dataclass(frozen=True)
-class WordCounts:
+class WordCounts(NamedTuple):
     """How often the words of a bucket occur in references and translations, and in how many places both agree."""
 
     label: str

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
@@ -191,8 +192,7 @@ def _weights_file(run: RunFolder) -> Path:
     return run.export_file if run.is_export() else run.model_file
 
 
-@dataclasses.dataclass(frozen=True)
-class NamedText:
+class NamedText(NamedTuple):
     """A test set that a command line names."""
 
     src: Side | None

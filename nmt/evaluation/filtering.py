@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,7 @@ _QUANTILES = {"min": 0.0, "5%": 0.05, "25%": 0.25, "50%": 0.5, "75%": 0.75, "95%
 Scores = NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True)
-class Judges:
+class Judges(NamedTuple):
     """The models that score the pairs, each a run or several as an ensemble, and where they compute."""
 
     forward: Sequence[str] = ()
@@ -70,8 +70,7 @@ class Judges:
         return languages
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What is kept: the best share of the pairs that have scores, or all within some limits."""
 
     keep: float | None = None

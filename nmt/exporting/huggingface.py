@@ -8,11 +8,10 @@ which no model ever uses, is left out, and that of `<s>` becomes the row of the 
 MarianMT's ids already, and their tensors and tokenizer files go out as they came.
 """
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -64,7 +63,10 @@ def export_huggingface(
     model = load_model(run, tokenizers)
     assert isinstance(model, Transformer)
     lacking = _lacking(architecture)
-    decoding = _comparable(config.decoding)
+    # Without what transformers does otherwise: it counts `</s>` in the length, for example.
+    changes = {"length_penalty": 0.0, "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0,
+               "forbidden_words": (), "lower_capitals": False, "copied": ()}  # fmt: skip
+    decoding = config.decoding.model_copy(update=changes)
     folder = run.exports / "huggingface"
 
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
@@ -89,8 +91,7 @@ def export_huggingface(
     return result
 
 
-@dataclasses.dataclass(frozen=True)
-class _Side:
+class _Side(NamedTuple):
     """The vocabulary of one side there."""
 
     ids: list[int]
@@ -105,8 +106,7 @@ class _Side:
         return {piece: index for index, piece in enumerate(self.pieces)}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sides:
+class _Sides(NamedTuple):
     src: _Side
     tgt: _Side
 
@@ -285,13 +285,6 @@ def _write_tokenizer(run: RunFolder, tokenizers: Tokenizers, sides: _Sides, fold
     write_text(folder / "vocab.json", json.dumps(sides.src.vocabulary, ensure_ascii=False, indent=0))
     if not tokenizers.joint:
         write_text(folder / "target_vocab.json", json.dumps(sides.tgt.vocabulary, ensure_ascii=False, indent=0))
-
-
-def _comparable(decoding: DecodingConfig) -> DecodingConfig:
-    """The settings without what transformers does otherwise: it counts `</s>` in the length, for example."""
-    changes = {"length_penalty": 0.0, "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0,
-               "forbidden_words": (), "lower_capitals": False, "copied": ()}  # fmt: skip
-    return decoding.model_copy(update=changes)
 
 
 def _usage(folder: Path) -> tuple[str, ...]:

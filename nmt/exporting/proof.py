@@ -7,6 +7,7 @@ beam search. How an export is searched is the exporter's: a function from source
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nmt.config.inference import DecodingConfig, InferenceConfig
 from nmt.decoding.translator import load
@@ -48,8 +49,7 @@ class Comparison:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class ProofText:
+class ProofText(NamedTuple):
     """What an export is compared on, and where it is translated."""
 
     test_set: TestSet

@@ -1,11 +1,10 @@
 """Attention weights as a picture, PNG or SVG: a panel for each head and for their mean, with the tokens on its axes."""
 
-import dataclasses
 import math
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +35,7 @@ _CELL, _CELL_ALONE, _MIN_PANEL, _WIDE_PANEL = 0.17, 0.3, 1.3, 10.0
 _FONT, _PANEL_FONT, _TITLE_FONT = 8, 9, 11
 
 
-@dataclasses.dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """The weights of one head, or the mean of all."""
 
     title: str

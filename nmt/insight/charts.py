@@ -5,11 +5,10 @@ drawing.
 """
 
 import contextlib
-import dataclasses
 import io
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nmt.insight.fonts import drawing
 
@@ -27,8 +26,7 @@ _WIDTH, _HEIGHT, _DPI = 6.0, 3.2, 160  # inches, and pixels an inch
 _SHOWN_POINTS = 40
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A line through points."""
 
     label: str
@@ -36,8 +34,7 @@ class Curve:
     """(x, y), in the order of x."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """A drawn picture."""
 
     name: str
@@ -67,7 +64,7 @@ def curves(
         if marked_step is not None:
             axes.axvline(marked_step, color=_MARK, linewidth=1.2, linestyle=(0, (4, 3)), label=marked_as)
         axes.set_xlabel("updates", color=_MUTED)
-        axes.xaxis.set_major_formatter(_thousands)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if len(lines) > 1 or marked_step is not None:
             axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
         return _chart(figure, name, title, _described(title, lines, marked_step, marked_as))
@@ -106,10 +103,6 @@ def _axes(figure: "Figure", y_label: str) -> "Axes":
         spine.set_visible(name == "bottom")
         spine.set_color(_LINE)
     return axes
-
-
-def _thousands(value: float, position: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _described(title: str, lines: Sequence[Curve], marked_step: int | None, marked_as: str) -> str:

@@ -1,11 +1,11 @@
 """A comparison as one page that opens anywhere."""
 
-import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from nmt.atomic import write_text
 from nmt.config.evaluation import Metric
@@ -15,8 +15,7 @@ from nmt.insight.pages import render
 from nmt.languages import is_without_spaces
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of a translation."""
 
     text: str

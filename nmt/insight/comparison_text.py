@@ -87,18 +87,13 @@ def _seeds(systems: Sequence[SystemScores]) -> str:
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> str:
     rows = [["", *names]]
+    width = max((len(f"({cell.count:,})") for row in table.rows for cell in row.cells), default=0)
     for row in table.rows:
         cells = [
-            f"{'-' if cell.score is None else f'{cell.score:.1f}'} {f'({cell.count:,})':>{_width_of(table)}}"
-            for cell in row.cells
+            f"{'-' if cell.score is None else f'{cell.score:.1f}'} {f'({cell.count:,})':>{width}}" for cell in row.cells
         ]
         rows.append([f"  {row.label}", *cells])
     return f"{table.metric} by {table.by} (number of {table.unit})\n{aligned(rows)}"
-
-
-def _width_of(table: BucketTable) -> int:
-    """The width of a count with its brackets."""
-    return max(len(f"({cell.count:,})") for row in table.rows for cell in row.cells)
 
 
 def _differences(one: Differences, baseline: str) -> Iterator[str]:

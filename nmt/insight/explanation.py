@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -314,8 +314,7 @@ def _steps(log_probs: Tensor, tokenizers: Tokenizers, tgt_ids: Sequence[int]) ->
         yield Step(piece, token, float(log_probs[row, token]), float(entropies[row]), tuple(candidates))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Other:
+class _Other(NamedTuple):
     """Another piece than the one at a position of a translation."""
 
     position: int

@@ -3,10 +3,9 @@
 The metadata follow https://huggingface.co/docs/hub/model-cards; `huggingface_hub`'s `ModelCard.load` reads them.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -24,8 +23,7 @@ _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
 _TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
 
 
-@dataclasses.dataclass(frozen=True)
-class CardScores:
+class CardScores(NamedTuple):
     """A model's scores on one set."""
 
     name: str
@@ -35,8 +33,7 @@ class CardScores:
     scores: dict[Metric, Score]
 
 
-@dataclasses.dataclass(frozen=True)
-class CardFacts:
+class CardFacts(NamedTuple):
     """What a card says about a model."""
 
     name: str

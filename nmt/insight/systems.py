@@ -1,12 +1,11 @@
 """The systems that are compared: runs, and files of translations that any program made."""
 
-import dataclasses
 import itertools
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
@@ -33,8 +32,7 @@ from nmt.runs import RUNS, RunFolder, open_run
 log = logging.getLogger("nmt")
 
 
-@dataclasses.dataclass(frozen=True)
-class Files:
+class Files(NamedTuple):
     """The files that the command line names; where it names none, the runs' configurations do."""
 
     references: Sequence[Path] = ()
@@ -44,24 +42,21 @@ class Files:
     """The target side of the training text."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """The translations of a test set by one run, or from one file."""
 
     name: str
     hypotheses: list[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class System:
+class System(NamedTuple):
     """One output, or those of several runs that differ in their seeds only."""
 
     name: str
     outputs: tuple[Output, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """The sources of a test set, without their vectors or images."""
 
     names: list[str]
@@ -75,8 +70,7 @@ class Sources:
         return cls(test_set.src_lines() if source.type == "text" else source_names(path, source), lengths)
 
 
-@dataclasses.dataclass(frozen=True)
-class TranslatedSet:
+class TranslatedSet(NamedTuple):
     """A test set with the outputs of all systems; the first system is the baseline."""
 
     name: str
@@ -86,8 +80,7 @@ class TranslatedSet:
     systems: tuple[System, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Material:
+class Material(NamedTuple):
     """All that is compared."""
 
     test_sets: tuple[TranslatedSet, ...]
@@ -107,8 +100,8 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
         raise ConfigError("name two systems or more: nmt compare RUN RUN, or --hyp FILE --hyp FILE --ref FILE")
     if hypotheses and not (files.references or files.src):
         raise ConfigError("--hyp FILE needs the references: add --ref FILE")
-    opened = [[open_run(part) for part in _parts(text, _names_a_run)] for text in runs]
-    paths = [[Path(part) for part in _parts(text, os.path.exists)] for text in hypotheses]
+    opened = [[open_run(part) for part in _parts(text, Path(text).is_dir() or (RUNS / text).is_dir())] for text in runs]
+    paths = [[Path(part) for part in _parts(text, Path(text).exists())] for text in hypotheses]
     languages = _languages(list(itertools.chain(*opened)))
     if opened:
         named = named_for(opened[0][0], files.src, files.references)
@@ -123,13 +116,9 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     return Material(test_sets, language, settings.bleu_tokenizer, train)
 
 
-def _parts(text: str, exists: Callable[[str], bool]) -> list[str]:
+def _parts(text: str, is_a_name: bool) -> list[str]:
     """The names between commas, unless something is named like the whole text."""
-    return [text] if exists(text) else text.split(",")
-
-
-def _names_a_run(name: str) -> bool:
-    return Path(name).is_dir() or (RUNS / name).is_dir()
+    return [text] if is_a_name else text.split(",")
 
 
 def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
@@ -218,7 +207,9 @@ def _translated_sets(
         if given is not None
     }
     translated = {run.path: _run_hypotheses(run, named, tgt_lang) for run in runs}
-    names = _unambiguous([*translated, *written])
+    last = {path: path.resolve().name for path in (*translated, *written)}
+    alike = Counter(last.values())
+    names = {path: str(path) if alike[name] > 1 else name for path, name in last.items()}
     for name, test_set in read.items():
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
@@ -270,12 +261,6 @@ def _read_hypotheses(path: Path, reference: Side, count: int) -> list[str]:
     if len(lines) != count:
         raise DataError(f"{path} has {len(lines):,} lines, {reference} has {count:,}; every line needs its reference")
     return lines
-
-
-def _unambiguous(paths: Sequence[Path]) -> dict[Path, str]:
-    """The last part of each path, or the whole path where two end alike."""
-    last = [path.resolve().name for path in paths]
-    return {path: str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)}
 
 
 def _system(outputs: Sequence[Output]) -> System:

@@ -4,9 +4,9 @@ rich, which typer brings, has no charts. plotext was tried: its version 6 has no
 draws more than one curve needs, in 2.9 MB.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 # The dots of a Braille character, by column (2) and row (4) from the top: bits to add to U+2800.
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -15,8 +15,7 @@ _UNICODE = "⠁⣿●│└─"
 _MIN_WIDTH, _MIN_HEIGHT = 8, 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A value at a step."""
 
     step: int

@@ -6,6 +6,7 @@ Shapes: T target pieces, S source pieces.
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,7 @@ class ReportedScore:
     """95% confidence interval; None if the references are not known, or too many."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A line of the validation set and its translation."""
 
     line: int
@@ -66,8 +66,7 @@ class Example:
     no rows where `ValidationResult.no_attention` says why."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ValidationResult:
+class ValidationResult(NamedTuple):
     """The translations of the validation set, in figures and examples."""
 
     num_lines: int
@@ -150,8 +149,7 @@ def _filled(buckets: Sequence[BucketScore]) -> tuple[BucketScore, ...]:
     return tuple(one for one in buckets if one.lines)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ShownSource:
+class _ShownSource(NamedTuple):
     """`Example.src` and `Example.picture`."""
 
     text: str
@@ -203,8 +201,7 @@ def choose_examples(scores: Sequence[float], lengths: Sequence[int]) -> dict[str
     return {"typical": rest[start : start + count], "best": best, "worst": worst}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Attention:
+class _Attention(NamedTuple):
     """`Example.src_tokens`, `tgt_tokens` and `attention`."""
 
     src_tokens: tuple[str, ...]

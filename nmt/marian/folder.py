@@ -5,11 +5,10 @@ sets to null has transformers' default.
 """
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -122,8 +121,7 @@ def _check_architecture(settings: _Settings) -> None:
             raise RunError(f"{settings.path}: {key}: {settings.get(key, value)} is not supported; MarianMT has {value}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sides:
+class _Sides(NamedTuple):
     """The vocabularies, checked against the configuration."""
 
     files: MarianFiles

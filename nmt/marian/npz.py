@@ -110,7 +110,8 @@ def is_marian_archive(path: Path) -> bool:
 def read_archive(path: Path) -> FoundModel:
     """The model in a folder or a zip; `RunError` if it is none, or one of another architecture."""
     archive = MarianArchive(path)
-    decoder = _yaml(archive, "decoder.yml") if "decoder.yml" in archive else {}
+    name = "decoder.yml"
+    decoder = _parsed(archive.read(name), f"{archive.path / name}") if name in archive else {}
     model_name = _one_name(archive, decoder.get("models"), ".npz", "decoder.yml: models")
     vocabs = decoder.get("vocabs")
     vocab_names = [_one_name(archive, [name], ".yml", "decoder.yml: vocabs") for name in vocabs or [None]]
@@ -145,10 +146,6 @@ def _one_name(archive: MarianArchive, named: Any, suffix: str, where: str) -> st
     if not found[0].endswith(suffix):
         raise RunError(f"{archive.path}: {where} names {found[0]!r}; nmt reads *{suffix} alone")
     return found[0]
-
-
-def _yaml(archive: MarianArchive, name: str) -> dict[str, Any]:
-    return _parsed(archive.read(name), f"{archive.path / name}")
 
 
 def _parsed(data: bytes, where: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def describe(
         + (f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""),
         f"scores      BLEU's tokenizer is {bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)}, for "
         f"{data.tgt_lang}",
-        *([f"average     {average}"] if (average := _average(settings)) else []),
+        *([f"average     exponential, decay {settings.ema_decay:g}"] if settings.ema_decay is not None else []),
         f"until       {until}",
         *warmup_warning(settings, total_steps(settings, len(plan))),
         *(precision_warning(bf16_slowdown()) if is_bf16_on_a_cpu else []),
@@ -87,8 +87,3 @@ def _frozen(model: TrainableModel[Any, Any], settings: TrainingConfig) -> str:
     """How much of the model keeps the weights that it starts from, or ''."""
     parts = f"; {', '.join(settings.freeze)} frozen, {num_frozen(model):,} parameters"
     return parts if settings.freeze else ""
-
-
-def _average(settings: TrainingConfig) -> str:
-    """Which average of the weights is scored and kept, or ''."""
-    return "" if settings.ema_decay is None else f"exponential, decay {settings.ema_decay:g}"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,8 +116,7 @@ class Monitor:
             self._scalars.add(record)
 
 
-@dataclasses.dataclass(frozen=True)
-class IntervalMeans:
+class IntervalMeans(NamedTuple):
     """Means over an interval's updates; the first three are None if all updates were skipped."""
 
     loss: float | None

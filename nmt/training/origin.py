@@ -1,7 +1,7 @@
 """The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay."""
 
-import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
@@ -13,8 +13,7 @@ from nmt.runs import RunFolder
 from nmt.training.record import RecordedFile, RecordedOrigin, read_record, recorded_corpus
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """What a new training takes from an older run, or compares itself with."""
 
     run: RunFolder

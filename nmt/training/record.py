@@ -162,7 +162,9 @@ def record_start(
     start = Start(
         step=step,
         time=now,
-        versions=_versions(),
+        # torch's own name of its version says which build it is.
+        versions={"nmt": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+        | {package: version_of(package) for package in _PACKAGES},
         machine=_machine(prepared.device),
         system=f"{platform.system()} {platform.machine()}",
         device=str(prepared.device),
@@ -213,12 +215,6 @@ def recorded_corpus(files: CorpusFiles, source: SourceConfig) -> RecordedCorpus:
     return RecordedCorpus(
         src=RecordedFile(path=str(files.src_file), sha256=src), tgt=RecordedFile(path=str(files.tgt_file), sha256=tgt)
     )
-
-
-def _versions() -> dict[str, str]:
-    # torch's own name of its version says which build it is.
-    versions = {"nmt": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
-    return versions | {package: version_of(package) for package in _PACKAGES}
 
 
 def _machine(device: torch.device) -> str:

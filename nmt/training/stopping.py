@@ -1,14 +1,13 @@
 """The limits that end a training, and the time left."""
 
-import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from nmt.config.training import TrainingConfig
 from nmt.history import Progress
 
 
-@dataclasses.dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """A limit that a training has reached."""
 
     reason: str

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -25,8 +26,7 @@ _MUCH_FASTER = 1.2  # times as fast: less may be chance
 _WARM_UP = 2  # updates that are not counted: the first ones allocate memory
 
 
-@dataclasses.dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """What a trial measured."""
 
     seconds: float
