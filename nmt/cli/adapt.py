@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options
-from nmt.cli.completion import complete_run
 from nmt.cli.train import finish, train_run
 from nmt.distributed import ALONE, is_launched
 from nmt.errors import ConfigError, NmtError
@@ -23,12 +22,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def adapt(
     model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="The run to start from, which is only read: its folder or name.",
-            autocompletion=complete_run,
-        ),
+        str | None, options.run_option(help="The run to start from, which is only read: its folder or name.")
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -45,7 +39,7 @@ def adapt(
     max_drop: Annotated[float, typer.Option(help="How much BLEU general text may lose.")] = 1.0,
     name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-adapted.")] = None,
     overrides: options.SetOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+    fresh: options.FreshOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Teach a model a domain, with general text mixed in, so that it keeps what it knows.

@@ -27,7 +27,7 @@ def compare(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Training text in the target language; default: the first run's."),
     ] = None,
-    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None,
+    tgt_lang: options.ReferencesLangOption = None,
     test: Annotated[Literal["bs", "ar"], typer.Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
     samples: Annotated[
         int | None, typer.Option(min=1, max=_MAX_SAMPLES, help="Of the test. Default: 1,000 for bs, 10,000 for ar.")

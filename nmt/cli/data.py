@@ -21,10 +21,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def data(
-    corpora: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CORPUS", help="Files with both sides, two texts, or folders of such files."),
-    ] = None,
+    corpora: options.CorporaArgument = None,
     against: Annotated[
         list[Path] | None, typer.Option(metavar="TEST", help="Test text, in the same forms; may be repeated.")
     ] = None,
@@ -32,8 +29,8 @@ def data(
         Path | None,
         typer.Option(metavar="FILE", help="Take the rules, the test sets and, without CORPUS, the corpora from it."),
     ] = None,
-    src_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The source language, if it is unclear.")] = None,
-    tgt_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The target language, if it is unclear.")] = None,
+    src_lang: options.SrcLangOption = None,
+    tgt_lang: options.TgtLangOption = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write what is left as plain texts into a new folder, too.")

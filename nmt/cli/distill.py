@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from nmt.cli import options
-from nmt.cli.completion import complete_run
 from nmt.cli.train import finish, train_run
 from nmt.config.section import MAX_BEAMS
 from nmt.distributed import ALONE
@@ -19,10 +18,7 @@ from nmt.suffixes import pairs_format
 
 def distill(
     teachers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--teacher", metavar="RUN", help="A run that teaches; several are an ensemble.", autocompletion=complete_run
-        ),
+        list[str] | None, options.run_option("--teacher", help="A run that teaches; several are an ensemble.")
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The student's configuration.")] = None,
     mono_src: Annotated[

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from nmt.cli import options, searching
+from nmt.cli import options
+from nmt.cli.searching import SearchOptions, spelled
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
@@ -21,125 +22,23 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.evaluate import Evaluation, NamedText
 
 
-def evaluate(
-    models: options.ModelsOption = None,
-    src: options.TestOption = None,
-    ref: options.ReferencesOption = None,
-    hyp: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Score these translations; nothing is translated.")
-    ] = None,
-    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None,
-    bleu_tokenizer: Annotated[
-        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; may be repeated. Default: the run's.")
-    ] = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Ignore upper and lower case in BLEU and chrF.")
-    ] = False,
-    confidence: Annotated[bool, typer.Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False,
-    test_set: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A public test set by sacreBLEU's name: wmt14/full.")
-    ] = None,
-    language_pair: Annotated[
-        str | None, typer.Option(metavar="SRC-TGT", help="Of --test-set: en-de. Default: the run's languages.")
-    ] = None,
-    comet: Annotated[bool, typer.Option("--comet", help="Also COMET, by your own comet-score.")] = False,
-    comet_model: Annotated[str | None, typer.Option(help="COMET's model; default: comet-score's.")] = None,
-    beam_size: options.BeamOption = None,
-    length_penalty: options.PenaltyOption = None,
-    precision: options.PrecisionOption = None,
-    device: options.DeviceOption = None,
-    engine: options.EngineOption = None,
-    as_json: options.JsonOption = False,
-    forbid: searching.ForbidOption = None,
-    min_length: searching.MinLengthOption = None,
-    max_length: searching.MaxLengthOption = None,
-    max_length_ratio: searching.RatioOption = None,
-    sample: searching.SampleOption = False,
-    temperature: searching.TemperatureOption = None,
-    top_k: searching.TopKOption = None,
-    top_p: searching.TopPOption = None,
-    seed: searching.SeedOption = None,
-    mbr: searching.MbrOption = None,
-) -> None:
-    """Score a model on its test sets or on other files, or score existing translations.
-
-    With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
-    """
-    search = searching.SearchOptions(
-        beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
-        sample, mbr, temperature, top_k, top_p, seed,
-    )  # fmt: skip
-    if (language_pair and not test_set) or (comet_model and not comet):
-        first, second = ("--comet-model", "--comet") if comet_model and not comet else ("--language-pair", "--test-set")
-        raise ConfigError(f"{first} is for {second}; add it")
-    text = _Text(src, tuple(ref or ()), test_set, language_pair)
-    scoring = _Scoring(tuple(_metric(name) for name in metric or ()), lowercase, tgt_lang, bleu_tokenizer)
-    shown = _Shown(as_json, confidence, comet, comet_model)
-    if test_set and (src or ref):
-        raise ConfigError("--test-set names sources and references; leave out --src and --ref")
-    if hyp is not None:
-        where = {"--device": device, "--engine": engine}
-        if given := [*search.given(), *(option for option, value in where.items() if value is not None)]:
-            raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {', '.join(given)}")
-        _score_file(hyp, text, bool(models), scoring, shown)
-        return
-    from nmt.evaluation.evaluate import check_named, evaluate_runs
-
-    if src or ref:
-        check_named(src, ref or ())
-    sampling = search.sampling()
-    runs = open_runs(models)
-    config = runs[0].inference_config()
-    if comet and config.source.type != "text":
-        raise ConfigError(f"{runs[0].path}: --comet reads text, and the sources of this model are {config.source.type}")
-    test_sets = text.of_run(runs[0])
-    shown.check()
-    metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
-    decoding = search.settings(config.decoding)
-    for name, evaluation in evaluate_runs(
-        runs, test_sets, metrics, decoding, device or "auto", engine or "auto", precision, sampling=sampling
-    ):
-        shown.print(name, evaluation, metrics)
-
-
-def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: "_Scoring", shown: "_Shown") -> None:
-    """Score translations that exist."""
-    from nmt.data.corpus import Side
-    from nmt.evaluation.evaluate import evaluate_file, read_test_set
-
-    if not (text.references or text.test_set or text.is_one_file) or has_models:
-        raise ConfigError("--hyp FILE is scored against --ref FILE, and without --model")
-    if text.src and not (shown.comet or text.is_one_file):
-        raise ConfigError("--hyp FILE is scored without --src, but for --comet, or a file with both sides")
-    if shown.comet and not (text.src or text.test_set):
-        raise ConfigError("--comet reads the sources, too: add --src FILE")
-    if text.test_set and not text.language_pair:
-        raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
-    shown.check()
-    named = text.named(("", scoring.tgt_lang or ""))
-    metrics = scoring.metrics(EvaluationConfig(), named.languages[1])
-    result = evaluate_file(hyp, named.references, metrics)
-    if shown.comet and named.src:
-        result = dataclasses.replace(result, src=read_test_set(named.src, [Side(hyp)]).src)
-    shown.print(hyp.name, result, metrics)
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Text:
     """The test set that the command line names; None or empty: not given."""
 
-    src: Path | None
-    references: tuple[Path, ...]
-    test_set: str | None
-    language_pair: str | None
+    src: options.TestOption = None
+    ref: options.ReferencesOption = None
+    test_set: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A public test set by sacreBLEU's name: wmt14/full.")
+    ] = None
+    language_pair: Annotated[
+        str | None, typer.Option(metavar="SRC-TGT", help="Of --test-set: en-de. Default: the run's languages.")
+    ] = None
 
     @property
     def is_one_file(self) -> bool:
         """Whether --src holds both sides."""
-        return self.src is not None and not self.references and pairs_format(self.src) is not None
+        return self.src is not None and not self.ref and pairs_format(self.src) is not None
 
     def named(self, languages: tuple[str, str]) -> "NamedText":
         """Its sides, if something was named; `languages` that are known, '' for others."""
@@ -149,7 +48,7 @@ class _Text:
         if self.test_set and self.language_pair:
             of_set = self.language_pair.partition("-")
             return named_text(*public_test_set(self.test_set, self.language_pair), (of_set[0], of_set[2]))
-        return named_text(self.src, self.references, languages)
+        return named_text(self.src, self.ref or (), languages)
 
     def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
         """What a run is to translate: `name: (sources, references)`."""
@@ -157,45 +56,45 @@ class _Text:
         from nmt.evaluation.public_sets import file_name, public_test_set
 
         if not self.test_set:
-            return choose_test_sets(run, named_for(run, self.src, self.references))
+            return choose_test_sets(run, named_for(run, self.src, self.ref or ()))
         languages = run.inference_config().data
         pair = self.language_pair or f"{languages.src_lang}-{languages.tgt_lang}"
         (sides,) = choose_test_sets(run, named_for(run, *public_test_set(self.test_set, pair))).values()
         return {file_name(self.test_set, pair): sides}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Scoring:
     """How translations are scored; None or empty: as the run's configuration says, or by default."""
 
-    names: tuple[Metric, ...]
-    lowercase: bool
-    tgt_lang: str | None
-    bleu_tokenizer: BleuTokenizer | None
+    tgt_lang: options.ReferencesLangOption = None
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
+    ] = None
+    metric: Annotated[
+        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; may be repeated. Default: the run's.")
+    ] = None
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
 
     def metrics(self, settings: EvaluationConfig, known_language: str) -> "dict[Metric, SacreMetric]":
         """The metrics for references in a language, '' if it is not known."""
         from nmt.evaluation.evaluate import choose_metrics
 
-        return choose_metrics(settings, known_language, self.tgt_lang, self.bleu_tokenizer, self.names, self.lowercase)
+        known: dict[str, Metric] = {name: name for name in get_args(Metric)}
+        if unknown := [name for name in self.metric or () if name not in known]:
+            raise ConfigError(f"--metric {unknown[0]}: should be one of {', '.join(known)}")
+        names = [known[name] for name in self.metric or ()]
+        return choose_metrics(settings, known_language, self.tgt_lang, self.bleu_tokenizer, names, self.lowercase)
 
 
-def _metric(name: str) -> Metric:
-    known: tuple[Metric, ...] = get_args(Metric)
-    for metric in known:
-        if metric == name:
-            return metric
-    raise ConfigError(f"--metric {name}: should be one of {', '.join(known)}")
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shown:
     """What is printed of each test set."""
 
-    as_json: bool
-    confidence: bool
-    comet: bool
-    comet_model: str | None
+    as_json: options.JsonOption = False
+    confidence: Annotated[bool, typer.Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False
+    comet: Annotated[bool, typer.Option("--comet", help="Also COMET, by your own comet-score.")] = False
+    comet_model: Annotated[str | None, typer.Option(help="COMET's model; default: comet-score's.")] = None
 
     def check(self) -> None:
         """Raises an error if comet-score is needed and not there; before anything is translated."""
@@ -234,3 +133,73 @@ class _Shown:
         if evaluation.file:
             rate = len(hypotheses) / evaluation.seconds
             print(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {evaluation.file}")
+
+
+@options.grouped
+def evaluate(
+    models: options.ModelsOption = None,
+    hyp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score these translations; nothing is translated.")
+    ] = None,
+    *,
+    text: _Text,
+    scoring: _Scoring,
+    shown: _Shown,
+    search: SearchOptions,
+) -> None:
+    """Score a model on its test sets or on other files, or score existing translations.
+
+    With several models, each --model RUN, their probabilities are averaged; the test sets are those of the first.
+    """
+    if shown.comet_model and not shown.comet:
+        raise ConfigError("--comet-model is for --comet; add it")
+    if text.language_pair and not text.test_set:
+        raise ConfigError("--language-pair is for --test-set; add it")
+    if text.test_set and (text.src or text.ref):
+        raise ConfigError("--test-set names sources and references; leave out --src and --ref")
+    if hyp is not None:
+        if given := search.given():
+            options_given = ", ".join(map(spelled, given))
+            raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {options_given}")
+        _score_file(hyp, text, bool(models), scoring, shown)
+        return
+    from nmt.evaluation.evaluate import check_named, evaluate_runs
+
+    if text.src or text.ref:
+        check_named(text.src, text.ref or ())
+    sampling = search.sampling()
+    runs = open_runs(models)
+    config = runs[0].inference_config()
+    if shown.comet and config.source.type != "text":
+        raise ConfigError(f"{runs[0].path}: --comet reads text, and the sources of this model are {config.source.type}")
+    test_sets = text.of_run(runs[0])
+    shown.check()
+    metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
+    decoding = search.settings(config.decoding)
+    for name, evaluation in evaluate_runs(
+        runs, test_sets, metrics, decoding, search.device or "auto", search.engine or "auto", search.precision,
+        sampling=sampling,
+    ):  # fmt: skip
+        shown.print(name, evaluation, metrics)
+
+
+def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: "_Scoring", shown: "_Shown") -> None:
+    """Score translations that exist."""
+    from nmt.data.corpus import Side
+    from nmt.evaluation.evaluate import evaluate_file, read_test_set
+
+    if not (text.ref or text.test_set or text.is_one_file) or has_models:
+        raise ConfigError("--hyp FILE is scored against --ref FILE, and without --model")
+    if text.src and not (shown.comet or text.is_one_file):
+        raise ConfigError("--hyp FILE is scored without --src, but for --comet, or a file with both sides")
+    if shown.comet and not (text.src or text.test_set):
+        raise ConfigError("--comet reads the sources, too: add --src FILE")
+    if text.test_set and not text.language_pair:
+        raise ConfigError("--test-set with --hyp needs --language-pair, for example en-de")
+    shown.check()
+    named = text.named(("", scoring.tgt_lang or ""))
+    metrics = scoring.metrics(EvaluationConfig(), named.languages[1])
+    result = evaluate_file(hyp, named.references, metrics)
+    if shown.comet and named.src:
+        result = dataclasses.replace(result, src=read_test_set(named.src, [Side(hyp)]).src)
+    shown.print(hyp.name, result, metrics)

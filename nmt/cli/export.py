@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import DeviceOption, JsonOption, RunOption
+from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped
 from nmt.config.corpus import CorpusFiles
 from nmt.runs import open_run
 
@@ -18,24 +19,38 @@ if TYPE_CHECKING:  # imported when the command runs
 QuantizationOption = Annotated[
     str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
 ]
-SrcOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Text to compare on, or a file with both sides; default: the validation set."),
-]
-RefOption = Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What all exports take."""
+
+    model: RunOption = None
+    src: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Text to compare on, or a file with both sides; default: the validation set."
+        ),
+    ] = None
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")] = None
+    device: DeviceOption = None
+    as_json: JsonOption = False
+
+    def run(self, export: Callable[..., "ExportedRun"], **more: object) -> None:
+        """Export the run, and print what was made."""
+        result = export(open_run(self.model), src=self.src, ref=self.ref, device=self.device or "auto", **more)
+        _print(result, self.as_json)
+
+
+@grouped
 def export_ctranslate2(
-    model: RunOption = None,
     quantization: QuantizationOption = "int8",
-    src: SrcOption = None,
-    ref: RefOption = None,
     shortlist: Annotated[
         tuple[Path, Path] | None,
         typer.Option(metavar="SRC TGT", help="Two texts, to learn from which translations a piece can have: faster."),
     ] = None,
-    device: DeviceOption = None,
-    as_json: JsonOption = False,
+    *,
+    options: _Options,
 ) -> None:
     """Export a run's model to CTranslate2, and check that it translates as with PyTorch.
 
@@ -44,35 +59,27 @@ def export_ctranslate2(
     from nmt.ctranslate2.export import export_ctranslate2 as export
 
     files = None if shortlist is None else CorpusFiles(src=shortlist[0], tgt=shortlist[1])
-    _print(export(open_run(model), quantization, src, ref, device or "auto", shortlist=files), as_json)
+    options.run(export, quantization=quantization, shortlist=files)
 
 
-def export_argos(
-    model: RunOption = None,
-    quantization: QuantizationOption = "int8",
-    src: SrcOption = None,
-    ref: RefOption = None,
-    device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def export_argos(quantization: QuantizationOption = "int8", *, options: _Options) -> None:
     """Export a run's model as a package of Argos Translate and LibreTranslate, and check that it translates the same.
 
     The package is searched as Argos Translate does, and compared with PyTorch.
     """
     from nmt.exporting.argos import export_argos as export
 
-    _print(export(open_run(model), quantization, src, ref, device or "auto"), as_json)
+    options.run(export, quantization=quantization)
 
 
+@grouped
 def export_huggingface(
-    model: RunOption = None,
-    src: SrcOption = None,
-    ref: RefOption = None,
-    device: DeviceOption = None,
     license: Annotated[
         str | None, typer.Option(metavar="ID", help="For the card, such as cc-by-4.0. Default: the base's.")
     ] = None,
-    as_json: JsonOption = False,
+    *,
+    options: _Options,
 ) -> None:
     """Export a run's model as a MarianMT model of Hugging Face's, and check that transformers translates the same.
 
@@ -80,23 +87,18 @@ def export_huggingface(
     """
     from nmt.exporting.huggingface import export_huggingface as export
 
-    _print(export(open_run(model), src, ref, device or "auto", license), as_json)
+    options.run(export, license=license)
 
 
-def export_onnx(
-    model: RunOption = None,
-    src: SrcOption = None,
-    ref: RefOption = None,
-    device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def export_onnx(*, options: _Options) -> None:
     """Export a run's model as ONNX graphs, and check that onnxruntime gives the same translations.
 
     The graphs are the encoder, and the decoder with its cache.
     """
     from nmt.exporting.onnx import export_onnx as export
 
-    _print(export(open_run(model), src, ref, device or "auto"), as_json)
+    options.run(export)
 
 
 def _print(result: "ExportedRun", as_json: bool) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options
-from nmt.cli.completion import complete_run
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -17,17 +16,12 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def filter_corpora(
-    corpora: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CORPUS", help="Files with both sides, two texts, or folders of such files."),
-    ] = None,
+    corpora: options.CorporaArgument = None,
     forward: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="Score targets given sources; may be repeated.", autocompletion=complete_run),
+        list[str] | None, options.run_option(help="Score targets given sources; may be repeated.")
     ] = None,
     backward: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="Score sources given targets; may be repeated.", autocompletion=complete_run),
+        list[str] | None, options.run_option(help="Score sources given targets; may be repeated.")
     ] = None,
     round_trip: Annotated[
         bool, typer.Option("--round-trip", help="Translate targets back, and compare with the sources by chrF.")

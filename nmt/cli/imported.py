@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import JsonOption
+from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.marian.importing import ImportedRun
@@ -19,12 +19,8 @@ def import_model(
         str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, Marian's own zip, or hf:NAME.")
     ],
     name: Annotated[str | None, typer.Option(help="The run's name; default: the folder's name.")] = None,
-    src_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
-    ] = None,
-    tgt_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The target language; default: what the files say.")
-    ] = None,
+    src_lang: SrcLangOption = None,
+    tgt_lang: TgtLangOption = None,
     tgt_tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Of several target languages, the usual one: deu, or >>deu<<.")
     ] = None,

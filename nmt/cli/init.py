@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nmt.cli import options
 from nmt.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -22,17 +23,11 @@ _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNO
 
 
 def init(
-    corpora: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="CORPUS",
-            help="A file with both sides (.tsv .csv .jsonl .tmx .zip), two texts, or a folder of such files.",
-        ),
-    ] = None,
+    corpora: options.CorporaArgument = None,
     src: Annotated[Path | None, typer.Option(metavar="FILE", help="The source text, with --tgt.")] = None,
     tgt: Annotated[Path | None, typer.Option(metavar="FILE", help="The target text.")] = None,
-    src_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The source language, as in en.")] = None,
-    tgt_lang: Annotated[str | None, typer.Option(metavar="CODE", help="The target language.")] = None,
+    src_lang: options.SrcLangOption = None,
+    tgt_lang: options.TgtLangOption = None,
     test: Annotated[
         list[Path] | None,
         typer.Option(metavar="CORPUS", help="A test set, in one file or two; may be repeated. Default: held out."),

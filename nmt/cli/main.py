@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Any
 
@@ -100,119 +101,71 @@ def options(
     """Options before the command."""
 
 
-def _examples(*commands: str) -> str:
-    """Commands below the options in a help; without the mark, they would be one paragraph."""
-    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
-
-
-_SET_UP, _TRAIN, _TRANSLATE = "Set up", "Train", "Translate"
-_EVALUATE, _LOOK_INSIDE, _SHIP = "Evaluate", "Look inside", "Ship"
-
-app.command(
-    rich_help_panel=_SET_UP,
-    epilog=_examples("nmt init --src train.en --tgt train.de", "nmt init memory.tmx --test test.tsv"),
-)(init)
-app.command(
-    rich_help_panel=_SET_UP, epilog=_examples("nmt config > captions.yaml", "nmt config training.learning_rate")
-)(config)
-app.command(
-    name="import",
-    rich_help_panel=_SET_UP,
-    epilog=_examples("nmt import opus-mt-en-de", "nmt import opus-mt-en-gmw --tgt-tag deu"),
-)(import_model)
-app.command(rich_help_panel=_SET_UP, epilog=_examples("nmt info", "nmt info --json"))(info)
-app.command(
-    rich_help_panel=_SET_UP,
-    epilog=_examples(
-        "nmt data train.en train.de --against test.en --against test.de",
-        "nmt data memory.tmx --output data.html --write cleaned",
-    ),
-)(data)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt train captions.yaml", "nmt train captions.yaml --set training.max_epochs=50 --name captions-50"
-    ),
-)(train)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt adapt --model captions --data domain.tmx", "nmt adapt --model opus-en-de --data domain.tmx --keep news.tsv"
-    ),
-)(adapt)
-app.command(
-    name="filter",
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt filter pairs.tsv --forward en-de --backward de-en --keep 0.8 --write out",
-        "nmt filter pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
-    ),
-)(filter_corpora)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples(
-        "nmt distill --teacher captions --config student.yaml",
-        "nmt distill --teacher one --teacher two --config student.yaml",
-    ),
-)(distill)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples("nmt vocab captions.yaml", "nmt vocab captions.yaml --set tokenizer.vocab_size=4000"),
-)(vocab)
-app.command(rich_help_panel=_TRAIN, epilog=_examples("nmt show", "nmt show --model captions --watch"))(show)
-app.command(rich_help_panel=_TRAIN, epilog=_examples("nmt runs", "nmt runs --sort validation"))(runs)
-app.command(
-    rich_help_panel=_TRAIN,
-    epilog=_examples("nmt average --last 5", "nmt average --model captions --best 3 --name captions-best"),
-)(average)
-app.command(
-    rich_help_panel=_TRANSLATE,
-    epilog=_examples(
-        'nmt translate "A man is sleeping on a couch."', "nmt translate --input new.en --output new.de --continue"
-    ),
-)(translate)
-app.command(
-    name="eval",
-    rich_help_panel=_EVALUATE,
-    epilog=_examples("nmt eval", "nmt eval --hyp translated.de --ref test.de --json"),
-)(evaluate)
-app.command(
-    rich_help_panel=_EVALUATE,
-    epilog=_examples("nmt score --src test.en --tgt test.de", "nmt score memory.tmx --tokens"),
-)(score)
-app.command(
-    rich_help_panel=_EVALUATE,
-    epilog=_examples(
-        "nmt compare baseline deeper --output compare.html",
-        "nmt compare --hyp ours.de --hyp theirs.de --ref test.de --src test.en",
-    ),
-)(compare)
-app.command(
-    rich_help_panel=_LOOK_INSIDE,
-    epilog=_examples(
-        'nmt attention "A man is sleeping." --output page.html',
-        'nmt attention "A man is sleeping." --output cross.png --layer 3',
-    ),
-)(attention)
-app.command(
-    rich_help_panel=_LOOK_INSIDE,
-    epilog=_examples("nmt report", "nmt report --model captions --license mit --dataset bentrevett/multi30k"),
-)(report)
-exports.command(
-    name="ctranslate2",
-    epilog=_examples("nmt export ctranslate2", "nmt export ctranslate2 --model captions --quantization float32"),
-)(export_ctranslate2)
-exports.command(
-    name="argos", epilog=_examples("nmt export argos", "nmt export argos --model captions --src new.en --ref new.de")
-)(export_argos)
-exports.command(
-    name="huggingface",
-    epilog=_examples("nmt export huggingface", "nmt export huggingface --model captions --license cc-by-4.0"),
-)(export_huggingface)
-exports.command(
-    name="onnx", epilog=_examples("nmt export onnx", "nmt export onnx --model captions --src new.en --ref new.de")
-)(export_onnx)
-app.add_typer(exports, name="export", rich_help_panel=_SHIP)
+# Panel of the help: name: command, and what follows its name in two examples.
+_COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
+    "Set up": {
+        "init": (init, "--src train.en --tgt train.de", "memory.tmx --test test.tsv"),
+        "config": (config, "> captions.yaml", "training.learning_rate"),
+        "import": (import_model, "opus-mt-en-de", "opus-mt-en-gmw --tgt-tag deu"),
+        "info": (info, "", "--json"),
+        "data": (
+            data,
+            "train.en train.de --against test.en --against test.de",
+            "memory.tmx --output data.html --write cleaned",
+        ),
+    },
+    "Train": {
+        "train": (train, "captions.yaml", "captions.yaml --set training.max_epochs=50 --name captions-50"),
+        "adapt": (adapt, "--model captions --data domain.tmx", "--model opus-en-de --data domain.tmx --keep news.tsv"),
+        "filter": (
+            filter_corpora,
+            "pairs.tsv --forward en-de --backward de-en --keep 0.8 --write out",
+            "pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
+        ),
+        "distill": (
+            distill,
+            "--teacher captions --config student.yaml",
+            "--teacher one --teacher two --config student.yaml",
+        ),
+        "vocab": (vocab, "captions.yaml", "captions.yaml --set tokenizer.vocab_size=4000"),
+        "show": (show, "", "--model captions --watch"),
+        "runs": (runs, "", "--sort validation"),
+        "average": (average, "--last 5", "--model captions --best 3 --name captions-best"),
+    },
+    "Translate": {
+        "translate": (translate, '"A man is sleeping on a couch."', "--input new.en --output new.de --continue")
+    },
+    "Evaluate": {
+        "eval": (evaluate, "", "--hyp translated.de --ref test.de --json"),
+        "score": (score, "--src test.en --tgt test.de", "memory.tmx --tokens"),
+        "compare": (
+            compare,
+            "baseline deeper --output compare.html",
+            "--hyp ours.de --hyp theirs.de --ref test.de --src test.en",
+        ),
+    },
+    "Look inside": {
+        "attention": (
+            attention,
+            '"A man is sleeping." --output page.html',
+            '"A man is sleeping." --output cross.png --layer 3',
+        ),
+        "report": (report, "", "--model captions --license mit --dataset bentrevett/multi30k"),
+    },
+    "Ship": {
+        "export ctranslate2": (export_ctranslate2, "", "--model captions --quantization float32"),
+        "export argos": (export_argos, "", "--model captions --src new.en --ref new.de"),
+        "export huggingface": (export_huggingface, "", "--model captions --license cc-by-4.0"),
+        "export onnx": (export_onnx, "", "--model captions --src new.en --ref new.de"),
+    },
+}
+for _panel, _commands in _COMMANDS.items():
+    for _name, (_command, *_examples) in _commands.items():
+        # below the options in a help; without the mark, they would be one paragraph
+        _lines = ["\b", "Examples:", *(f"  nmt {_name} {example}".rstrip() for example in _examples)]
+        _group = exports if _panel == "Ship" else app
+        _group.command(_name.split()[-1], rich_help_panel=_panel, epilog="\n".join(_lines))(_command)
+app.add_typer(exports, name="export", rich_help_panel="Ship")
 
 
 def main() -> None:

@@ -1,14 +1,17 @@
 """The options that several commands share."""
 
+import dataclasses
+import functools
+import inspect
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from nmt.cli.completion import complete_run, complete_setting
-from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError
 from nmt.inheritance import load_run_config
@@ -27,33 +30,32 @@ SetOption = Annotated[
     ),
 ]
 NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")]
+CorporaArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="CORPUS",
+        help="Files with both sides (.tsv .csv .jsonl .tmx .zip), two texts, or folders of such files.",
+    ),
+]
+SrcLangOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
+]
+TgtLangOption = Annotated[
+    str | None, typer.Option(metavar="CODE", help="The target language; default: what the files say.")
+]
+ReferencesLangOption = Annotated[str | None, typer.Option(help="The references' language, if it is not known.")]
+run_option = functools.partial(typer.Option, metavar="RUN", autocompletion=complete_run)
 ModelsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="RUN",
-        help="A run's folder or name; may be repeated. Default: the newest run.",
-        autocompletion=complete_run,
-    ),
+    list[str] | None, run_option("--model", help="A run's folder or name; may be repeated. Default: the newest run.")
 ]
-RunOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model", metavar="RUN", help="A run's folder or name; default: the newest run.", autocompletion=complete_run
-    ),
-]
+RunOption = Annotated[str | None, run_option("--model", help="A run's folder or name; default: the newest run.")]
 PrecisionOption = Annotated[
     Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 needs a GPU. Default: the run's.")
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
 EngineOption = Annotated[
     str | None, typer.Option(help="auto, torch or ctranslate2. Default: auto, a fresh export on a CPU, else PyTorch.")
-]
-BeamOption = Annotated[
-    int | None, typer.Option(min=1, max=MAX_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
-]
-PenaltyOption = Annotated[
-    float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty. Default: the run's.")
 ]
 TestOption = Annotated[
     Path | None,
@@ -67,6 +69,24 @@ ReferencesOption = Annotated[
     list[Path] | None, typer.Option("--ref", metavar="FILE", help="References; may be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of dataclasses as options, in place of the parameters that get the built objects."""
+    own = inspect.signature(command).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if dataclasses.is_dataclass(one.annotation)
+    }
+    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        built = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
+        command(**given, **built)
+
+    found = [option for name, one in own.items() for option in fields.get(name, {name: one}).values()]
+    vars(run)["__signature__"] = inspect.Signature(found)  # where typer looks for the options
+    return run
 
 
 def configured_run(

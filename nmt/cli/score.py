@@ -20,10 +20,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def score(
-    corpora: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CORPUS", help="A file with both sides (.tsv .csv .jsonl .tmx .zip), or two texts."),
-    ] = None,
+    corpora: options.CorporaArgument = None,
     src: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sources, a line each; or vectors, or a list of images.")
     ] = None,

@@ -1,94 +1,59 @@
 """The options of `nmt translate` and `nmt eval` for the search, and for what is printed of it."""
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nmt.cli import options
 from nmt.config.inference import DecodingConfig
-from nmt.config.section import MAX_BEAMS
+from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.request import Request, Sampling
 
-NBestOption = Annotated[
-    int | None, typer.Option(min=1, max=MAX_BEAMS, help="With --json: this number of translations of each line.")
-]
-AlignOption = Annotated[bool, typer.Option("--align", help="With --json: the word alignment of each line.")]
-TokensOption = Annotated[
-    bool, typer.Option("--tokens", help="With --json: the log-probability of each piece of each translation.")
-]
-SampleOption = Annotated[bool, typer.Option("--sample", help="Draw translations at random; PyTorch only.")]
-MbrOption = Annotated[
-    int | None,
-    typer.Option(min=2, max=MAX_BEAMS, help="Draw N translations and take the most typical by chrF; PyTorch only."),
-]
-TemperatureOption = Annotated[
-    float | None, typer.Option(help="Of sampling: below 1, probable words become more so. Default: 1.")
-]
-TopKOption = Annotated[int | None, typer.Option(min=1, help="Draw among the K most probable pieces.")]
-TopPOption = Annotated[
-    float | None, typer.Option(help="Draw among the most probable pieces that together have this probability.")
-]
-SeedOption = Annotated[
-    int | None, typer.Option(help="Of sampling; a line's draws depend on it and the line. Default: 1.")
-]
-MinLengthOption = Annotated[int | None, typer.Option(help="Minimum length in pieces. Default: the run's.")]
-MaxLengthOption = Annotated[int | None, typer.Option(help="Maximum length in pieces. Default: the run's.")]
-RatioOption = Annotated[
-    float | None,
-    typer.Option("--max-length-ratio", help="Maximum length in source pieces, plus ten. Default: the run's."),
-]
-PrefixOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Each translation begins with this text of the target language.")
-]
-PrefixesOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The same from a file, a line for each line of the input.")
-]
-ForbidOption = Annotated[
-    list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
-]
-TagOption = Annotated[
-    str | None,
-    typer.Option(metavar="TAG", help="The target language of an imported model of several: deu. Default: the run's."),
-]
-SentencesOption = Annotated[
-    bool | None,
-    typer.Option(
-        help="Translate each sentence by itself and keep the white space. Default: of what is typed, not of files."
-    ),
-]
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The options of a search that `nmt translate` and `nmt eval` share, as given; None, False or empty: not given."""
+    """The options that `nmt translate` and `nmt eval` share, as given; None or False: not given."""
 
-    beam_size: int | None
-    length_penalty: float | None
-    precision: str | None
-    min_length: int | None
-    max_length: int | None
-    max_length_ratio: float | None
-    forbid: Sequence[str] | None
-    sample: bool
-    mbr: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, max=MAX_BEAMS, help="Beam size; 1 is greedy. Default: the run's.")
+    ] = None
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty. Default: the run's.")
+    ] = None
+    min_length: Annotated[int | None, typer.Option(help="Minimum length in pieces. Default: the run's.")] = None
+    max_length: Annotated[int | None, typer.Option(help="Maximum length in pieces. Default: the run's.")] = None
+    max_length_ratio: Annotated[
+        float | None, typer.Option(help="Maximum length in source pieces, plus ten. Default: the run's.")
+    ] = None
+    forbid: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="A word that no translation may contain; may be repeated.")
+    ] = None
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random; PyTorch only.")] = False
+    mbr: Annotated[
+        int | None,
+        typer.Option(min=2, max=MAX_BEAMS, help="Draw N translations and take the most typical by chrF; PyTorch only."),
+    ] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Of sampling: below 1, probable words become more so. Default: 1.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(min=1, help="Draw among the K most probable pieces.")] = None
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw among the most probable pieces that together have this probability.")
+    ] = None
+    seed: Annotated[
+        int | None, typer.Option(help="Of sampling; a line's draws depend on it and the line. Default: 1.")
+    ] = None
+    precision: options.PrecisionOption = None
+    device: options.DeviceOption = None
+    engine: options.EngineOption = None
 
-    def given(self) -> list[str]:
-        """The names of those that were given."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return [
-            f"--{name.replace('_', '-')}"
-            for name, value in values.items()
-            if not (value is None or value is False or value == [])
-        ]
+    def given(self) -> dict[str, Any]:
+        """The values of those that were given."""
+        return {name: value for name, value in vars(self).items() if not (value is None or value is False)}
 
     def settings(self, decoding: DecodingConfig) -> DecodingConfig:
         """The run's search settings, where the command line does not replace them, with forbidden words added.
@@ -97,15 +62,7 @@ class SearchOptions:
         """
         from pydantic import ValidationError
 
-        values = {
-            "beam_size": self.beam_size,
-            "length_penalty": self.length_penalty,
-            "precision": self.precision,
-            "min_length": self.min_length,
-            "max_length": self.max_length,
-            "max_length_ratio": self.max_length_ratio,
-        }
-        given = {key: value for key, value in values.items() if value is not None}
+        given = {name: value for name, value in self.given().items() if name in DecodingConfig.model_fields}
         words = [*decoding.forbidden_words, *(self.forbid or ())]
         try:
             return DecodingConfig.model_validate({**decoding.model_dump(), **given, "forbidden_words": words})
@@ -124,38 +81,62 @@ class SearchOptions:
 
         if self.sample and self.mbr:
             raise ConfigError("--mbr draws samples by itself; leave out --sample")
+        names = ("temperature", "top_k", "top_p", "seed")
+        given = {name: value for name, value in self.given().items() if name in names}
         if not (self.sample or self.mbr):
-            of_sampling = ("--temperature", "--top-k", "--top-p", "--seed")
-            if given := [option for option in self.given() if option in of_sampling]:
-                raise ConfigError(f"{' and '.join(given)}: for sampling; add --sample or --mbr N")
+            if given:
+                raise ConfigError(f"{' and '.join(map(spelled, given))}: for sampling; add --sample or --mbr N")
             return None
         if self.beam_size is not None:
             drawing = "--mbr" if self.mbr else "--sample"
             raise ConfigError(f"--beam-size is for a search; {drawing} draws; leave out one")
-        return Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_k=self.top_k or 0,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            seed=1 if self.seed is None else self.seed,
-            count=self.mbr or count,
-            by_risk=self.mbr is not None,
-        )
+        return Sampling(**given, count=self.mbr or count, by_risk=self.mbr is not None)
 
-    def request(
-        self, decoding: DecodingConfig, as_json: bool, n_best: int | None, align: bool, tokens: bool
-    ) -> "Request":
-        """What a translator is to return for `nmt translate`; `ConfigError` if options contradict each other."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslationOptions(SearchOptions):
+    """The options of `nmt translate` for what it makes of a line."""
+
+    split_sentences: Annotated[
+        bool | None,
+        typer.Option(
+            help="Translate each sentence by itself and keep the white space. Default: of what is typed, not of files."
+        ),
+    ] = None
+    tgt_tag: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TAG", help="The target language of an imported model of several: deu. Default: the run's."
+        ),
+    ] = None
+    as_json: options.JsonOption = False
+    n_best: Annotated[
+        int | None, typer.Option(min=1, max=MAX_BEAMS, help="With --json: this number of translations of each line.")
+    ] = None
+    align: Annotated[bool, typer.Option("--align", help="With --json: the word alignment of each line.")] = False
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="With --json: the log-probability of each piece of each translation.")
+    ] = False
+
+    def request(self, decoding: DecodingConfig, by_sentence: bool) -> "Request":
+        """What a translator is to return; `ConfigError` if options contradict each other."""
         from nmt.decoding.request import Request
 
-        given = [name for name, value in (("--n-best", n_best), ("--align", align), ("--tokens", tokens)) if value]
-        if given and not as_json:
+        given = [spelled(name) for name in ("n_best", "align", "tokens") if name in self.given()]
+        if given and not self.as_json:
             raise ConfigError(f"{given[0]} needs --json: without it, a line of input gives a line")
-        sampling = self.sampling(n_best or 1)
-        if n_best and sampling is None and n_best > decoding.beam_size:
+        count = self.n_best or 1
+        sampling = self.sampling(count)
+        if sampling is None and count > decoding.beam_size:
             raise ConfigError(
-                f"--n-best {n_best}: the search keeps {decoding.beam_size} hypotheses; add --beam-size {n_best}"
+                f"--n-best {count}: the search keeps {decoding.beam_size} hypotheses; add --beam-size {count}"
             )
-        if n_best and sampling and n_best > sampling.count:
+        if sampling and count > sampling.count:
             drawn = sampling.count
-            raise ConfigError(f"--n-best {n_best}: --mbr {drawn} draws {drawn} translations; draw at least {n_best}")
-        return Request((n_best or 1) if tokens else 0, sampling)
+            raise ConfigError(f"--n-best {count}: --mbr {drawn} draws {drawn} translations; draw at least {count}")
+        return Request(count if self.tokens else 0, sampling, by_sentence, self.tgt_tag)
+
+
+def spelled(name: str) -> str:
+    """The option of a field, as it is typed."""
+    return f"--{name.replace('_', '-')}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import ConfigArgument, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run
 from nmt.config.training import Config
 from nmt.distributed import Ranks, is_launched, joined
 from nmt.errors import ConfigError, NmtError
@@ -25,7 +25,7 @@ def train(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as the argument FILE.")] = None,
     overrides: SetOption = None,
     name: NameOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")] = False,
+    fresh: FreshOption = False,
     init_from: Annotated[
         str | None, typer.Option("--init-from", metavar="RUN", help="Start from the weights of a trained run.")
     ] = None,

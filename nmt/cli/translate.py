@@ -1,6 +1,5 @@
 """`nmt translate`."""
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli import options, searching
+from nmt.cli import options
+from nmt.cli.searching import TranslationOptions
 from nmt.config.inference import DecodingConfig
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.translator import Translation
 
 
+@options.grouped
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Text to translate; default: standard input.")] = None,
     models: options.ModelsOption = None,
@@ -35,32 +36,17 @@ def translate(
     alignments: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write word alignments here: 0-0 2-1, source-target.")
     ] = None,
-    beam_size: options.BeamOption = None,
-    length_penalty: options.PenaltyOption = None,
-    precision: options.PrecisionOption = None,
-    device: options.DeviceOption = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Each translation begins with this text of the target language.")
+    ] = None,
+    prefixes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same from a file, a line for each line of the input.")
+    ] = None,
     devices: Annotated[
         str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
     ] = None,
-    engine: options.EngineOption = None,
-    as_json: options.JsonOption = False,
-    n_best: searching.NBestOption = None,
-    align: searching.AlignOption = False,
-    tokens: searching.TokensOption = False,
-    prefix: searching.PrefixOption = None,
-    prefixes: searching.PrefixesOption = None,
-    forbid: searching.ForbidOption = None,
-    min_length: searching.MinLengthOption = None,
-    max_length: searching.MaxLengthOption = None,
-    max_length_ratio: searching.RatioOption = None,
-    sample: searching.SampleOption = False,
-    temperature: searching.TemperatureOption = None,
-    top_k: searching.TopKOption = None,
-    top_p: searching.TopPOption = None,
-    seed: searching.SeedOption = None,
-    mbr: searching.MbrOption = None,
-    split_sentences: searching.SentencesOption = None,
-    tgt_tag: searching.TagOption = None,
+    *,
+    search: TranslationOptions,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -73,27 +59,23 @@ def translate(
     from nmt.decoding.records import as_json as json_of
 
     files = Files(input_file, output_file, alignments, prefixes)
-    _check(text, files, prefix, resume, device, devices)
+    _check(text, files, prefix, resume, search.device, devices)
     if resume and files.are_finished():
         print(f"nmt: {output_file} is finished already", file=sys.stderr)
         return
     runs = open_runs(models)
     config = runs[0].inference_config()
     is_typed = bool(text) or (files == Files(None, None) and sys.stdin.isatty())
-    by_sentence = is_typed if split_sentences is None else split_sentences
+    by_sentence = is_typed if search.split_sentences is None else search.split_sentences
     _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
-    search = searching.SearchOptions(
-        beam_size, length_penalty, precision, min_length, max_length, max_length_ratio, forbid,
-        sample, mbr, temperature, top_k, top_p, seed,
-    )  # fmt: skip
     decoding = search.settings(config.decoding)
-    request = dataclasses.replace(
-        search.request(decoding, as_json, n_best, align, tokens), by_sentence=by_sentence, tgt_tag=tgt_tag
-    )
-    of_one = functools.partial(json_of, n_best=n_best or 0, alignment=align, tokens=tokens)
-    record = of_one if as_json else attrgetter("text")
-    paths, aligned = [str(run.path) for run in runs], align or alignments is not None
-    with line_translator(paths, decoding, device, devices, aligned, engine or "auto", precision, request) as translator:
+    request = search.request(decoding, by_sentence)
+    of_one = functools.partial(json_of, n_best=search.n_best or 0, alignment=search.align, tokens=search.tokens)
+    record = of_one if search.as_json else attrgetter("text")
+    paths, aligned, engine = [str(run.path) for run in runs], search.align or bool(alignments), search.engine or "auto"
+    with line_translator(
+        paths, decoding, search.device, devices, aligned, engine, search.precision, request
+    ) as translator:
         if text:
             line = options.utf8(" ".join(text))
             sys.stdout.buffer.write(f"{_translated(translator, line, prefix, record)}\n".encode())
@@ -101,8 +83,9 @@ def translate(
             _interactive(translator, prefix, record)
         else:
             made_by = {
-                "--json": as_json, "--n-best": n_best, "--align": align, "--tokens": tokens, "--prefix": prefix,
-                "--split-sentences": by_sentence, "--sample": request.sampling, "--tgt-tag": tgt_tag,
+                "--json": search.as_json, "--n-best": search.n_best, "--align": search.align, "--prefix": prefix,
+                "--tokens": search.tokens, "--split-sentences": by_sentence, "--sample": request.sampling,
+                "--tgt-tag": search.tgt_tag,
             }  # fmt: skip
             _translate_files(translator, files, runs, decoding, made_by, resume, record, prefix)
 
