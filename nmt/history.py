@@ -99,8 +99,7 @@ class SkippedUpdate(NamedTuple):
     """For each source file, the lines of the update's pairs."""
 
 
-@dataclasses.dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """All records of a training, each kind in the order of steps."""
 
     intervals: tuple[TrainInterval, ...] = ()

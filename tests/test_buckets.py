@@ -118,11 +118,12 @@ def test_words_by_frequency_by_hand() -> None:
     """As compare-mt defines it: 2 of 3 "a" agree in the first sentence, and no "b"; "c" was never seen in training."""
     hypotheses = [["a", "a", "a", "b"], ["c", "b"]]
     references = [["a", "a", "c"], ["c", "b", "b"]]
-    rows = words_by_frequency(hypotheses, references, {"a": 7, "b": 2, "c": 0}, (1, 2, 5))
+    rows = words_by_frequency(hypotheses, references, {"a": 7, "b": 2, "c": 0})
     found = [(row.label, row.expected, row.produced, row.matched) for row in rows]
-    assert found == [("0", 2, 1, 1), ("1", 0, 0, 0), ("2 to 4", 2, 2, 1), ("5 or more", 2, 3, 2)]
-    # precision 1, recall 1/2; nothing; 1/2 and 1/2; 2/3 and 1
-    assert [row.f_measure for row in rows] == [pytest.approx(200 / 3), None, 50, 80]
+    assert found == [("0", 2, 1, 1), ("1", 0, 0, 0), ("2", 2, 2, 1), ("3 to 4", 0, 0, 0), ("5 to 9", 2, 3, 2),
+                     ("10 to 99", 0, 0, 0), ("100 to 999", 0, 0, 0), ("1000 or more", 0, 0, 0)]  # fmt: skip
+    # precision 1, recall 1/2; nothing; 1/2 and 1/2; nothing; 2/3 and 1
+    assert [row.f_measure for row in rows] == [pytest.approx(200 / 3), None, 50, None, 80, None, None, None]
 
 
 @settings(max_examples=30)

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
@@ -22,8 +23,7 @@ from nmt.runs import open_runs
 log = logging.getLogger("nmt")
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredPair:
+class ScoredPair(NamedTuple):
     """The model's own log-probabilities of a translation: no constraint of a search has a part in them."""
 
     tokens: tuple[str, ...]

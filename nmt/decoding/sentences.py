@@ -3,10 +3,10 @@
 Nothing is lost: the parts of a text, each with the white space after it, make the text again.
 """
 
-import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from nmt.languages import base_language, is_without_spaces
 
@@ -28,8 +28,7 @@ _EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of a text that is translated by itself."""
 
     text: str

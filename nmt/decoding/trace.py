@@ -5,7 +5,7 @@ Shapes: B = 1 sentence, K beams, C = 2K candidates.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -36,8 +36,7 @@ class Node:
     """`kept`: extended in the next step. `finished`: a hypothesis. `pruned`: neither."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchTree:
+class SearchTree(NamedTuple):
     """The candidates that a search looked at: at most 2K a step, whose log-probability is not minus infinity."""
 
     beam_size: int

@@ -146,24 +146,21 @@ class WordCounts(NamedTuple):
 
 
 def words_by_frequency(
-    hypotheses: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    frequencies: Mapping[str, int],
-    edges: Sequence[int] = FREQUENCIES,
+    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], frequencies: Mapping[str, int]
 ) -> tuple[WordCounts, ...]:
     """The words of the hypotheses and their references, by how often each occurs in the training text."""
-    expected, produced, matched = ([0] * (len(edges) + 1) for _ in range(3))
+    expected, produced, matched = ([0] * (len(FREQUENCIES) + 1) for _ in range(3))
 
     def add(to: list[int], words: Mapping[str, int]) -> None:
         for word, count in words.items():
-            to[bisect_right(edges, frequencies.get(word, 0))] += count
+            to[bisect_right(FREQUENCIES, frequencies.get(word, 0))] += count
 
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         ours, theirs = Counter(hypothesis), Counter(reference)
         add(produced, ours)
         add(expected, theirs)
         add(matched, ours & theirs)
-    names = ["0" if edges[0] == 1 else f"below {edges[0]}", *labels(edges)[1:]]
+    names = ["0", *labels(FREQUENCIES)[1:]]
     return tuple(WordCounts(*row) for row in zip(names, expected, produced, matched, strict=True))
 
 

@@ -58,10 +58,7 @@ class TestedScore:
 
 
 def confidence_intervals(
-    metrics: Mapping[Metric, SacreMetric],
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    samples: int = CONFIDENCE_SAMPLES,
+    metrics: Mapping[Metric, SacreMetric], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[Metric, Interval]:
     """95% intervals of a system's scores, as `sacrebleu --confidence` prints them.
 
@@ -71,7 +68,8 @@ def confidence_intervals(
     for name, metric in metrics.items():
         # As `corpus_score` with `n_bootstrap`, whose mean fails where some resampled scores are float32 and others, of
         # sets without any match, are not.
-        _, scores = _bootstrap_resample(metric._extract_corpus_statistics(hypotheses, references), metric, samples)
+        statistics = metric._extract_corpus_statistics(hypotheses, references)
+        _, scores = _bootstrap_resample(statistics, metric, CONFIDENCE_SAMPLES)
         mean, half_width = estimate_ci(np.array([one.score for one in scores], dtype=np.float64))
         intervals[name] = Interval(float(mean), float(half_width))
     return intervals

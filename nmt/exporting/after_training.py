@@ -1,13 +1,15 @@
 """The exports that follow a training: `export.after_training`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from nmt.config.evaluation import ExportFormat
 from nmt.config.training import Config
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
+from nmt.exporting.description import ExportedRun
 from nmt.exporting.huggingface import export_huggingface
 from nmt.exporting.onnx import export_onnx
 from nmt.runs import RunFolder
@@ -19,10 +21,15 @@ MAX_LINES = 300
 def export_after_training(run: RunFolder, config: Config, say: Callable[[str], None]) -> None:
     """Make the exports that a configuration wants; the training has succeeded, so a failure is a line."""
     device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 knows no mps
+    export: Mapping[ExportFormat, Callable[..., ExportedRun]] = {
+        "argos": export_argos, "huggingface": export_huggingface, "onnx": export_onnx,
+        # What `nmt translate` prints is then what the run's scores were.
+        "ctranslate2": partial(export_ctranslate2, quantization="float32"),
+    }  # fmt: skip
     for format in config.export.after_training:
         began = time.perf_counter()
         try:
-            folder = _export(format, run, device)
+            folder = export[format](run, device=device, max_lines=MAX_LINES).folder
         except NmtError as error:
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
@@ -30,16 +37,3 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
             say(f"no export to {format} was made: {what}; to try again: nmt export {format}")
         else:
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
-
-
-def _export(format: ExportFormat, run: RunFolder, device: str) -> str:
-    """The folder of the export."""
-    match format:
-        case "argos":
-            return export_argos(run, device=device, max_lines=MAX_LINES).folder
-        case "huggingface":
-            return export_huggingface(run, device=device, max_lines=MAX_LINES).folder
-        case "onnx":
-            return export_onnx(run, device=device, max_lines=MAX_LINES).folder
-        case "ctranslate2":  # what `nmt translate` prints is then what the run's scores were
-            return export_ctranslate2(run, "float32", device=device, max_lines=MAX_LINES).folder

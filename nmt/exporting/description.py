@@ -13,8 +13,8 @@ from nmt.exporting.proof import Comparison
 from nmt.runs import RunFolder, find_run
 from nmt.training.record import read_record
 
-UNKNOWN = "unknown"
-"""Of a licence that nobody stated; nobody may use such a model without asking."""
+UNKNOWN_LICENSE = "unknown"
+"""Hugging Face's word where no licence is stated; nobody may use such a model without asking."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Base:
     name: str
     sha256: Mapping[str, str]
     """Of its files, by name."""
-    license: str = UNKNOWN
+    license: str = UNKNOWN_LICENSE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def describe(run: RunFolder, format: str, license: str | None = None) -> dict[st
         "format": format,
         "model": dataclasses.asdict(ModelFile.of(run.model_file)),
         "base": None if base is None else dataclasses.asdict(base),
-        "license": license or (UNKNOWN if base is None else base.license),
+        "license": license or (UNKNOWN_LICENSE if base is None else base.license),
     }
 
 
@@ -79,7 +79,7 @@ def base_of(run: RunFolder) -> Base | None:
     if record is None or record.init_from is None:
         return None
     origin = record.init_from
-    license = UNKNOWN
+    license = UNKNOWN_LICENSE
     with contextlib.suppress(RunError):  # it may be gone, and its licence with it
         if (earlier := base_of(find_run(origin.run))) is not None:
             license = earlier.license
@@ -95,4 +95,4 @@ def _imported(run: RunFolder) -> Base | None:
     files = said.get("files") if isinstance(said, dict) else None
     if not isinstance(files, dict) or not all(isinstance(one, str) for one in files.values()):
         raise RunError(f"{file}: does not say which files were imported; import the model again")
-    return Base(str(said.get("name") or run.name), files, str(said.get("license") or UNKNOWN))
+    return Base(str(said.get("name") or run.name), files, str(said.get("license") or UNKNOWN_LICENSE))

@@ -28,7 +28,7 @@ from nmt.errors import RunError
 from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
 from nmt.exporting.proof import Comparison, check, compare, greedy_and_beam, proof_text
 from nmt.exporting.transformers_search import import_transformers, translate_with_transformers
-from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
+from nmt.insight.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.marian.names import LOGITS_BIAS, hugging_face_names
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
@@ -316,7 +316,7 @@ def _card(
             usage=f"```python\nimport transformers\n\n{code}\n```",
             training=f"{made_from}\n\nSHA-256 of the weights it was made from: {description['model']['sha256']}",
             limits="\n\n".join([*limits, "It knows the kind of text that it was trained on, and no other."]),
-            license=description["license"] if description["license"] != "unknown" else UNKNOWN_LICENSE,
+            license=description["license"],
             library="transformers",
             base_model=base["name"] if base is not None and "/" in base["name"] else None,
         )

@@ -7,12 +7,11 @@ Shapes: L layers, H heads, S source positions with `</s>`, T target positions wi
 """
 
 import base64
-import dataclasses
 import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +35,7 @@ _NAMES: Mapping[Kind, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class AttentionMaps:
+class AttentionMaps(NamedTuple):
     """Attention weights of one pair: row q of a map is what position q attends to, and sums to 1."""
 
     src_tokens: tuple[str, ...]
@@ -69,8 +67,7 @@ class AttentionMaps:
         return rows, self.tgt_tokens if kind == "decoder" else self.src_tokens
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A source picture, as the model reads it."""
 
     pixels: NDArray[np.uint8]

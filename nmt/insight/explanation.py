@@ -77,8 +77,7 @@ class WhatIf:
     """As a search scores: the log-probability of all its tokens, kept ones included, over length^alpha."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """Everything that `nmt attention` shows of one source and one translation."""
 
     model: str

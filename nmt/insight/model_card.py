@@ -12,11 +12,8 @@ import yaml
 from nmt.config.evaluation import Metric
 from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
+from nmt.exporting.description import UNKNOWN_LICENSE
 from nmt.languages import base_language
-
-UNKNOWN_LICENSE = "unknown"
-"""Hugging Face's word where no licence is stated; nobody may use such a model without asking."""
-
 
 # Hugging Face's names of tasks; vectors may be of any.
 _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}

@@ -9,9 +9,10 @@ from nmt.atomic import replacing, write_bytes
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.exporting.description import UNKNOWN_LICENSE
 from nmt.history import ValidationMetric, duration
 from nmt.insight.charts import Chart, Curve, bars, curves
-from nmt.insight.model_card import UNKNOWN_LICENSE, CardFacts, CardScores, check_card_options, model_card
+from nmt.insight.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
