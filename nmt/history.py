@@ -91,27 +91,18 @@ class Validation:
     seconds: float | None
 
 
-class SkippedUpdate(NamedTuple):
-    """An update that was skipped because its gradient was not finite."""
-
-    step: int
-    lines: Mapping[str, tuple[int, ...]]
-    """For each source file, the lines of the update's pairs."""
-
-
 class History(NamedTuple):
     """All records of a training, each kind in the order of steps."""
 
     intervals: tuple[TrainInterval, ...] = ()
     validations: tuple[Validation, ...] = ()
-    skipped: tuple[SkippedUpdate, ...] = ()
+    skipped: tuple[int, ...] = ()
+    """The updates that were skipped because their gradients were not finite."""
 
     @property
     def step(self) -> int:
         """The last step that has a record; 0 without any."""
-        records: tuple[TrainInterval | Validation | SkippedUpdate, ...]
-        records = (*self.intervals, *self.validations, *self.skipped)
-        return max((record.step for record in records), default=0)
+        return max((*(record.step for record in self._timed), *self.skipped), default=0)
 
     @property
     def epoch(self) -> int | None:
@@ -154,7 +145,7 @@ def read_history(run: RunFolder) -> History:
         return History()
     intervals: dict[int, TrainInterval] = {}
     validations: dict[int, Validation] = {}
-    skipped: dict[int, SkippedUpdate] = {}
+    skipped = set[int]()
     for record in map(_record, lines):
         step = _count(record, "step")
         if step is None:
@@ -166,11 +157,11 @@ def read_history(run: RunFolder) -> History:
                 values = {name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None}
                 validations[step] = Validation(step, _count(record, "epoch"), values, _number(record, "seconds"))
             case "skipped":
-                skipped[step] = SkippedUpdate(step, _line_numbers(record.get("lines")))
+                skipped.add(step)
     return History(
         tuple(intervals[step] for step in sorted(intervals)),
         tuple(validations[step] for step in sorted(validations)),
-        tuple(skipped[step] for step in sorted(skipped)),
+        tuple(sorted(skipped)),
     )
 
 
@@ -213,16 +204,6 @@ def _number(record: Mapping[str, Any], key: str) -> float | None:
 def _count(record: Mapping[str, Any], key: str) -> int | None:
     value = _number(record, key)
     return None if value is None else int(value)
-
-
-def _line_numbers(lines: object) -> dict[str, tuple[int, ...]]:
-    if not isinstance(lines, dict):
-        return {}
-    return {
-        path: tuple(number for number in numbers if isinstance(number, int))
-        for path, numbers in lines.items()
-        if isinstance(numbers, list)
-    }
 
 
 def duration(seconds: float) -> str:

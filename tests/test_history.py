@@ -66,10 +66,10 @@ def test_null_and_not_finite_figures_are_none(tmp_path: Path) -> None:
     assert history.best("bleu") is None
 
 
-def test_skipped_updates_and_their_lines(tmp_path: Path) -> None:
-    skipped = '{"kind": "skipped", "step": 8, "lines": {"train.en": [3, 7], "broken": "x"}}\n'
-    (update,) = history_of(tmp_path, skipped, '{"kind": "skipped", "step": 9, "lines": 4}\n').skipped[:1]
-    assert (update.step, update.lines) == (8, {"train.en": (3, 7)})
+def test_skipped_updates_are_records_of_steps(tmp_path: Path) -> None:
+    records = ('{"kind": "skipped", "step": 9, "lines": {"train.en": [3, 7]}}\n', '{"kind": "skipped", "step": 8}\n')
+    history = history_of(tmp_path, *records)
+    assert (history.skipped, history.step, history.seconds) == ((8, 9), 9, None)
 
 
 @pytest.mark.parametrize(("metric", "step"), [("bleu", 2), ("chrf", 3), ("ter", 4), ("loss", 5)])
