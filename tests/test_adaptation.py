@@ -227,9 +227,6 @@ def test_a_run_is_adapted(here: Path, cli: Cli) -> None:
     code, out, _ = cli("show", "--model", "small")
     assert code == 0
     assert "best" not in out
-    code, _, messages = cli("average", "--model", "small", "--best", "2")
-    assert code == 2
-    assert "no metric decides (training.best_metric: null)" in messages
 
 
 def test_general_text_that_may_have_lost_too_much_is_the_first_line(here: Path, cli: Cli) -> None:

@@ -154,7 +154,7 @@ def test_a_lock_survives_the_renaming_of_its_folder() -> None:
 
 def test_an_average_is_not_made_during_a_training_of_the_run() -> None:
     with run_named("mean").locked(), pytest.raises(RunError, match="mean: is being trained"):
-        average_checkpoints(run_named("run"), last=2, best=None, name="mean")
+        average_checkpoints(run_named("run"), last=2, name="mean")
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])

@@ -19,15 +19,12 @@ def average(
     last: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="The last N checkpoints. Default: training.keep_checkpoints.")
     ] = None,
-    best: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="The N kept checkpoints with the best validations.")
-    ] = None,
     name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Average a run's last or best checkpoints, or the models of several runs, into a new run, and score all on the
-    validation set.
+    """Average a run's last checkpoints, or the models of several runs, into a new run, and score all on the validation
+    set.
 
     Several runs, each --model RUN, have learned from the same start (training.init_from).
     """
@@ -35,11 +32,11 @@ def average(
 
     runs = open_runs(models)
     if len(runs) == 1:
-        result = average_checkpoints(runs[0], last, best, name, device or "auto")
-    elif last is None and best is None:
+        result = average_checkpoints(runs[0], last, name, device or "auto")
+    elif last is None:
         result = average_models(runs, name, device or "auto")
     else:
-        raise ConfigError("--last and --best choose among the checkpoints of one run; of several, models are averaged")
+        raise ConfigError("--last chooses checkpoints of one run; of several, models are averaged")
     _print(result, as_json)
 
 

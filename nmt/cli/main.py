@@ -130,7 +130,7 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
         "vocab": (vocab, "captions.yaml", "captions.yaml --set tokenizer.vocab_size=4000"),
         "show": (show, "", "--model captions --watch"),
         "runs": (runs, "", "--sort validation"),
-        "average": (average, "--last 5", "--model captions --best 3 --name captions-best"),
+        "average": (average, "--last 5", "--model captions --last 3 --name captions-mean"),
     },
     "Translate": {
         "translate": (translate, '"A man is sleeping on a couch."', "--input new.en --output new.de --continue")

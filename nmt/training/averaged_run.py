@@ -14,10 +14,9 @@ from nmt.ctranslate2.exports import ModelFile
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.source_text import check_same_sources
 from nmt.decoding.translator import load
-from nmt.errors import ConfigError, RunError
+from nmt.errors import RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import Score, make_metrics
-from nmt.history import HIGHER_IS_BETTER, read_history
 from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.record import read_record
 
@@ -37,16 +36,14 @@ class AveragedRun:
     average_scores: dict[Metric, Score]
 
 
-def average_checkpoints(
-    run: RunFolder, last: int | None, best: int | None, name: str | None = None, device: str = "auto"
-) -> AveragedRun:
-    """Write the mean weights of some of a run's checkpoints as the new run `name`, by default RUN-average.
+def average_checkpoints(run: RunFolder, last: int | None, name: str | None = None, device: str = "auto") -> AveragedRun:
+    """Write the mean weights of a run's `last` checkpoints as the new run `name`, by default RUN-average.
 
-    These are the `last` N checkpoints, the `best` N, or without either the last `training.keep_checkpoints`. Raises
-    `RunError` if there are fewer, or the new run exists; nothing is written then.
+    Without `last`, there are `training.keep_checkpoints` of them. Raises `RunError` if there are fewer, or the new run
+    exists; nothing is written then.
     """
     with _new_run(name, run) as target:
-        steps = _steps(run, last, best)
+        steps = _steps(run, last)
         files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
         return _write_average([run], steps, files, target, device)
 
@@ -128,24 +125,13 @@ def _check_same_layers(runs: Sequence[RunFolder]) -> None:
             )
 
 
-def _steps(run: RunFolder, last: int | None, best: int | None) -> list[int]:
+def _steps(run: RunFolder, last: int | None) -> list[int]:
     """The checkpoints to average, in the order of training."""
-    if last is not None and best is not None:
-        raise ConfigError("--last and --best exclude each other")
-    settings = run.config().training
-    steps = checkpoint_steps(run.checkpoints)
-    count, kind = best or last or max(2, settings.keep_checkpoints), "checkpoints"
-    if best is not None:
-        if (metric := settings.best_metric) is None:
-            raise ConfigError(f"--best: in {run.path}, no metric decides (training.best_metric: null); use --last")
-        validations = read_history(run).validations
-        values = {each.step: each.values[metric] for each in validations if metric in each.values}
-        sign = -1 if HIGHER_IS_BETTER[metric] else 1
-        steps = sorted((step for step in steps if step in values), key=lambda step: sign * values[step])
-        kind = "checkpoints with a validation"
+    kept = run.config().training.keep_checkpoints
+    steps, count = checkpoint_steps(run.checkpoints), last or max(2, kept)
     if len(steps) < count:
         raise RunError(
-            f"{run.path}: there are {len(steps)} {kind}, not {count}; a training keeps the last "
-            f"training.keep_checkpoints ({settings.keep_checkpoints}) and the best"
+            f"{run.path}: there are {len(steps)} checkpoints, not {count}; a training keeps the last "
+            f"training.keep_checkpoints ({kept}) and the best"
         )
-    return sorted(steps[:count]) if best is not None else steps[-count:]
+    return steps[-count:]
