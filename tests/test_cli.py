@@ -19,11 +19,13 @@ from conftest import Cli, refused
 from safetensors.torch import load_file, save_file
 
 import nmt
+from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
 from nmt.data.corpus import Side
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, RunError
 from nmt.evaluation.evaluate import stored_hypotheses
-from nmt.runs import RunFolder
+from nmt.runs import RunFolder, run_named
+from nmt.training.resuming import check_same
 
 
 def test_the_copy_task_is_solved(in_solved: Path, cli: Cli) -> None:
@@ -377,6 +379,14 @@ def test_average_makes_a_run_of_the_last_and_of_the_best_checkpoints(with_checkp
     after = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
     assert before.items() <= after.items()
     assert all(path.name.endswith(".lock") for path in Path("runs").glob(".*"))
+
+
+def test_another_layout_is_another_run(copy_task: Path) -> None:
+    """`model.layout` is dumped only where it is not our own."""
+    own, marian = (load_config(copy_task, ["tokenizer.type=bpe", *more]) for more in ([], ["model.preset=marian"]))
+    for old, new in ((own, marian), (marian, own)):
+        with pytest.raises(RunError, match=r"model\.layout: .*marianmt"):
+            check_same(old, new, run_named("copy"))
 
 
 def test_an_average_is_never_replaced_silently(with_checkpoints: Path, cli: Cli) -> None:

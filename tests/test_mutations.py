@@ -50,15 +50,15 @@ def test_the_table_fits_the_code() -> None:
         ("old", "no such code", "masks.py holds 'no such code' 0 times"),
         ("old", "device", "masks.py holds 'device' "),
         ("file", "no_such_file.py", "no_such_file.py holds"),
-        ("new", "ids != pad_id", "`new` is `old`"),
+        ("new", ".tril()", "`new` is `old`"),
         ("test", "test_masks.py::test_nothing", "there is no quick test test_masks.py::test_nothing"),
         ("test", "test_record.py::test_a_dry_run_records_nothing", "there is no quick test test_record.py"),
         ("test", "test_nothing.py::test_nothing", "there is no quick test test_nothing.py::test_nothing"),
     ],
 )
 def test_what_does_not_fit_is_reported(key: str, value: str, problem: str) -> None:
-    test = "test_masks.py::test_only_real_tokens_may_be_attended_to"
-    first = {"name": "first", "file": "masks.py", "old": "ids != pad_id", "new": "ids == pad_id", "test": test}
+    test = "test_masks.py::test_a_position_sees_itself_and_earlier_ones"
+    first = {"name": "first", "file": "masks.py", "old": ".tril()", "new": ".triu()", "test": test}
     second = {**first, "name": "second"}
     assert problems([first, second]) == []
     assert problem in problems([first, {**second, key: value}])[-1]

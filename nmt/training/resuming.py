@@ -168,11 +168,12 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
 
 def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
     """Key, old and new value of each setting that differs."""
-    new_values = new.model_dump(mode="json")
-    for section, fields in old.model_dump(mode="json").items():
-        for field, old_value in fields.items():
-            if old_value != new_values[section][field]:
-                yield f"{section}.{field}", old_value, new_values[section][field]
+    there, here = (config.model_dump(mode="json") for config in (old, new))
+    for section, fields in there.items():
+        for field in dict.fromkeys((*fields, *here[section])):  # an architecture has keys that another lacks
+            before, now = fields.get(field), here[section].get(field)
+            if before != now:
+                yield f"{section}.{field}", before, now
     weights = [[files.weight for files in config.data.train] for config in (old, new)]
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
