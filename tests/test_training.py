@@ -261,7 +261,7 @@ def test_the_best_model_and_the_last_checkpoints_are_kept(copy_task: Path) -> No
     # The rate rises until the model gets worse, so that the best checkpoint is not among the last.
     run = trained(
         copy_task, "run", "training.max_steps=40", "training.validate_every=5", "training.warmup_steps=1000",
-        "training.best_metric=loss", "training.learning_rate=20",
+        "training.best_metric=loss", "training.learning_rate=12",
     )  # fmt: skip
     losses = {record["step"]: record["loss"] for record in records(run, "validation")}
     best = min(losses, key=lambda step: losses[step])
