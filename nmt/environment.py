@@ -119,7 +119,7 @@ def _package(name: str) -> Package:
     module = _MODULES.get(name, name)
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            importlib.import_module(module)
+            version = str(getattr(importlib.import_module(module), "__version__", version))
     except (Exception, SystemExit) as broken:
         is_missing = isinstance(broken, ModuleNotFoundError) and broken.name in (module, module.partition(".")[0])
         error = "not installed" if is_missing else " ".join(f"{type(broken).__name__}: {broken}".split())
@@ -145,9 +145,13 @@ def _devices() -> list[Device]:
 
     found = [Device(name="cpu", model=processor_name(), memory_gb=None, bf16_speed=speed("cpu"))]
     for index in range(torch.cuda.device_count()):
-        gpu = torch.cuda.get_device_properties(index)
-        name, memory = f"cuda:{index}", round(gpu.total_memory / 1e9, 1)
-        found.append(Device(name=name, model=gpu.name, memory_gb=memory, bf16_speed=speed(name)))
+        name = f"cuda:{index}"
+        try:
+            gpu = torch.cuda.get_device_properties(index)
+            memory = round(gpu.total_memory / 1e9, 1)
+            found.append(Device(name=name, model=gpu.name, memory_gb=memory, bf16_speed=speed(name)))
+        except (RuntimeError, torch.cuda.DeferredCudaCallError) as broken:
+            found.append(Device(name=name, model=str(broken).partition("\n")[0], memory_gb=None, bf16_speed=None))
     if torch.backends.mps.is_available():
         memory = round(torch.mps.recommended_max_memory() / 1e9, 1)
         found.append(Device(name="mps", model=processor_name(), memory_gb=memory, bf16_speed=speed("mps")))

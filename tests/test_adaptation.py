@@ -266,7 +266,9 @@ def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> Non
         assert torch.equal(value, ((before[name].double() + tuned[name].double()) / 2).float())
     assert any(not torch.equal(before[name], after[name]) for name in before)
     assert run.fine_tuned_file.read_bytes() == (run.checkpoints / "10" / "average.safetensors").read_bytes()
-    assert "The model is the mean of the weights of" in write_report(run, "cpu").read_text()
+    page = write_report(run, "cpu").read_text()
+    assert "The model is the mean of the weights of" in page
+    assert "the same nmt adapt command repeats it" in page
     assert "Its weights are the mean of" in (run.report / "README.md").read_text()
     written = content(run.path)
     assert cli(*command)[:2] == (0, out)

@@ -247,6 +247,16 @@ def test_a_font_that_was_installed_since_is_found_and_used(
     assert black_squares(["\u0378"]) == pytest.approx(1, abs=0.06)
 
 
+def test_private_characters_are_not_drawn_as_parts_of_formulas(
+    no_other_fonts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    assert find_fonts(["\ue000"]) == (["DejaVu Sans"], ["\ue000"])
+    fonts = [entry for entry in font_manager.fontManager.ttflist if entry.name != "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)  # the first cannot be read
+    assert find_fonts(["a"])[1] == []
+
+
 TEXTS = {"Chinese": "你好世界", "Japanese": "こんにちは", "Korean": "안녕", "Arabic": "مرحبا", "Hindi": "नमस्ते"}
 
 

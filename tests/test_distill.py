@@ -196,18 +196,24 @@ def test_a_student_that_starts_from_a_run(here: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_there_is_not_made_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (FOLDER / ".distill.json.abcd_123.nmt-part").mkdir(parents=True)  # of a kill
     before, _ = distilled(monkeypatch)
     after, teachers = distilled(monkeypatch)
     assert (after, teachers.calls) == (before, [])
     for change, key in (
         ({"n_best": 3}, "n_best"), ({"mono_src": None}, "mono_src"), ({"teachers": ["one"]}, "teachers"),
+        ({"teachers": ["two", "one"]}, "teachers"),
         ({"keep_real": True}, "keep_real"), ({"overrides": ["data.cleaning={duplicates: source}"]}, "data.cleaning"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"was begun with another {key}"):
             distilled(monkeypatch, **change)
-    (here / "runs/one/model.safetensors").write_text("trained since", encoding="utf-8")
-    with pytest.raises(ConfigError, match="was begun with another teachers"):
-        distilled(monkeypatch)
+    for name, key in (("train.zh", "text"), ("test.en", "text"), ("mono.en", "mono_src"),
+                      ("runs/one/model.safetensors", "teachers")):  # fmt: skip
+        content = (here / name).read_bytes()
+        (here / name).write_bytes(b"." + content)
+        with pytest.raises(ConfigError, match=f"was begun with another {key}"):
+            distilled(monkeypatch)
+        (here / name).write_bytes(content)
 
 
 def test_a_corpus_of_which_nothing_is_left_is_not_learned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import Cli
 
+import nmt.device
 from nmt import environment
 from nmt.environment import EXTRAS, PACKAGES, Device, Extra, read_environment
 
@@ -96,12 +97,23 @@ def test_without_torch_no_devices_are_known(made_up: None, monkeypatch: pytest.M
     assert read_environment()["devices"] == []
 
 
+def test_a_broken_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(index: int) -> None:
+        raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", broken)
+    monkeypatch.setattr(nmt.device, "bf16_slowdown", lambda device: 1.0)
+    found = [device for device in environment._devices() if device["name"] == "cuda:0"]
+    assert found == [Device(name="cuda:0", model="CUDA error: unknown error", memory_gb=None, bf16_speed=None)]
+
+
 @pytest.mark.slow
 def test_this_machine() -> None:
     found = read_environment()
     assert not [package for package in found["packages"] if package["error"]]
     versions = {package["name"]: package["version"] for package in found["packages"]}
-    assert versions["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert versions["torch"] == torch.__version__
     assert [extra["name"] for extra in found["extras"] if extra["how_to_install"]] == []
     names = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     assert [device["name"] for device in found["devices"] if device["name"] != "mps"] == names

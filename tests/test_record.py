@@ -3,6 +3,8 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -13,7 +15,8 @@ import nmt
 from nmt.config.file import load_config
 from nmt.errors import RunError
 from nmt.runs import RunFolder, run_named
-from nmt.training.record import TrainingRecord, read_record
+from nmt.training.preparation import Prepared
+from nmt.training.record import TrainingRecord, read_record, record_start
 from nmt.training.start import train
 
 
@@ -59,10 +62,18 @@ def test_a_resume_adds_its_start_and_what_it_changes(copy_task: Path) -> None:
     recorded = json.loads(file.read_text())
     recorded["starts"][0]["versions"]["torch"] = "0.1"
     file.write_text(json.dumps(recorded))
-    _, record = trained(copy_task, "training.max_steps=12", "training.validate_every=4")
+    old = RunFolder(Path("runs/run")).config_file.read_bytes()
+    run, record = trained(copy_task, "training.max_steps=12", "training.validate_every=4")
     first, second = record.starts
     assert (first.step, first.changed, second.step) == (0, (), 6)
     assert second.changed == ("training.max_steps: 6 -> 12", "training.validate_every: 6 -> 4")
+    # Killed before config.yaml was written, and started again.
+    config, new = run.config(), run.config_file.read_bytes()
+    run.config_file.write_bytes(old)
+    prepared = cast(Prepared, SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32))
+    record_start(config, run, prepared, {}, 6, 1)
+    run.config_file.write_bytes(new)
+    assert [start.changed for start in (read_record(run) or record).starts] == [(), second.changed]
     # A start is forgotten if nothing after it was kept.
     file.write_text(record.model_copy(update={"starts": (first, second, second.model_copy(update={"step": 12}))})
                     .model_dump_json())  # fmt: skip

@@ -286,6 +286,13 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     assert "ada" not in text
 
 
+def test_the_command_names_the_runs_own_file(run: RunFolder, cli: Cli) -> None:
+    page = Path("elsewhere/report/index.html")
+    run.path.rename("elsewhere")
+    assert cli("report", "--model", "elsewhere")[:2] == (0, f"{page}\n")
+    assert "nmt train elsewhere/config.yaml --name elsewhere-again" in text_of(page.read_text(encoding="utf-8"))
+
+
 def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> None:
     run.config_file.write_text(run.config_file.read_text().replace("max_steps: 500", "max_steps: 900"))
     text = text_after_report(cli)

@@ -182,6 +182,10 @@ class TransformerConfig(Section):
         values = dict(self)
         for key, allowed in _PRESETS.get(self.preset or "", {}).items():
             if (value := values[key]) not in allowed:
+                if key == "layout":
+                    raise ValueError(
+                        f"model.preset: the base model has a layout of its own ({value}); leave preset out"
+                    )
                 known = " or ".join(allowed)
                 raise ValueError(f"model.preset: {self.preset} needs model.{key}: {known}, not {value}")
         return self

@@ -194,8 +194,6 @@ def _tensors(model: Transformer, config: TransformerConfig, sides: _Sides) -> di
             if config.of_layout.zero_start and "embedding" in name:
                 value[side.start] = 0
         tensors[theirs] = value[None] if theirs == LOGITS_BIAS else value
-    if LOGITS_BIAS not in tensors:
-        tensors[LOGITS_BIAS] = torch.zeros(1, len(sides.tgt.ids))
     return {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
 
 

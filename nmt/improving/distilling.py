@@ -22,7 +22,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
 from nmt.config.file import settings_to_yaml
 from nmt.config.training import Config
-from nmt.data.hashes import file_hash
+from nmt.data.hashes import corpus_hashes, file_hash
 from nmt.data.holdout import with_hold_outs
 from nmt.data.lines import read_lines
 from nmt.data.profiling import cleaned_names, profile_corpora, write_cleaned
@@ -86,17 +86,18 @@ def write_student(request: Distillation, config: Config) -> Path:
 
 def _begin(request: Distillation, data: DataConfig) -> None:
     """Record what the text to learn depends on; `ConfigError` if the folder has that of something else."""
-    folder = request.folder
+    folder, mono_src = request.folder, request.mono_src
     record = {
-        "teachers": {str(run.path.resolve()): file_hash(run.model_file).hex() for run in request.teachers},
-        "mono_src": None if request.mono_src is None else str(request.mono_src.resolve()),
+        "teachers": [[str(run.path.resolve()), file_hash(run.model_file).hex()] for run in request.teachers],
+        "mono_src": mono_src and [str(mono_src.resolve()), file_hash(mono_src).hex()],
         "n_best": request.n_best,
         "keep_real": request.keep_real,
         **{f"data.{key}": value for key, value in data.model_dump(mode="json").items()},
+        "text": [digest.hex() for digest in corpus_hashes([*data.train, *data.excluded_from_training])],
     }
     file = folder / "distill.json"
     if not file.exists():
-        if any(folder.iterdir()):
+        if {*folder.iterdir()} - {path for path, name in leftovers(folder) if name == file.name}:
             raise ConfigError(f"{folder}: is not a folder of nmt distill, and not empty; name another with --folder")
         write_json(file, record)
     old = read_json(file)

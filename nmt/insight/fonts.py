@@ -24,6 +24,8 @@ PIXELS_PER_INCH = 120  # of a PNG
 MAX_NAMED = 20
 _NOT_DRAWN = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories of Unicode: controls, joiners, spaces
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
+_NO_LETTERS = ("Last Resort", "STIXNonUnicode", "STIXSize", "cmex", "cmmi", "cmsy")
+"""How the names of fonts begin that have a box for each character, or parts of formulas in the places of others."""
 
 log = logging.getLogger("nmt")
 
@@ -94,16 +96,16 @@ def _cover(characters: set[str]) -> tuple[list[str], set[str]]:
         return abs(int(weight_dict.get(entry.weight, entry.weight)) - 400)
 
     by_weight = sorted(fontManager.ttflist, key=boldness, reverse=True)
-    # Of a family, the font nearest to 400; without the one that has a box for each character of Unicode.
+    # Of a family, the font nearest to 400.
     fonts = {
-        entry.name: entry for entry in by_weight if entry.style == "normal" and not entry.name.startswith("Last Resort")
+        entry.name: entry for entry in by_weight if entry.style == "normal" and not entry.name.startswith(_NO_LETTERS)
     }
     glyphs: dict[str, set[str]] = {}
     for name, entry in sorted(fonts.items()):
         with contextlib.suppress(OSError, RuntimeError):  # removed since the list was made, or damaged
             font = FT2Font(entry.fname, face_index=entry.index)
             glyphs[name] = {character for character in characters if font.get_char_index(ord(character))}
-    families, missing = [FIRST_FAMILY], characters - glyphs[FIRST_FAMILY]
+    families, missing = [FIRST_FAMILY], characters - glyphs.get(FIRST_FAMILY, set())
     while glyphs[best := max(glyphs, key=lambda name: len(glyphs[name] & missing))] & missing:
         families.append(best)
         missing = missing - glyphs[best]

@@ -38,7 +38,7 @@ def write_report(
         folder.mkdir()
         if run.report.is_dir():
             _keep_others(run.report, folder)
-        write_bytes(folder / _PAGE, _page(report, charts).encode())
+        write_bytes(folder / _PAGE, _page(run, report, charts).encode())
         write_bytes(folder / _CARD, model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)).encode())
         for chart in charts:
             write_bytes(folder / f"{chart.name}.png", chart.png)
@@ -91,7 +91,7 @@ def _charts(report: Report) -> Iterator[Chart]:
         yield bars("length", "BLEU by source length", "BLEU", values)
 
 
-def _page(report: Report, charts: Sequence[Chart]) -> str:
+def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
     history, record, data = report.history, report.record, report.config.data
     return render(
         "report.html",
@@ -104,7 +104,8 @@ def _page(report: Report, charts: Sequence[Chart]) -> str:
         direction=_direction(report.config),
         tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
         files=() if record is None else tuple(_files(record)),
-        command=shlex.join(["nmt", "train", f"runs/{report.name}/config.yaml", "--name", f"{report.name}-again"]),
+        command=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
+        is_adapted=run.fine_tuned_file.is_file(),
     )
 
 

@@ -63,7 +63,7 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
 
-    def __init__(self, d_model: int, pre_norm: bool, dropout: float, norm_epsilon: float = 1e-5) -> None:
+    def __init__(self, d_model: int, pre_norm: bool, dropout: float, norm_epsilon: float) -> None:
         super().__init__()
         self.pre_norm = pre_norm
         self.norm = nn.LayerNorm(d_model, eps=norm_epsilon)

@@ -43,7 +43,7 @@ class Prepared:
     validation_corpus: EncodedCorpus
     """As ids, for the loss."""
     test_sets: dict[str, TestSet]
-    """By name; only `nmt eval` translates them."""
+    """By name; `nmt eval` translates them, and a fine-tuning, before and after it."""
     metrics: dict[Metric, SacreMetric]
     device: torch.device
     dtype: torch.dtype

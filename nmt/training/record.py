@@ -171,7 +171,7 @@ def record_start(
         precision=_PRECISIONS[prepared.dtype],
         processes=processes,
         threads=torch.get_num_threads(),
-        changed=tuple(changed),
+        changed=tuple(dict.fromkeys(changed)),  # a kill may have left config.yaml as it was
     )
     starts = (*before, start)
     if old is None:
