@@ -167,6 +167,8 @@ def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None)
         training.update(limits)
     steps = training.get("max_steps")
     warmup_steps = min(WARMUP_STEPS, steps // 10) if isinstance(steps, int) else WARMUP_STEPS
+    if training.get("best_metric", "") is None:  # patience counts validations without a better one
+        training.setdefault("patience", None)
     for key, value in {"warmup_steps": warmup_steps, **defaults}.items():
         training.setdefault(key, value)
 

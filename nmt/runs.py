@@ -39,6 +39,7 @@ class RunFolder:
         self.record_file = path / "training.json"
         self.cleaning_file = path / "cleaning.tsv"
         self.report = path / "report"
+        self.report_page = self.report / "index.html"
         self.fine_tuned_file = path / "fine_tuned.safetensors"
         self.training_file = path / "training.lock"
 

@@ -29,9 +29,8 @@ from nmt.errors import ConfigError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.evaluation.significance import paired_interval
 from nmt.history import read_history
-from nmt.insight.report_page import write_report
 from nmt.runs import RunFolder
-from nmt.training.forgetting import Forgetting
+from nmt.training.forgetting import Forgetting, read_forgetting
 
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",
@@ -121,7 +120,8 @@ def changed(name: str, low: float, high: float) -> Forgetting:
         ),
         (("captions",), 1.5, False, "kept within 1.5 BLEU (--max-drop): captions -0.25 (-1.50 to +1.00)"),
         (("news",), 0.0, False, "kept within 0 BLEU"),  # it surely gained
-        (("gone",), 0.0, False, "was not measured"),
+        (("gone",), 0.0, True, "--max-drop is not checked: gone could not be scored"),
+        (("news", "gone"), 9.0, True, "--max-drop is not checked: gone could not be scored"),
         ((), 0.0, False, "mean of the old weights and the fine-tuned ones"),
     ],
 )
@@ -162,8 +162,11 @@ def test_the_mean_with_the_base_is_numpys_and_a_kill_changes_nothing(
         patch.setattr(outcome, "write_weights", killed)
         with pytest.raises(KeyboardInterrupt):
             average_with_base(base, run)
+    run.report.mkdir()
+    run.report_page.touch()  # as several processes make it of the weights that are not averaged
     for is_new in (True, False):
         assert average_with_base(base, run) == is_new
+        assert not run.report_page.exists()
         mean = load_file(run.model_file)
         assert torch.equal(mean[frozen], old[frozen])
         for name, value in mean.items():
@@ -255,7 +258,7 @@ def test_general_text_that_may_have_lost_too_much_is_the_first_line(here: Path, 
 def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> None:
     old, run = RunFolder(here / "runs" / "copy"), RunFolder(here / "runs" / "copy-adapted")
     without_training(old)
-    command = ["adapt", "--model", "copy", "--data", "new.tsv", *FAST]
+    command = ["adapt", "--model", "copy", "--data", "new.tsv", *FAST, "--set", "evaluation.report=true"]
     code, out, messages = cli(*command)
     assert code == 0, messages
     assert "warning: there is no general text to measure with" in messages
@@ -266,13 +269,39 @@ def test_without_general_text_the_model_is_the_mean(here: Path, cli: Cli) -> Non
         assert torch.equal(value, ((before[name].double() + tuned[name].double()) / 2).float())
     assert any(not torch.equal(before[name], after[name]) for name in before)
     assert run.fine_tuned_file.read_bytes() == (run.checkpoints / "10" / "average.safetensors").read_bytes()
-    page = write_report(run, "cpu").read_text()
+    page = run.report_page.read_text()
     assert "The model is the mean of the weights of" in page
     assert "the same nmt adapt command repeats it" in page
     assert "Its weights are the mean of" in (run.report / "README.md").read_text()
     written = content(run.path)
     assert cli(*command)[:2] == (0, out)
     assert content(run.path) == written
+    shutil.rmtree(run.report)  # as after a kill before it was made
+    assert cli(*command)[0] == 0
+    assert run.report.exists()
+    # A training that goes on does so without the mean.
+    code, _, messages = cli("train", "copy-adapted.yaml", "--name", run.name, "--set", "training.max_steps=12",
+                            "--set", "evaluation.report=false", "--set", "evaluation.metrics=[bleu,ter]")  # fmt: skip
+    assert code == 0, messages
+    assert not run.fine_tuned_file.exists()
+    average = (run.checkpoints / "12" / "average.safetensors").read_bytes()
+    assert run.model_file.read_bytes() == average
+    assert [list(one.before) for one in read_forgetting(run)] == [["bleu", "ter"]]
+    assert average_with_base(old, run)
+    assert run.fine_tuned_file.read_bytes() == average
+    assert run.model_file.read_bytes() != average
+
+
+def test_a_mean_needs_as_many_layers(here: Path, cli: Cli) -> None:
+    old = RunFolder(here / "runs" / "copy")
+    without_training(old)
+    sections = yaml.safe_load(old.config_file.read_text())
+    sections["model"]["num_decoder_layers"] = 2
+    old.config_file.write_text(yaml.safe_dump(sections))
+    code, _, messages = cli("adapt", "--model", "copy", "--data", "new.tsv", "--set", "model.num_decoder_layers=1")
+    assert code == 2
+    assert "model.num_decoder_layers: 2 in runs/copy, 1 here" in messages
+    assert not Path("copy-adapted.yaml").exists()
 
 
 def planned(here: Path, new: Path, keep: list[Path], said: list[str] | None = None) -> dict[str, dict[str, object]]:
@@ -298,7 +327,7 @@ def test_the_test_sets_of_an_earlier_adaptation_keep_their_names(here: Path) -> 
     Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
     wish = Wish(old, [Path("new.tsv")], [Path("general.tsv")], [])
     plan = write_plan(wish, Path("plan.yaml"), False, lambda _: None)
-    assert (plan.new, plan.general) == ("new2", ("general2",))
+    assert (plan.new, plan.general[0], set(plan.general[1:])) == ("new2", "general2", {"new", "general", "test"})
     plan = write_plan(wish._replace(keep=[]), Path("other.yaml"), False, lambda _: None)
     assert (plan.new, set(plan.general)) == ("new2", {"new", "general", "test"})
     assert not write_plan(wish, Path("plan.yaml"), False, lambda _: None).is_written
@@ -306,6 +335,10 @@ def test_the_test_sets_of_an_earlier_adaptation_keep_their_names(here: Path) -> 
     with pytest.raises(ConfigError, match=r"plan\.yaml exists, and says something else"):
         write_plan(wish, Path("plan.yaml"), False, lambda _: None)
     assert write_plan(wish, Path("plan.yaml"), True, lambda _: None).is_written
+    sections["data"]["test"] |= {key: {"src": "gone.en", "tgt": "gone.de"} for key in ("new", "general")}
+    old.config_file.write_text(yaml.safe_dump(sections))
+    plan = write_plan(wish, Path("third.yaml"), False, lambda _: None)
+    assert (plan.new, plan.general) == ("new2", ("general2", "test"))
 
 
 @pytest.mark.parametrize(

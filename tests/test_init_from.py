@@ -217,6 +217,7 @@ def test_what_is_not_given_is_the_old_runs_or_that_of_fine_tuning(work: Path) ->
     settings = given.training
     assert (settings.learning_rate, settings.schedule, settings.max_steps) == (1e-3, "inverse_sqrt", None)
     assert (settings.warmup_steps, settings.patience, settings.max_epochs) == (1000, None, 3)
+    assert config_of("training.best_metric=null").training.patience is None
     assert config_of("training.max_steps=40", "training.schedule=linear").training.warmup_steps == 4
 
 
@@ -364,7 +365,7 @@ def test_a_corpus_to_replay_must_be_there_and_unchanged(work: Path) -> None:
     Path("second.en").write_text("1 2\n")
     Path("second.de").write_text("2 1\n")
     Path("new.en").unlink()
-    with pytest.raises(DataError, match=r"data.replay: a training corpus of runs/first cannot be read: .*new.en"):
+    with pytest.raises(DataError, match=r"data.replay: a corpus to replay cannot be read: .*new.en"):
         trained(*replaying, "data.train={src: second.en, tgt: second.de}")
 
 
@@ -375,7 +376,12 @@ def test_test_sets_that_are_gone_are_a_line(work: Path, capsys: pytest.CaptureFi
         shutil.copy(f"test.{side}", f"runs/old/kept.{side}")
     Path("runs/old/config.yaml").write_text(yaml.safe_dump(settings))
     run = trained("training.max_steps=1")
-    assert "absent is not scored before and after: " in capsys.readouterr().err
+    messages = capsys.readouterr().err
+    assert "absent is not scored before and after: " in messages
+    assert "kept is a test set of" not in messages
+    options = "training.max_steps=1", "data.test={kept: {src: val.en, tgt: val.de}}"
+    train(config_of(*options, name="clash"), run_named("clash"), dry_run=True)
+    assert "kept is a test set of runs/old, too, and that one is scored" in capsys.readouterr().err
     Path("runs/old/kept.de").write_text("1\n" * 8)
     said: list[str] = []
     assert score_after(run, said.append) == []

@@ -248,6 +248,7 @@ CHANGES = [
     ("decoding", {"beam_size": 0}, False),
     ("data.src_lang", "de", True),
     ("data.train", [{"src": "a.en", "tgt": "a.de"}, {"src": "b.en", "tgt": "b.de", "weight": 2}], True),
+    ("data.train", [{"src": "a.en", "tgt": "a.de"}, {"src": "b.en", "tgt": "b.de", "replayed": True}], True),
     ("data.train", [], False),
     ("data.train", {"src": "a.en"}, False),
     ("data.train", {"src": "a.en", "tgt": "a.de", "wieght": 2}, False),

@@ -30,6 +30,7 @@ def average_with_base(base: RunFolder, run: RunFolder) -> bool:
             raise RunError(
                 f"{base.path}: its model has changed since {run.path} started from it; restore it, or --fresh"
             )
+        run.report_page.unlink(missing_ok=True)  # it is about the fine-tuned weights
         write_weights(mean_of_weights([base.model_file, run.fine_tuned_file]), run.model_file)
     return True
 
@@ -44,9 +45,9 @@ def verdict(changes: Sequence[Forgetting], general: Collection[str], max_drop: f
             "There was no general text to measure with (--keep FILE), so the model is the mean of the old weights and "
             "the fine-tuned ones."
         ), False
-    found = {one.name: one.change("bleu") for one in changes if one.name in general}
-    if not found:
-        return "What general text has lost was not measured: its test set has changed, or cannot be read.", False
+    found = {one.name: one.change("bleu") for one in changes if one.name in general and "bleu" in one.before}
+    if missing := [name for name in general if name not in found]:
+        return f"warning: --max-drop is not checked: {', '.join(missing)} could not be scored before and after", True
     drops = ", ".join(f"{name} {row.change:+.2f} ({row.low:+.2f} to {row.high:+.2f})" for name, row in found.items())
     if any(-row.low > max_drop for row in found.values()):
         return f"warning: general text may have lost more than {max_drop:g} BLEU (--max-drop): {drops}", True

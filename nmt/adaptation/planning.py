@@ -60,7 +60,7 @@ class _General(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What was planned."""
+    """A configuration that was planned, and the names of its test sets."""
 
     is_written: bool
     """Whether the configuration is new: a file with the same content stays."""
@@ -85,7 +85,7 @@ def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None
     pairs = count_pairs(new_text)
     if pairs < MIN_PAIRS:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
-    own_tests = {name: files for name, files in own_test_sets(base).items() if _exists(files)}
+    own_tests = own_test_sets(base)
     general = _general_text(wish, file.stem, languages, own_tests, say)
     new = _unused_name("new", own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
@@ -112,14 +112,14 @@ def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None
 def _general_text(
     wish: Wish, stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles], say: Callable[[str], None]
 ) -> _General:
-    """The text of --keep, or else what the base was trained on and scored with (`own`), where it still is."""
-    base = wish.base
+    """The text of --keep, or else what the base was trained on; and its own test sets, where they still are."""
+    base, tests = wish.base, tuple(name for name, files in own.items() if _exists(files))
     if wish.keep:
         files, name = discover(wish.keep, None, None, *languages).files, _unused_name("general", own)
-        return _General(files, (name,), _held_out(files, f"{stem}.{name}", languages, say))
+        return _General(files, (name, *tests), _held_out(files, f"{stem}.{name}", languages, say))
     text = base.config().data.train if base.has_training_config() else ()
-    found = _General(text if all(map(_exists, text)) else (), tuple(own))
-    if not own:
+    found = _General(text if all(map(_exists, text)) else (), tests)
+    if not tests:
         say(
             f"warning: there is no general text to measure with: nothing says what {base.path} forgets. So its "
             f"embeddings are frozen, and the model will be the mean of its weights and the fine-tuned ones. To measure "

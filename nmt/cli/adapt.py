@@ -17,6 +17,7 @@ from nmt.inheritance import load_run_config, starting_run
 from nmt.runs import RunFolder, run_named
 
 if TYPE_CHECKING:  # imported when the command runs
+    from nmt.adaptation.planning import Plan
     from nmt.training.forgetting import Forgetting
 
 
@@ -45,7 +46,8 @@ def adapt(
     """Teach a model a domain, with general text mixed in, so that it keeps what it knows.
 
     Writes a configuration, NAME.yaml, trains with it, and scores test sets of both texts before and after. If general
-    text may have lost more than --max-drop, the first line says so, and the exit code is 3; the new run is kept.
+    text may have lost more than --max-drop, or this cannot be checked, the first line says so, and the exit code is 3;
+    the new run is kept.
     """
     if model is None:  # the newest run may be the one that this command has begun before
         raise ConfigError("name the run to start from: --model RUN")
@@ -62,10 +64,7 @@ def adapt(
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
-    from nmt.adaptation.outcome import verdict
     from nmt.adaptation.planning import Wish, write_plan
-    from nmt.insight.text_table import aligned
-    from nmt.training.forgetting import table
 
     file = Path(f"{run.name}.yaml")
     wish = Wish(base, data, keep or [], overrides or [])
@@ -76,6 +75,16 @@ def adapt(
         if plan.is_written and not run.exists():  # nothing has begun, and a corrected command would be refused
             file.unlink()
         raise
+    if _print_result(run, changes, plan, max_drop, as_json):
+        raise typer.Exit(3)
+
+
+def _print_result(run: RunFolder, changes: "list[Forgetting]", plan: "Plan", max_drop: float, as_json: bool) -> bool:
+    """Print the verdict and the scores; return whether it is a warning."""
+    from nmt.adaptation.outcome import verdict
+    from nmt.insight.text_table import aligned
+    from nmt.training.forgetting import table
+
     line, is_warning = verdict(changes, plan.general, max_drop)
     changes.sort(key=lambda one: one.name != plan.new)
     if as_json:
@@ -83,8 +92,7 @@ def adapt(
         print(json.dumps({"run": str(run.path), "result": line, "is_warning": is_warning, "tests": tests}))
     else:
         print("\n".join([line, *([aligned(table(changes), left=(0, 2))] if changes else [])]))
-    if is_warning:
-        raise typer.Exit(3)
+    return is_warning
 
 
 def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) -> "list[Forgetting]":
@@ -92,6 +100,13 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
     settings = load_run_config(file, (), run, fresh)
     if "bleu" not in settings.evaluation.metrics:
         raise ConfigError("evaluation.metrics: add bleu, by which --max-drop is measured")
+    if base is not None:
+        for key in ("num_encoder_layers", "num_decoder_layers"):
+            if (here := getattr(settings.model, key)) != (there := getattr(base.inference_config().model, key)):
+                raise ConfigError(
+                    f"model.{key}: {there} in {base.path}, {here} here, and without general text the model is the mean "
+                    f"of both; leave it out, or give --keep FILE"
+                )
     arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
     try:
         trained = train_run(settings, run, "fresh" if fresh else "auto", ALONE, False, arguments)
@@ -102,5 +117,6 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
     if base is not None:
         from nmt.adaptation.outcome import average_with_base
 
-        trained = average_with_base(base, run) or trained
+        last = run.report_page if settings.evaluation.report else run.exports  # absent after a kill
+        trained = average_with_base(base, run) or trained or not last.exists()
     return finish(settings, run, trained)

@@ -23,6 +23,7 @@ def json_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     classes = dict(_classes(Config))
     definitions = {name: _section(classes[name], part) for name, part in sorted(schema.pop("$defs").items())}
+    definitions["TrainingFiles"]["patternProperties"] = {"^replayed$": {"const": True}}  # nmt adapt writes it
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_section(Config, schema),

@@ -42,7 +42,7 @@ def write_report(
         write_bytes(folder / _CARD, model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)).encode())
         for chart in charts:
             write_bytes(folder / f"{chart.name}.png", chart.png)
-    return run.report / _PAGE
+    return run.report_page
 
 
 def _keep_others(old: Path, new: Path) -> None:

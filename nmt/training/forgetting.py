@@ -24,7 +24,7 @@ from nmt.data.lines import read_lines
 from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.evaluate import Evaluation, evaluate_runs
-from nmt.evaluation.metrics import Score, make_metrics
+from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.evaluation.significance import paired_interval
 from nmt.runs import RunFolder
 from nmt.training.origin import Origin
@@ -72,7 +72,7 @@ class Forgetting:
 
 
 class Evaluated(Recorded):
-    """What is read of a file that `evaluate_runs` wrote."""
+    """A file that `evaluate_runs` wrote, as far as it is read."""
 
     engine: str
     decoding: DecodingConfig
@@ -119,6 +119,9 @@ def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
         old = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))
         intervals = {key: paired_interval(metric, old, result.hypotheses, result.references)
                      for key, metric in metrics.items()}  # fmt: skip
+        path = run.evaluation / "before" / f"{name}.json"  # a resume may have changed evaluation.metrics
+        scores = {key: dataclasses.asdict(one) for key, one in score(metrics, old, result.references).items()}
+        write_json(path, {**read_json(path), "scores": scores})
         path = run.evaluation / "after" / f"{name}.json"
         write_json(path, {**read_json(path), "lines": len(old), "intervals": intervals})
     return read_forgetting(run)

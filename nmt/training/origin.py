@@ -48,7 +48,11 @@ def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
 def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, CorpusFiles]:
     """The test sets of the new run and of the one that it starts from, whose names count, where they can be read."""
     found: dict[str, CorpusFiles] = {}
-    for name, files in {**config.data.test, **own_test_sets(run)}.items():
+    tests, own = config.data.test, own_test_sets(run)
+    for name, files in {**tests, **own}.items():
+        paths, others = ([one.src_file.resolve(), one.tgt_file.resolve()] for one in (files, tests.get(name, files)))
+        if paths != others:
+            say(f"{name} is a test set of {run.path}, too, and that one is scored; rename this run's in data.test")
         try:
             corpus_test_set(files, config.source)
             found[name] = files
@@ -67,7 +71,7 @@ def _check_replayed(config: Config, run: RunFolder) -> None:
         try:
             now = recorded_corpus(files, config.source)
         except DataError as error:
-            raise DataError(f"data.replay: a training corpus of {run.path} cannot be read: {error}; {remedy}") from None
+            raise DataError(f"data.replay: a corpus to replay cannot be read: {error}; {remedy}") from None
         then = known.get(str(files.src_file))
         if then is not None and now != then:
             names = " and ".join(dict.fromkeys((str(files.src_file), str(files.tgt_file))))

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from nmt.atomic import write_text
+from nmt.atomic import rename, write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
 from nmt.data.decoded import with_decoded_corpora
@@ -107,6 +107,8 @@ def _train_from(
         if is_new and prepared.selection is not None:
             write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
+        if run.fine_tuned_file.exists():  # the model is a mean with the base's weights, and the training goes on
+            rename(run.fine_tuned_file, run.model_file)
         run.remember_as_latest()
     with ranks.main_first():
         if ranks.is_main and origin is not None:
