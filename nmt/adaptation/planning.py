@@ -40,7 +40,7 @@ of 0.4."""
 
 
 class Wish(NamedTuple):
-    """What the command line asks for."""
+    """The options of `nmt adapt`."""
 
     base: RunFolder
     data: Sequence[Path]

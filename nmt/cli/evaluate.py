@@ -65,7 +65,7 @@ class _Text:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Scoring:
-    """How translations are scored; None or empty: as the run's configuration says, or by default."""
+    """The options of scoring; None or empty: as the run's configuration says, or by default."""
 
     tgt_lang: options.ReferencesLangOption = None
     bleu_tokenizer: Annotated[
@@ -89,7 +89,7 @@ class _Scoring:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """What is printed of each test set."""
+    """The output for each test set."""
 
     as_json: options.JsonOption = False
     confidence: Annotated[bool, typer.Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False

@@ -23,7 +23,7 @@ QuantizationOption = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Options:
-    """What all exports take."""
+    """The options that all exports share."""
 
     model: RunOption = None
     src: Annotated[
