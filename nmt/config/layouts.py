@@ -1,4 +1,4 @@
-"""Layouts of imported Transformers: what another program's models compute otherwise, by the name of their family."""
+"""Layouts of imported Transformers: the differences of another program's models, by the name of their family."""
 
 from typing import Literal, NamedTuple
 
@@ -8,7 +8,7 @@ LayoutName = Literal["nmt", "marianmt", "marianmt-own-start", "marianmt-unscaled
 
 
 class Layout(NamedTuple):
-    """What a family's Transformers have that no key of the model section decides."""
+    """The properties of a family's Transformers that no key of the model section decides."""
 
     waves: PositionKind
     """The kind of the fixed positions."""
