@@ -23,7 +23,7 @@ from nmt.errors import RunError
 from nmt.history import Progress
 from nmt.runs import checkpoint_steps
 
-FORMAT = 3  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
+FORMAT = 4  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
 
 

@@ -14,11 +14,17 @@ VALIDATION_METRICS: tuple[ValidationMetric, ...] = ("loss", *get_args(Metric))
 HIGHER_IS_BETTER = {"bleu": True, "chrf": True, "chrf++": True, "ter": False, "loss": False}
 
 
-def is_better(metric: str, value: float, best: float | None) -> bool:
-    """Whether `value` is the best so far; a number is better than NaN, which a diverging loss can be."""
-    if best is None or math.isnan(best):
-        return True
-    return value > best if HIGHER_IS_BETTER[metric] else value < best
+def is_better(metric: str, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+    """Whether a validation is better than the best so far, {} if there is none: by the metric, then by a lower loss.
+
+    A number is better than NaN, which a diverging loss can be.
+    """
+    return not best or _goodness(metric, values) > _goodness(metric, best)
+
+
+def _goodness(metric: str, values: Mapping[str, float]) -> list[float]:
+    signed = [values.get(name, math.nan) * (1 if HIGHER_IS_BETTER[name] else -1) for name in (metric, "loss")]
+    return [-math.inf if math.isnan(value) else value for value in signed]
 
 
 @dataclasses.dataclass
@@ -35,8 +41,8 @@ class Progress:
     """Time spent in training, including validation."""
     tgt_tokens: int = 0
     """Number of target tokens seen, without padding."""
-    best_value: float | None = None
-    """The metric of the best validation, which was at `best_step`: the last one, if no metric decides."""
+    best_values: dict[str, float] = dataclasses.field(default_factory=dict)
+    """The scores and the loss of the best validation, which was at `best_step`: the last one, if no metric decides."""
     best_step: int = 0
     validations_since_best: int = 0
     validated_step: int = 0
@@ -86,7 +92,7 @@ class Validation:
 
     step: int
     epoch: int | None
-    values: Mapping[ValidationMetric, float]
+    values: Mapping[str, float]
     """By metric: `loss` (as an interval's), `bleu`, `chrf`, and `ter` if it is the `best_metric`; only finite ones."""
     seconds: float | None
 
@@ -119,7 +125,7 @@ class History(NamedTuple):
         return (*self.intervals, *self.validations)
 
     def best(self, metric: ValidationMetric | None) -> Validation | None:
-        """The validation with the best `metric`, the first of equal ones, or None; as a training chooses its model.
+        """The validation with the best `metric`, by `is_better`, or None; as a training chooses its model.
 
         Without a metric, the last one.
         """
@@ -127,8 +133,7 @@ class History(NamedTuple):
             return self.validations[-1] if self.validations else None
         best = None
         for validation in self.validations:
-            value = validation.values.get(metric)
-            if value is not None and is_better(metric, value, best.values[metric] if best else None):
+            if metric in validation.values and is_better(metric, validation.values, best.values if best else {}):
                 best = validation
         return best
 
@@ -154,7 +159,9 @@ def read_history(run: RunFolder) -> History:
             case "train":
                 intervals[step] = _interval(step, record)
             case "validation":
-                values = {name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None}
+                values: dict[str, float] = {
+                    name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None
+                }
                 validations[step] = Validation(step, _count(record, "epoch"), values, _number(record, "seconds"))
             case "skipped":
                 skipped.add(step)

@@ -41,7 +41,7 @@ def test_every_figure_that_a_training_wrote_is_read(in_solved: Path) -> None:
     progress = json.loads(Path("runs/copy/checkpoints/500/progress.json").read_text(encoding="utf-8"))["progress"]
     best = history.best("bleu")
     assert best is not None
-    assert (best.step, best.values["bleu"]) == (progress["best_step"], progress["best_value"])
+    assert (best.step, best.values["bleu"]) == (progress["best_step"], progress["best_values"]["bleu"])
 
 
 def test_damaged_lines_are_ignored(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_skipped_updates_are_records_of_steps(tmp_path: Path) -> None:
     assert (history.skipped, history.step, history.seconds) == ((8, 9), 9, None)
 
 
-@pytest.mark.parametrize(("metric", "step"), [("bleu", 2), ("chrf", 3), ("ter", 4), ("loss", 5)])
-def test_the_best_validation_is_the_first_with_the_best_value(
+@pytest.mark.parametrize(("metric", "step"), [("bleu", 3), ("chrf", 4), ("ter", 4), ("loss", 5)])
+def test_the_best_validation_has_the_best_value_then_the_lowest_loss_and_is_the_first(
     metric: ValidationMetric, step: int, tmp_path: Path
 ) -> None:
     history = history_of(
@@ -98,7 +98,15 @@ def test_without_a_metric_the_last_validation_is_the_best(tmp_path: Path) -> Non
 
 
 def test_a_number_is_better_than_nan() -> None:
-    assert is_better("bleu", 0.0, math.nan)
-    assert is_better("loss", 9.0, None)
-    assert not is_better("bleu", math.nan, 0.0)
-    assert not is_better("loss", math.nan, 9.0)
+    assert is_better("bleu", {"bleu": 0.0, "loss": 9.0}, {"bleu": math.nan, "loss": 1.0})
+    assert is_better("loss", {"loss": 9.0}, {})
+    assert not is_better("bleu", {"bleu": math.nan, "loss": 1.0}, {"bleu": 0.0, "loss": 9.0})
+    assert not is_better("loss", {"loss": math.nan}, {"loss": 9.0})
+
+
+def test_of_equal_values_the_lower_loss_is_better() -> None:
+    best = {"bleu": 0.0, "loss": 5.0}
+    assert is_better("bleu", {"bleu": 0.0, "loss": 4.0}, best)
+    assert not is_better("bleu", {"bleu": 0.0, "loss": 5.0}, best)
+    assert not is_better("bleu", {"bleu": 0.0, "loss": math.nan}, best)
+    assert is_better("ter", {"ter": 0.0, "loss": 4.0}, {"ter": 0.0, "loss": math.nan})

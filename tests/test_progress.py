@@ -75,7 +75,7 @@ def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
     assert "training.max_steps" in status["reason"]
     assert status["seconds"] == lines[-1]["seconds"]
     assert status["interval"]["loss"] == [line["loss"] for line in lines if line["kind"] == "train"][-1]
-    best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: line["bleu"])
+    best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: (line["bleu"], -line["loss"]))
     assert status["best_validation"]["step"] == best["step"]
     assert status["best_validation"]["values"] == {name: best[name] for name in ("loss", "bleu", "chrf")}
     assert status["parameters"] == sum(weights.size for weights in load_file("runs/copy/model.safetensors").values())

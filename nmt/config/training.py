@@ -92,8 +92,9 @@ class TrainingConfig(Section):
     """`tensorboard` also writes every figure of metrics.jsonl into the run's folder tensorboard/, for
     `tensorboard --logdir runs`; this needs `scripts/install tensorboard`. `null`: off."""
     best_metric: Literal["loss", "bleu", "chrf", "ter"] | None = "bleu"
-    """The validation metric that decides which model is the best and, with `patience`, when training stops. `null`:
-    none; the last weights become the model, as suits a learning rate that falls to 0 and a small validation set."""
+    """The validation metric that decides which model is the best and, with `patience`, when training stops; of equal
+    values, the one with the lower loss. `null`: none; the last weights become the model, as suits a learning rate that
+    falls to 0 and a small validation set."""
     patience: PositiveInt | None = None
     """Stop after this many consecutive validations without a better `best_metric`; `null`: never."""
     keep_checkpoints: PositiveInt = 2

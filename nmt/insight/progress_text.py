@@ -120,8 +120,7 @@ def _validations(status: RunStatus) -> Iterator[tuple[str, str]]:
 
 
 def _validation(validation: Validation) -> str:
-    values = {str(name): value for name, value in validation.values.items()}
-    return f"{_scores(values)}  at step {validation.step:,}"
+    return f"{_scores(validation.values)}  at step {validation.step:,}"
 
 
 def _scores(values: Mapping[str, float]) -> str:

@@ -172,10 +172,8 @@ class Trainer:
                     )
         finally:
             self.monitor.close()
-        metric, step = settings.best_metric, f"{self.progress.best_step:,}"
-        best = (
-            f"best {metric} {self.progress.best_value:.3f} at step {step}" if metric else f"the weights of step {step}"
-        )
+        metric, values, step = settings.best_metric, self.progress.best_values, f"{self.progress.best_step:,}"
+        best = f"best {metric} {values[metric]:.3f} at step {step}" if metric else f"the weights of step {step}"
         self.monitor.say(
             f"finished: {reason}; {best}; "
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
@@ -353,11 +351,11 @@ class Trainer:
                 self._stop_diverged(str(error))
             values = self.ranks.from_main(lambda: values)  # so that all decide the same
             metric, progress = self.config.training.best_metric, self.progress
-            is_best = metric is None or is_better(metric, values[metric], progress.best_value)
+            is_best = metric is None or is_better(metric, values, progress.best_values)
             if is_best and self.ranks.is_main:
                 save_weights(self.model, self.folder.model_file)
         if is_best:
-            progress.best_value, progress.best_step = values[metric] if metric else None, progress.step
+            progress.best_values, progress.best_step = values, progress.step
         progress.validations_since_best = 0 if is_best else progress.validations_since_best + 1
         self.progress.validated_step = self.progress.step
         self.progress.seconds = time.perf_counter() - self._began
