@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 import nmt
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.marian.importing import import_model
@@ -280,6 +281,29 @@ def test_target_tags_are_named_checked_and_asked_for(tmp_path: Path, monkeypatch
     with pytest.raises(DataError, match=r"no target tag of this model"):
         tokenizer.encode(">>xx<< text")
     assert tokenizer.encode(">> quoted << text")[0] == ids[0]
+
+
+def test_a_lines_tag_reaches_each_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("many"), tags=TAGS)
+    import_model(Path("many"), "many", None, None, None)
+    tokenizer = load_tokenizers(Path("runs/many/tokenizer")).src
+    one, two, three = (tokenizer.encode(f">>nld<<{text}") for text in ("1. A dog runs.", "A man sleeps.", "A cat."))
+    german = tokenizer.encode(">>deu<< A cat.")
+    for longest, by_sentence in ((64, True), (2 + max(map(len, (one, two, three))), False)):  # typed, or a long line
+        source = SourceText(tokenizer, longest, True, "en", ("symbols", "addresses"))
+        found = source.in_parts(">>nld<< 1. A dog runs. 👍 A man sleeps. A cat.", "line 1", by_sentence)
+        assert found.encoded == [one, [], two, three]
+        assert [part.text for part in found.parts] == ["1. A dog runs.", "👍", "A man sleeps.", "A cat."]
+    typed = SourceText(tokenizer, 64, True, "en", ("symbols", "addresses"))
+    assert typed.in_parts(">>nld<< A CAT.", "", True).encoded == [tokenizer.encode(">>nld<< a cat.")]
+    assert typed.encode(">>nld<< A CAT.", "") == tokenizer.encode(">>nld<< a cat.")
+    assert typed.in_parts(">>nld<< A cat.\n>>deu<< A cat. A cat.", "", True).encoded == [three, german, german]
+    assert typed.in_parts(">>nld<< www.example.com", "", False).encoded == [[]]
+    with pytest.raises(DataError, match=r"a line begins with >>xx<<"):
+        typed.in_parts(">>xx<< A cat. A cat.", "", True)
+    with pytest.raises(DataError, match=r"needs to know which"):
+        typed.in_parts("A cat. A cat.", "", True)
 
 
 def test_a_run_without_tags_has_none_to_choose(folder: Path, cli: Cli, copy_task: Path) -> None:

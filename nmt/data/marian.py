@@ -83,11 +83,17 @@ class MarianTokenizer:
         pieces: list[list[str]] = self._processor.encode(list(texts), out_type=str, num_threads=threads)
         return [self._with_tag(tag, of_line) for tag, of_line in zip(tags, pieces, strict=True)]
 
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """As `Tokenizer.split_tag`."""
+        end = line.find("<<") + 2
+        has_tag = line.startswith(">>") and end > 1 and line[:end] in self._ids
+        return (line[:end], line[end:].lstrip()) if has_tag else ("", line)
+
     def _tag_of(self, line: str) -> tuple[str | None, str]:
         """The target tag for a line, and the line without its own."""
-        end = line.find("<<") + 2
-        if line.startswith(">>") and end > 1 and line[:end] in self._ids:
-            return line[:end], line[end:]
+        tag, text = self.split_tag(line)
+        if tag:
+            return tag, text
         if self._side.tags and (found := _LEADING_TAG.match(line)):
             raise DataError(
                 f"a line begins with {found[0]}, which is no target tag of this model: {_listed(self._side.tags)}"

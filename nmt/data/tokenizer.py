@@ -49,6 +49,9 @@ class Tokenizer(Protocol):
     def normalize(self, line: str) -> str:
         """The line as input for `encode`, in training and in translation."""
 
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """The target tag at the beginning of a line, such as `>>deu<<`, and the text after it; or '' and the line."""
+
     def encode(self, line: str) -> list[int]:
         """Ids of a line, without `<s>` and `</s>`; none for an empty line."""
 
@@ -141,6 +144,9 @@ class SentencePieceTokenizer:
     def normalize(self, line: str) -> str:
         return normalize(line)
 
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return "", line
+
     def encode(self, line: str) -> list[int]:
         ids: list[int] = self._processor.encode(line)
         return ids
@@ -216,6 +222,9 @@ class WordTokenizer:
 
     def normalize(self, line: str) -> str:
         return normalize(line)
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return "", line
 
     def encode(self, line: str) -> list[int]:
         return self._vocabulary.encode(line.split())

@@ -118,7 +118,7 @@ class SourceText:
     """Encodes source lines as a model is to read them.
 
     A line that is all capitals is lowercased if `decoding.lower_capitals` says so. Then it is normalized and split into
-    pieces. In a translation, parts that are copied (`decoding.copied`) have none.
+    pieces. In a translation, parts that are copied (`decoding.copied`) have none, and the others have the line's tag.
     """
 
     def __init__(
@@ -137,16 +137,10 @@ class SourceText:
         self._dotless_i = lower_capitals and has_dotless_i(base_language(src_lang))
         self._reported = False
 
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, configs: Sequence[InferenceConfig]) -> "SourceText":
-        """For the models of an ensemble: the settings of the first, and the least `data.max_length`."""
-        max_length = min(config.data.max_length for config in configs)
-        return cls(tokenizer, max_length, configs[0].decoding.lower_capitals, configs[0].data.src_lang)
-
     def encode(self, item: Item, place: str, done_to_it: str = "translated") -> list[int]:
         """As `SourceEncoder.encode`; `ConfigError` for vectors."""
-        line = self._line(item, place)
-        ids = self._tokenizer.encode(self._tokenizer.normalize(beginning(line, self._max_length)))
+        tag, line = self._line(item, place)
+        ids = self._encoded(tag, beginning(line, self._max_length))
         if len(ids) > self._max_length:
             log.warning(
                 "%s: %s; only the first %d (data.max_length) are %s",
@@ -160,56 +154,60 @@ class SourceText:
 
     def in_parts(self, item: Item, place: str, by_sentence: bool) -> PartedSource:
         """As `SourceEncoder.in_parts`; `ConfigError` for vectors."""
-        line = self._line(item, place)
+        tag, line = self._line(item, place)
         source = PartedSource([], [])
         for part in self._emoji_apart(
             split_sentences(line, self._src_lang) if by_sentence else [Part(self._tokenizer.normalize(line))]
         ):
-            if (ids := self._ids_that_fit(part.text)) is not None:
+            own_tag, text = self._tokenizer.split_tag(part.text)  # of a further line of the text
+            tag, part = own_tag or tag, Part(text, part.after)
+            if (ids := self._ids_that_fit(tag, part.text)) is not None:
                 source.parts.append(part)
                 source.encoded.append(ids)
                 continue
             self._report(place)
-            smaller = list(self._emoji_apart(self._smaller_parts(part)))
+            smaller = list(self._emoji_apart(self._smaller_parts(tag, part)))
             source.parts.extend(smaller)
-            source.encoded.extend(self._ids(one.text) for one in smaller)
+            source.encoded.extend(self._ids(tag, one.text) for one in smaller)
         return source
 
     def _emoji_apart(self, parts: Sequence[Part]) -> Iterator[Part]:
         for part in parts:
             yield from emoji_apart(part) if "symbols" in self._copied else [part]
 
-    def _line(self, item: Item, place: str) -> str:
+    def _line(self, item: Item, place: str) -> tuple[str, str]:
+        """The target tag that a line begins with, or '', and the line without it."""
         if not isinstance(item, str):
             raise ConfigError(f"{place}: holds vectors, and this model reads text")
-        if self._lower_capitals and is_in_capitals(item):
-            return lowercase(item, self._dotless_i)
-        return item
+        tag, line = self._tokenizer.split_tag(item)
+        if self._lower_capitals and is_in_capitals(line):
+            line = lowercase(line, self._dotless_i)
+        return tag, line
 
-    def _ids(self, text: str) -> list[int]:
-        """The ids of a part of a line; none if it is copied."""
-        return [] if is_copied(text, self._copied) else self._encoded(text)
+    def _ids(self, tag: str, text: str) -> list[int]:
+        """The ids of a part of a line, with its tag; none if it is copied."""
+        return [] if is_copied(text, self._copied) else self._encoded(tag, text)
 
-    def _encoded(self, text: str) -> list[int]:
-        return self._tokenizer.encode(self._tokenizer.normalize(text))
+    def _encoded(self, tag: str, text: str) -> list[int]:
+        return self._tokenizer.encode(tag + self._tokenizer.normalize(text))
 
-    def _ids_that_fit(self, text: str) -> list[int] | None:
+    def _ids_that_fit(self, tag: str, text: str) -> list[int] | None:
         """The same, or None if they are too many."""
         if is_copied(text, self._copied):
             return []
         if len(text) > characters_of(self._max_length):
             return None
-        ids = self._encoded(text)
+        ids = self._encoded(tag, text)
         return ids if len(ids) <= self._max_length else None
 
-    def _smaller_parts(self, part: Part) -> list[Part]:
+    def _smaller_parts(self, tag: str, part: Part) -> list[Part]:
         """Sentences; those that are too long in several parts."""
         *sentences, last = split_sentences(part.text, self._src_lang)
         sentences.append(Part(last.text, last.after + part.after))
         return [
             one
             for sentence in sentences
-            for one in split_to_fit(sentence, lambda text: self._ids_that_fit(text) is not None)
+            for one in split_to_fit(sentence, lambda text: self._ids_that_fit(tag, text) is not None)
         ]
 
     def _report(self, place: str) -> None:

@@ -22,7 +22,7 @@ from nmt.data.vectors import patches, read_image
 from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
-from nmt.decoding.source_text import SourceText
+from nmt.decoding.source_text import encoder_of
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
@@ -212,8 +212,8 @@ class _Case:
         src_ids: EncodedSource
         match config.source.type:
             case "text":
-                src_ids = SourceText.of(tokenizers.src, [config]).encode(text, "the text", "explained")
-                if not src_ids:
+                src_ids = encoder_of(tokenizers.src, [config]).encode(text, "the text", "explained")
+                if not len(src_ids):
                     raise ConfigError("the text is empty, so there is nothing to explain")
             case "images":
                 size, patch_size = config.source.image_size, config.source.patch_size

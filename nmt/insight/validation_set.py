@@ -216,7 +216,8 @@ def _attentions(
     lines: Sequence[str], config: Config, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
 ) -> list[_Attention]:
     """The attention of each line's translation; none for an empty line."""
-    source_text = SourceText.of(tokenizers.src, [config])
+    lower_capitals, src_lang = config.decoding.lower_capitals, config.data.src_lang
+    source_text = SourceText(tokenizers.src, config.data.max_length, lower_capitals, src_lang)
     sources = [source_text.encode(line, "the validation set") for line in lines]
     found = [index for index, ids in enumerate(sources) if ids]
     shown = [_NO_ATTENTION] * len(lines)
