@@ -27,6 +27,10 @@ _SCRIPTS_WITHOUT_SPACES = frozenset(_WITHOUT_SPACES.split())
 _WITH_CASE = "Latn Latf Latg Cyrl Cyrs Grek Copt Armn Glag Adlm Osge Dsrt Hung Wara Medf Vith"
 _SCRIPTS_WITH_CASE = frozenset(_WITH_CASE.split())
 
+# Languages whose texts are in another script than CLDR says, which is one of long ago, or of few.
+_IN_LATIN = "ctd grt lad mww non sga swb wni zdj"
+_CORRECTED = {"grc": "Grek", "ryu": "Jpan", **dict.fromkeys(_IN_LATIN.split(), "Latn")}
+
 _NO_CODE = "not a language code such as en, hsb, zh-Hant or pt-BR (ISO 639 or BCP 47)"
 
 
@@ -77,10 +81,10 @@ def base_language(code: str) -> str:
 
 
 def script_of(code: str) -> str:
-    """The script of a language as an ISO 15924 code: the one in the language code, or else the most likely one.
+    """The script of a language as an ISO 15924 code: the one in the language code, or else the most likely one; or ''.
 
-    >>> script_of("th"), script_of("yue"), script_of("zh-Latn")
-    ('Thai', 'Hant', 'Latn')
+    >>> script_of("th"), script_of("yue"), script_of("zh-Latn"), script_of("qaa")
+    ('Thai', 'Hant', 'Latn', '')
     """
     return _standardised(code)[1] if code else ""
 
@@ -103,6 +107,9 @@ def has_case(code: str) -> bool:
 @functools.cache
 def _standardised(code: str) -> tuple[str, str]:
     import langcodes
+    from langcodes.data_dicts import LIKELY_SUBTAGS
 
     language = langcodes.Language.get(langcodes.standardize_tag(code, macro=True))
-    return language.language or "", language.maximize().script or ""
+    base = language.language or ""
+    likely = language.maximize().script if base in LIKELY_SUBTAGS else ""  # Latn for all others
+    return base, language.script or _CORRECTED.get(base) or likely or ""

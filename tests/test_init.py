@@ -397,6 +397,19 @@ def test_facts_are_counted() -> None:
     assert found.share_a_script
 
 
+@pytest.mark.parametrize(
+    ("tgt", "language", "shared"),
+    [
+        ("ein Wort", "de", True), ("ein Wort", "qaa", True), ("λόγος", "grc", False), ("слово", "qaa", False),
+        ("ᎤᏬᎯᏍᏗ", "chr", False),
+    ],
+)  # fmt: skip
+def test_whether_the_sides_share_a_script_is_seen_by_their_text(tgt: str, language: str, shared: bool) -> None:
+    write([("a word", tgt)] * 10, "x", "en", language)
+    corpora = discover([], Path("x.en"), Path(f"x.{language}"), "en", language)
+    assert inspect(corpora).share_a_script == shared
+
+
 def test_pairs_that_share_a_sentence_are_not_counted_as_held_out(cli: Cli) -> None:
     write([(f"Line {number}", f"Zeile {number % 120}") for number in range(1000)], "x", "en", "de")
     assert cli("init", "x.en", "x.de", "--no-trial")[0] == 0

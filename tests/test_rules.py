@@ -11,7 +11,7 @@ import pytest
 from nmt.config.cleaning import CleaningConfig
 from nmt.data.cleaning import normalize
 from nmt.data.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
-from nmt.data.scripts import _may_be_outside, is_out_of_script, scripts_of
+from nmt.data.scripts import _may_be_outside, is_out_of_script, scripts_of, share_in_script
 from nmt.errors import ConfigError
 
 SENTENCES = [
@@ -179,6 +179,74 @@ def test_scripts_of_many_languages(language: str, line: str, is_kept: bool) -> N
     rules = PairRules(CleaningConfig(script=0.5), language, "en")
     assert (rules.violated(line, "Something.") == []) == is_kept
     assert (PairRules(CleaningConfig(script=0.5), "en", language).violated("Something.", line) == []) == is_kept
+
+
+# The languages of FLORES-200, each with the scripts in which its sentences are; without Arabic in Latin letters.
+FLORES = """
+ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn als_Latn amh_Ethi apc_Arab arb_Arab ars_Arab
+ary_Arab arz_Arab asm_Beng ast_Latn awa_Deva ayr_Latn azb_Arab azj_Latn bak_Cyrl bam_Latn ban_Latn bel_Cyrl bem_Latn
+ben_Beng bho_Deva bjn_Arab bjn_Latn bod_Tibt bos_Latn bug_Latn bul_Cyrl cat_Latn ceb_Latn ces_Latn cjk_Latn ckb_Arab
+crh_Latn cym_Latn dan_Latn deu_Latn dik_Latn dyu_Latn dzo_Tibt ell_Grek eng_Latn epo_Latn est_Latn eus_Latn ewe_Latn
+fao_Latn fij_Latn fin_Latn fon_Latn fra_Latn fur_Latn fuv_Latn gaz_Latn gla_Latn gle_Latn glg_Latn grn_Latn guj_Gujr
+hat_Latn hau_Latn heb_Hebr hin_Deva hne_Deva hrv_Latn hun_Latn hye_Armn ibo_Latn ilo_Latn ind_Latn isl_Latn ita_Latn
+jav_Latn jpn_Jpan kab_Latn kac_Latn kam_Latn kan_Knda kas_Arab kas_Deva kat_Geor kaz_Cyrl kbp_Latn kea_Latn khk_Cyrl
+khm_Khmr kik_Latn kin_Latn kir_Cyrl kmb_Latn kmr_Latn knc_Arab knc_Latn kon_Latn kor_Hang lao_Laoo lij_Latn lim_Latn
+lin_Latn lit_Latn lmo_Latn ltg_Latn ltz_Latn lua_Latn lug_Latn luo_Latn lus_Latn lvs_Latn mag_Deva mai_Deva mal_Mlym
+mar_Deva min_Arab min_Latn mkd_Cyrl mlt_Latn mni_Beng mos_Latn mri_Latn mya_Mymr nld_Latn nno_Latn nob_Latn npi_Deva
+nso_Latn nus_Latn nya_Latn oci_Latn ory_Orya pag_Latn pan_Guru pap_Latn pbt_Arab pes_Arab plt_Latn pol_Latn por_Latn
+prs_Arab quy_Latn ron_Latn run_Latn rus_Cyrl sag_Latn san_Deva sat_Olck scn_Latn shn_Mymr sin_Sinh slk_Latn slv_Latn
+smo_Latn sna_Latn snd_Arab som_Latn sot_Latn spa_Latn srd_Latn srp_Cyrl ssw_Latn sun_Latn swe_Latn swh_Latn szl_Latn
+tam_Taml taq_Latn taq_Tfng tat_Cyrl tel_Telu tgk_Cyrl tgl_Latn tha_Thai tir_Ethi tpi_Latn tsn_Latn tso_Latn tuk_Latn
+tum_Latn tur_Latn twi_Latn tzm_Tfng uig_Arab ukr_Cyrl umb_Latn urd_Arab uzn_Latn vec_Latn vie_Latn war_Latn wol_Latn
+xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans zho_Hant zsm_Latn zul_Latn
+"""
+
+
+def test_the_scripts_of_the_texts_of_200_languages_are_not_left_out() -> None:
+    refused = []
+    for code in FLORES.split():
+        language, script = code.split("_")
+        of_language, of_script = scripts_of(language), scripts_of(f"{language}-{script}")
+        assert of_script, code
+        if of_language and not of_script <= of_language:
+            refused.append(code)
+    assert refused == []
+
+
+# From the Universal Declaration of Human Rights, article 1, and other well-known texts.
+@pytest.mark.parametrize(
+    ("languages", "line"),
+    [
+        ("sr srp sh hbs cnr bs bos hr hrv", "Sva ljudska bića rađaju se slobodna i jednaka u dostojanstvu i pravima."),
+        ("sr srp sh hbs cnr bs bos mk mkd", "Сва људска бића рађају се слободна и једнака у достојанству и правима."),
+        ("uz uzb uzn", "Barcha odamlar erkin, qadr-qimmat va huquqlarda teng boʻlib tugʻiladilar."),
+        ("uz uzb uzn", "Барча одамлар эркин, қадр-қиммат ва ҳуқуқларда тенг бўлиб туғиладилар."),
+        ("kk kaz", "Барлық адамдар тумысынан азат және қадір-қасиеті мен құқықтары тең."),
+        ("kk kaz", "Barlyq adamdar tumysynan azat jäne qadır-qasietı men quqyqtary teñ."),
+        ("az aze azj tr", "Bütün insanlar ləyaqət və hüquqlarına görə azad və bərabər doğulurlar."),
+        ("az aze azb fa", "بوتون اینسانلار حیثیت و حاقلار باخیمیندان دنك و اركین دوغولارلار."),
+        ("grc el", "Ἐν ἀρχῇ ἦν ὁ λόγος, καὶ ὁ λόγος ἦν πρὸς τὸν θεόν."),
+        ("non is", "Deyr fé, deyja frændr, deyr sjalfr it sama."),
+        ("mww", "Txhua tus neeg yug los muaj kev ywj pheej thiab sib npaug zos."),
+        ("rif tzm kab", "Imdanen, akken ma llan ttlalen d ilelliyen msawan di lḥweṛma d yizerfan."),
+        ("mon mn khk", "Хүн бүр төрж мэндлэхэд эрх чөлөөтэй, адилхан нэр төртэй байдаг."),
+        ("qaa azb uzs", "любой text ಕನ್ನಡ"),
+    ],
+)  # fmt: skip
+def test_real_lines_are_in_the_scripts_of_their_languages_by_any_code(languages: str, line: str) -> None:
+    for language in languages.split():
+        rules = PairRules(CleaningConfig(script=0.5), language, "en")
+        assert rules.violated(normalize(line), "Something.") == [], language
+
+
+def test_vowel_signs_count_as_the_letters_that_they_are() -> None:
+    line = normalize("विंडोज के लिए नवीनतम Microsoft Office स्थापित करें")
+    letters = [char for char in line if unicodedata.category(char)[0] in "LM"]
+    inside = sum(unicodedata.name(char).startswith("DEVANAGARI") for char in letters)
+    assert share_in_script(line, scripts_of("hi")) == inside / len(letters) > 0.6
+    assert share_in_script(f"Office {line}", scripts_of("en")) == pytest.approx(1 - inside / (len(letters) + 6))
+    kept = PairRules(CleaningConfig(script=0.5), "hi", "en")
+    assert kept.violated("Google Drive पर फ़ोटो सहेजें", "Save photos") == []
 
 
 NAMES = {

@@ -85,10 +85,9 @@ class Inspection(NamedTuple):
     @property
     def share_a_script(self) -> bool:
         """Whether most lines of each side have letters of the other side's scripts."""
-        sides = (self.src, self.tgt)
-        if not all(scripts_of(side.language) for side in sides):
-            return script_of(self.src.language) == script_of(self.tgt.language)
-        return all(side.other_script > _MOST for side in sides)
+        src, tgt = self.src, self.tgt
+        known = [side.other_script for side, other in ((src, tgt), (tgt, src)) if scripts_of(other.language)]
+        return all(share > _MOST for share in known) if known else script_of(src.language) == script_of(tgt.language)
 
 
 def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:

@@ -7,36 +7,51 @@ from collections.abc import Iterable
 
 import regex  # needed by sacreBLEU, too; knows the scripts of Unicode, which `re` does not
 
-from nmt.languages import script_of
+from nmt.languages import base_language, script_of
 
 # Scripts in which a character is a syllable or a word.
 _DENSE = frozenset(["Hani", "Hira", "Kana", "Bopo", "Hang", "Yiii"])
 _PARTS = {"Jpan": "Hani Hira Kana", "Kore": "Hang Hani", "Hans": "Hani Bopo", "Hant": "Hani Bopo"}
-# Languages that are written in several scripts.
+# The scripts that UAX #31 recommends. In others (Tifinagh, runes) few texts are written, even of their own languages.
+_WIDESPREAD = """
+Arab Armn Beng Bopo Cyrl Deva Ethi Geor Grek Gujr Guru Hang Hani Hebr Hira Kana Khmr Knda Laoo Latn Mlym Mymr Orya Sinh
+Taml Telu Thaa Thai Tibt
+"""
+# Languages (`base_language`) that are written in several scripts: those of CLDR's languageData, and more.
 _SEVERAL = {
-    **dict.fromkeys(("sr", "sh", "bs", "cnr", "uz", "tk", "tt", "crh"), "Cyrl Latn"),
-    **dict.fromkeys(("kk", "ky", "az", "tg"), "Cyrl Latn Arab"),
-    **dict.fromkeys(("ku", "kmr", "ms", "ha"), "Latn Arab"),
-    **dict.fromkeys(("pa", "pnb"), "Guru Arab"),
-    **dict.fromkeys(("ks", "sd"), "Arab Deva"),
-    "mn": "Cyrl Mong",
-    "ckb": "Arab Latn",
-}
+    language: frozenset(scripts.split())
+    for languages, scripts in (
+        ("sr bs tt crh kaa", "Cyrl Latn"),
+        ("az kk ku ky tg tk ug uz", "Arab Cyrl Latn"),
+        ("ace bal bjn brh ckb ha kr min ms swb wni zdj", "Arab Latn"),
+        ("doi ks sd", "Arab Deva"),
+        ("pa", "Arab Guru"),
+        ("gom hif kok", "Deva Latn"),
+        ("gmv gof wal", "Ethi Latn"),
+        ("bm dyu man", "Latn Nkoo"),
+        ("kab taq tzm", "Latn Tfng"),
+        ("hak nan", "Bopo Hani Latn"),
+        ("unr unx", "Beng Deva"),
+        ("ff", "Adlm Latn"), ("gon", "Deva Telu"), ("grt", "Beng Latn"), ("lad", "Hebr Latn"), ("mn", "Cyrl Mong"),
+        ("mni", "Beng Mtei"),
+    )
+    for language in languages.split()
+}  # fmt: skip
 
 
 def scripts_of(language: str) -> frozenset[str]:
-    """The scripts (ISO 15924, those of single characters) in which a language is written; none if unknown.
+    """The scripts (ISO 15924, those of single characters) in which a language is written; none if that is uncertain.
 
     >>> sorted(scripts_of("ja")), sorted(scripts_of("sr")), sorted(scripts_of("sr-Latn"))
     (['Hani', 'Hira', 'Kana'], ['Cyrl', 'Latn'], ['Latn'])
     """
-    subtags = language.split("-")
-    names_script = any(len(subtag) == 4 and subtag.isalpha() for subtag in subtags[1:])
-    if not names_script and subtags[0] in _SEVERAL:
-        return frozenset(_SEVERAL[subtags[0]].split())
+    names_script = any(len(subtag) == 4 and subtag.isalpha() for subtag in language.split("-")[1:])
+    if not names_script and (several := _SEVERAL.get(base_language(language))):
+        return several
     script = script_of(language)
     scripts = frozenset(_PARTS.get(script, script).split())
-    return scripts if all(map(_is_known, scripts)) else frozenset()
+    is_certain = names_script or scripts <= set(_WIDESPREAD.split())
+    return scripts if is_certain and all(map(_is_known, scripts)) else frozenset()
 
 
 def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
@@ -66,9 +81,10 @@ class ScriptRule:
 def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> float:
     """The share of a line's letters that are in the scripts; 1 without letters of other scripts or without `scripts`.
 
-    A single letter of another script is a symbol. A word of another script does not count if the other line has it,
-    too: a name or a code; unless nothing else is in the line. Where a character is a syllable or a word (Han, kana,
-    Hangul), a word of an alphabet counts as one letter: with Microsoft in it, a Chinese line is still Chinese.
+    A vowel sign, as in Hindi, counts as a letter. A single letter of another script is a symbol. A word of another
+    script does not count if the other line has it, too: a name or a code; unless nothing else is in the line. Where a
+    character is a syllable or a word (Han, kana, Hangul), a word of an alphabet counts as one letter: with Microsoft in
+    it, a Chinese line is still Chinese.
     """
     if not scripts or ("Latn" in scripts and line.isascii()) or not _may_be_outside(scripts).search(line):
         return 1.0
@@ -97,15 +113,15 @@ def _is_known(script: str) -> bool:
 
 @functools.cache
 def _letters_inside(scripts: frozenset[str]) -> "regex.Pattern[str]":
-    return regex.compile(rf"(?V1)[\p{{L}}&&[{_class_of(scripts)}]]")
+    return regex.compile(rf"(?V1)[[\p{{L}}\p{{M}}]&&[{_class_of(scripts)}]]")
 
 
 @functools.cache
 def _words_outside(scripts: frozenset[str]) -> "regex.Pattern[str]":
-    """Runs of letters of other scripts; in dense scripts, each letter."""
+    """Runs of letters of other scripts, with their marks; in dense scripts, each letter."""
     # Zyyy and Zinh: letters of no script, such as µ, the kelvin sign and the mark of a long vowel in Japanese.
     dense, own = _class_of(_DENSE - scripts), _class_of({*scripts, *_DENSE, "Zyyy", "Zinh"})
-    return regex.compile(rf"(?V1)[\p{{L}}&&[{dense}]]|[\p{{L}}--[{own}]]+")
+    return regex.compile(rf"(?V1)[\p{{L}}&&[{dense}]]|[\p{{L}}--[{own}]][[\p{{L}}\p{{M}}]--[{own}]]*")
 
 
 @functools.cache
@@ -114,7 +130,7 @@ def _may_be_outside(scripts: frozenset[str]) -> re.Pattern[str]:
 
     Exactly the characters of the Basic Multilingual Plane, and all others.
     """
-    plane = "".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x10000))))
+    plane = "\n".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x10000))))
     outside = sorted(map(ord, "".join(_words_outside(scripts).findall(plane))))
     # Consecutive code points have the same difference to their indexes.
     runs = [list(run) for _, run in itertools.groupby(enumerate(outside), lambda pair: pair[1] - pair[0])]
