@@ -258,6 +258,12 @@ def test_scored_pieces_are_the_models_own_probabilities() -> None:
             assert scored.log_probs == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_request_limits_the_n_best() -> None:
+    found, wanted = ([*translator_of(Request(n_best=n_best))[0].stream([["a b", "c"]])] for n_best in (None, 2))
+    assert [len(one.n_best) for one in found] == [DecodingConfig().beam_size] * 2
+    assert [one.n_best for one in wanted] == [one.n_best[:2] for one in found]
+
+
 def test_the_translation_by_risk_is_the_sample_with_the_highest_expected_chrf() -> None:
     drawn, *_ = translator_of(Request(sampling=Sampling(count=16)))
     chosen, *_ = translator_of(Request(sampling=Sampling(count=16, by_risk=True)))

@@ -134,7 +134,7 @@ class TranslationOptions(SearchOptions):
         if sampling and count > sampling.count:
             drawn = sampling.count
             raise ConfigError(f"--n-best {count}: --mbr {drawn} draws {drawn} translations; draw at least {count}")
-        return Request(count if self.tokens else 0, sampling, by_sentence, self.tgt_tag)
+        return Request(count, count if self.tokens else 0, sampling, by_sentence, self.tgt_tag)
 
 
 def spelled(name: str) -> str:

@@ -187,8 +187,10 @@ def _allowed_length(
     ids: Sequence[int], forbidden: Iterable[Sequence[int]], no_repeat_ngram_size: int, num_forced: int = 0
 ) -> int:
     """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced."""
-    seen: set[tuple[int, ...]] = set()
     sequences = {tuple(one) for one in forbidden}
+    if not no_repeat_ngram_size and {one[-1] for one in sequences}.isdisjoint(ids):
+        return len(ids)
+    seen: set[tuple[int, ...]] = set()
     sizes = sorted({len(one) for one in sequences})
     for end in range(1, len(ids) + 1):
         ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
@@ -244,7 +246,12 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
     ctranslate2.set_log_level(logging.ERROR)  # it warns at length about types that the machine lacks
     try:
         translator = ctranslate2.Translator(
-            str(export.path), kind, device_index=int(index or 0), inter_threads=workers, intra_threads=cores // workers
+            str(export.path),
+            kind,
+            device_index=int(index or 0),
+            inter_threads=workers,
+            intra_threads=cores // workers,
+            max_queued_batches=-1,  # no limit: results are read while the rest is searched
         )
     except (RuntimeError, ValueError) as error:
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None

@@ -47,6 +47,8 @@ class Sampling:
 class Request:
     """What a translator is to return for each source, besides its translation."""
 
+    n_best: int | None = None
+    """Maximum number of hypotheses, best first; None: all that were found."""
     num_scored: int = 0
     """For this number of the hypotheses, best first, also their pieces and the log-probability of each."""
     sampling: Sampling | None = None

@@ -40,9 +40,9 @@ class Translation:
     """`Hypothesis.score` of the text; 0 for a line that is empty or copied. Of a line in parts, the log-probabilities
     and numbers of pieces of all parts are added."""
     n_best: tuple[tuple[str, float], ...] = ()
-    """All translations found and their scores, best first, beginning with `text`: at most `decoding.beam_size`. Empty
-    for a line that is empty or copied. Two may be the same text in different pieces. Samples are in the order in which
-    they were drawn, or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of
+    """The translations found and their scores, best first, beginning with `text`: at most `Request.n_best`. Empty for a
+    line that is empty or copied. Two may be the same text in different pieces. Samples are in the order in which they
+    were drawn, or by their expected chrF (`Sampling.by_risk`). Of a line in parts, the best of each, the second of
     each, ..."""
     scored: tuple[ScoredTokens, ...] = ()
     """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
@@ -206,13 +206,13 @@ class Translator:
     ) -> list[_TranslatedPart]:
         found = self._found(sources, prefixes)
         best_of(found)  # raises an error if one is not a number
-        texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
         if self._request.sampling and self._request.sampling.by_risk:
             from nmt.decoding.risk import by_risk  # which imports numpy
 
-            orders = [by_risk(of_one) for of_one in texts]
-            texts = [[of_one[index] for index in order] for of_one, order in zip(texts, orders, strict=True)]
+            orders = [by_risk([self._decode(one.tokens) for one in of_one]) for of_one in found]
             found = [[of_one[index] for index in order] for of_one, order in zip(found, orders, strict=True)]
+        found = [hypotheses[: self._request.n_best] for hypotheses in found]
+        texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
         outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = [NO_ALIGNMENT] * len(outputs)
         if self._word_aligner:

@@ -133,7 +133,7 @@ def evaluate_runs(
     models = [str(run.path) for run in runs]
     translator = load(
         models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True,
-        request=Request(sampling=sampling),
+        request=Request(n_best=1, sampling=sampling),
     )  # fmt: skip
     suffix = _ensemble_suffix(runs)
     weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
