@@ -21,6 +21,7 @@ from nmt.config.source import VectorSource
 from nmt.config.training import Config
 from nmt.data.mixture import epoch_counts, pairs_of_epoch
 from nmt.data.tokenizer_training import ensure_tokenizers
+from nmt.distributed import Ranks
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.inheritance import load_run_config
 from nmt.insight.report_page import write_report
@@ -30,6 +31,7 @@ from nmt.training.averaged_run import average_models
 from nmt.training.fewer_layers import kept_layers
 from nmt.training.forgetting import read_forgetting, score_after
 from nmt.training.freezing import freeze
+from nmt.training.preparation import prepare
 from nmt.training.record import read_record
 from nmt.training.start import train
 
@@ -354,6 +356,16 @@ def test_a_matrix_of_two_parts_is_frozen_by_the_name_of_either(tie: str, part: M
     assert not model.output.weight.requires_grad
     first = next(model.parameters())  # of the source alone, if only the decoder's are shared
     assert first.requires_grad == (tie == "decoder" and part == "output")
+
+
+def test_of_several_processes_one_copies_the_old_tokenizer(work: Path) -> None:
+    """A process that replaced it while another reads it ended that one now and then."""
+    run, config = run_named("new"), config_of()
+    states = []
+    for rank in range(3):
+        prepare(config, run, resuming=False, say=print, ranks=Ranks(rank, 3, rank, 3))
+        states.append({path.name: path.stat().st_ino for path in (run.tokenizer, *run.tokenizer.iterdir())})
+    assert states == states[:1] * 3
 
 
 def test_a_corpus_to_replay_must_be_there_and_unchanged(work: Path) -> None:
