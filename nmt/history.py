@@ -51,6 +51,8 @@ class Progress:
     """The update after which the learning-rate schedule began: 0, or where it was restarted."""
     schedule_end: int | None = None
     """`training.max_steps` when it began, if it depends on it."""
+    validation_key: str = ""
+    """Identifies the validations that `best_values` can be compared with."""
     corpus_key: str = ""
     """Identifies the encoded corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
@@ -95,6 +97,8 @@ class Validation:
     values: Mapping[str, float]
     """By metric: `loss` (as an interval's), `bleu`, `chrf`, and `ter` if it is the `best_metric`; only finite ones."""
     seconds: float | None
+    key: object = None
+    """`Progress.validation_key` then."""
 
 
 class History(NamedTuple):
@@ -127,12 +131,14 @@ class History(NamedTuple):
     def best(self, metric: ValidationMetric | None) -> Validation | None:
         """The validation with the best `metric`, by `is_better`, or None; as a training chooses its model.
 
-        Without a metric, the last one.
+        Those of an earlier text or search are left out. Without a metric, the last one.
         """
         if metric is None:
             return self.validations[-1] if self.validations else None
         best = None
         for validation in self.validations:
+            if validation.key != self.validations[-1].key:  # a resume with another text or search
+                continue
             if metric in validation.values and is_better(metric, validation.values, best.values if best else {}):
                 best = validation
         return best
@@ -162,7 +168,9 @@ def read_history(run: RunFolder) -> History:
                 values: dict[str, float] = {
                     name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None
                 }
-                validations[step] = Validation(step, _count(record, "epoch"), values, _number(record, "seconds"))
+                validations[step] = Validation(
+                    step, _count(record, "epoch"), values, _number(record, "seconds"), record.get("validation_key")
+                )
             case "skipped":
                 skipped.add(step)
     return History(

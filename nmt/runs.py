@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nmt.atomic import leftovers, rename, write_bytes, write_text
+from nmt.atomic import leftovers, rename, replacing, write_bytes, write_text
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.file import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig
@@ -138,6 +138,13 @@ class RunFolder:
                 if (leftover / "old").exists() and not (folder / name).exists():
                     rename(leftover / "old", folder / name)
                 shutil.rmtree(leftover, ignore_errors=True)
+
+    def keep_model(self, step: int) -> None:
+        """Copy the model, of this step, beside it, where the next one will not replace it."""
+        kept = self.path / f"model.{step}.safetensors"
+        if not kept.exists():  # otherwise the copy was made before a kill
+            with replacing(kept) as temporary:
+                shutil.copyfile(self.model_file, temporary)
 
     def set_aside(self) -> Path:
         """Rename the folder to the first free `<name>.old<N>`."""

@@ -21,7 +21,7 @@ def history_of(folder: Path, *lines: str | bytes) -> History:
     return read_history(run)
 
 
-def validation(step: int, **values: float) -> str:
+def validation(step: int, **values: float | str) -> str:
     return json.dumps({"kind": "validation", "step": step, "epoch": 1, **values, "seconds": float(step)}) + "\n"
 
 
@@ -88,6 +88,18 @@ def test_the_best_validation_has_the_best_value_then_the_lowest_loss_and_is_the_
     best = history.best(metric)
     assert best is not None
     assert best.step == step
+
+
+def test_the_best_validation_is_one_of_the_latest_text_and_search(tmp_path: Path) -> None:
+    history = history_of(
+        tmp_path,
+        validation(1, loss=1, bleu=90, validation_key="old"),
+        validation(2, loss=3, bleu=5, validation_key="new"),
+        validation(3, loss=3, bleu=4, validation_key="new"),
+    )
+    best = history.best("bleu")
+    assert best is not None
+    assert best.step == 2
 
 
 def test_without_a_metric_the_last_validation_is_the_best(tmp_path: Path) -> None:

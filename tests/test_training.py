@@ -25,10 +25,12 @@ from nmt.config.training import Config, TrainingConfig
 from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
 from nmt.history import HIGHER_IS_BETTER, Progress
+from nmt.insight.progress import read_status
 from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
+from nmt.training.resuming import validation_key
 from nmt.training.start import train
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 from nmt.training.trainer import Trainer, evaluating
@@ -287,6 +289,52 @@ def test_patience_ends_a_training_that_stops_improving(copy_task: Path, metric: 
     ranks = [(sign * record[metric], -record["loss"]) for record in records(run, "validation")]
     best = max(range(len(ranks)), key=lambda index: (ranks[index], -index))
     assert len(ranks) == best + 4 < 500
+
+
+@pytest.mark.parametrize("changed", ["text", "decoding.length_penalty=0", "evaluation.validation_beam_size=2"])
+def test_a_resume_with_other_validations_decides_anew_which_model_is_best(
+    copy_task: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """The best of an easy text ended the training by patience, and its model stayed, however good the next ones."""
+    values = {2: 50.0, 4: 40.0, 6: 10.0, 8: 12.0, 10: 11.0}
+    monkeypatch.setattr(Trainer, "_scores", lambda self: {"loss": 1.0, "bleu": values[self.progress.step]})
+    settings = ["training.validate_every=2", "training.patience=1", "training.keep_checkpoints=9"]
+    run = trained(copy_task, "run", *settings)
+    assert checkpoint_steps(run.checkpoints) == [2, 4]
+    of_step_2 = digest(run.model_file)
+    if changed == "text":
+        for side in ("en", "de"):
+            with Path(f"val.{side}").open("a") as file:
+                file.write("1 2 3\n")
+    else:
+        settings.append(changed)
+    capsys.readouterr()
+    trained(copy_task, "run", *settings)
+    assert "model.2.safetensors" in capsys.readouterr().err
+    assert checkpoint_steps(run.checkpoints) == [2, 4, 6, 8, 10]
+    assert digest(run.path / "model.2.safetensors") == of_step_2
+    assert digest(run.model_file) == digest(run.checkpoints / "8" / "model.safetensors")
+    status = read_status(run)
+    assert (status.state, "patience" in status.reason) == ("finished", True)
+    assert status.best_validation is not None
+    assert status.best_validation.step == 8
+    trained(copy_task, "run", *settings)
+    assert "this run is finished" in capsys.readouterr().err
+
+
+def test_what_decides_which_validations_can_be_compared(copy_task: Path) -> None:
+    def key(*overrides: str) -> str:
+        return validation_key(load_config(copy_task, overrides))
+
+    same = ["decoding.beam_size=9", "decoding.batch_tokens=9", "decoding.precision=bf16", "evaluation.metrics=[ter]"]
+    assert {key(override) for override in same} == {key()}
+    assert key("decoding.length_penalty=0") != key()
+    by_loss = "training.best_metric=loss"
+    assert key(by_loss) == key(by_loss, "decoding.length_penalty=0")
+    before = [key(), key(by_loss), key("training.best_metric=null")]
+    Path("val.de").write_text(Path("val.de").read_text().replace("1", "2"))
+    now = [key(), key(by_loss), key("training.best_metric=null")]
+    assert [one == other for one, other in zip(before, now, strict=True)] == [False, False, True]
 
 
 def test_limits_by_epochs_and_by_minutes(copy_task: Path) -> None:

@@ -1,6 +1,8 @@
 """Where a training starts (step 0 or the newest complete checkpoint), and which settings a resumed run may change."""
 
 import contextlib
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 from nmt.atomic import rename
 from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config, TrainingConfig
+from nmt.data.hashes import corpus_keys
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
 from nmt.history import Progress
@@ -56,6 +59,9 @@ def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], nu
     progress = _newest_complete(run, steps, say)
     if is_restarted(progress, config.training):
         changed.append(_restart(config.training, progress.step, run))
+    if restart_validations(progress, config):
+        kept = f"; the old best model stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
+        changed.append(f"the text or the search of validations, so which model is the best is decided anew{kept}")
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
@@ -108,6 +114,27 @@ def with_recorded_settings(config: Config, run: RunFolder) -> Config:
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
     return config.model_copy(update={"training": settings})
+
+
+def validation_key(config: Config) -> str:
+    """A hash of what the `best_metric` of a validation depends on besides the weights; '' without a metric."""
+    metric = config.training.best_metric
+    if metric is None:
+        return ""
+    search = config.decoding.model_dump(mode="json", exclude={"precision", "batch_tokens"})
+    search["beam_size"] = config.evaluation.validation_beam_size
+    digest = hashlib.sha256(b"" if metric == "loss" else json.dumps(search).encode())
+    digest.update(b"".join(corpus_keys([config.data.validation], config.source)))
+    return digest.hexdigest()[:20]
+
+
+def restart_validations(progress: Progress, config: Config) -> bool:
+    """Forget the best validation if those to come cannot be compared with it; returns whether that is so."""
+    key = validation_key(config)
+    if key == progress.validation_key:
+        return False
+    progress.validation_key, progress.best_values, progress.validations_since_best = key, {}, 0
+    return True
 
 
 def is_restarted(progress: Progress, settings: TrainingConfig) -> bool:

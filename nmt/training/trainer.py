@@ -37,7 +37,7 @@ from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
-from nmt.training.resuming import is_restarted, restart_hint
+from nmt.training.resuming import is_restarted, restart_hint, restart_validations, validation_key
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
@@ -93,6 +93,7 @@ class Trainer:
         self.average = None if decay is None else MovingAverage(self.model, decay)
         never = -1
         self.progress = Progress(
+            validation_key=validation_key(config),
             corpus_key=prepared.corpus.key,
             validated_step=0 if initial_weights is None else never,
             schedule_end=config.training.schedule_end,
@@ -126,6 +127,7 @@ class Trainer:
                 f"so its batches cannot be repeated; restore the corpus, or {restart_hint(self.folder)}"
             )
         self.progress = progress
+        restart_validations(progress, self.config)
         if is_restarted(progress, self.config.training):
             progress.schedule_start, progress.schedule_end = progress.step, self.config.training.schedule_end
         self.saved = (progress.step, progress.validated_step)
@@ -353,14 +355,16 @@ class Trainer:
             metric, progress = self.config.training.best_metric, self.progress
             is_best = metric is None or is_better(metric, values, progress.best_values)
             if is_best and self.ranks.is_main:
+                if progress.best_step and not progress.best_values:
+                    self.folder.keep_model(progress.best_step)
                 save_weights(self.model, self.folder.model_file)
         if is_best:
             progress.best_values, progress.best_step = values, progress.step
         progress.validations_since_best = 0 if is_best else progress.validations_since_best + 1
-        self.progress.validated_step = self.progress.step
-        self.progress.seconds = time.perf_counter() - self._began
-        record = {"step": self.progress.step, "epoch": self.progress.epoch + 1, **values}
-        self.monitor.validation({**record, "seconds": self.progress.seconds}, is_best and metric is not None)
+        progress.validated_step = progress.step
+        progress.seconds = time.perf_counter() - self._began
+        record = {"step": progress.step, "epoch": progress.epoch + 1, **values, "seconds": progress.seconds}
+        self.monitor.validation({**record, "validation_key": progress.validation_key}, is_best and metric is not None)
         self._save()
         for clock in (self.interval, self.pace):
             clock.exclude(time.perf_counter() - start)
