@@ -81,6 +81,25 @@ def by_a_loop(corpora: list[CorpusFiles], cleaning: CleaningConfig, excluded: li
     return found
 
 
+def test_a_dictionary_says_little_of_the_usual_ratio_of_sentences(write_lines: WriteLines) -> None:
+    dictionary = [(f"word{number}", "a noun, explained at length with an example or two") for number in range(10500)]
+    sentences = [
+        (f"A sentence of the corpus, number {number}.", f"Satz des Korpus: {number}.") for number in range(2600)
+    ]
+    wrong = ("No.", "This is the translation of another sentence, which is longer than ten characters by far.")
+    for whole in (False, True):
+        texts = [[*dictionary, *sentences, wrong]] if whole else [dictionary, [*sentences, wrong]]
+        files = [
+            CorpusFiles(src=write_lines(f"{number}.en", list(src)), tgt=write_lines(f"{number}.de", list(tgt)))
+            for number, pairs in enumerate(texts)
+            for src, tgt in [zip(*pairs, strict=True)]
+        ]
+        selection = select(files, CleaningConfig(length_ratio=4), LANGUAGES)
+        assert selection is not None
+        verdicts = [rule for one in rules_of(selection) for rule in one]
+        assert verdicts[len(dictionary) :] == [""] * len(sentences) + ["length_ratio"]
+
+
 @pytest.mark.parametrize("with_excluded", [False, True])
 @pytest.mark.parametrize(
     ("cleaning", "number"),

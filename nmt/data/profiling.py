@@ -59,9 +59,10 @@ def profile_corpora(
     The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
     dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
+    num_pairs = check_corpora(corpora, TEXT)
     if num_processes is None:
-        num_processes = num_processes_for(check_corpora(corpora, TEXT))
-    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora))
+        num_processes = num_processes_for(num_pairs)
+    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora, num_pairs))
     counted = count_pairs(corpora, counting, num_processes)
     if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept

@@ -1,9 +1,10 @@
 """The rules of `data.cleaning` that look at one pair alone."""
 
+import bisect
 import functools
 import html.entities
+import itertools
 import re
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -226,10 +227,14 @@ def length_of(line: str) -> int:
 
 
 def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
-    """The median of target length / source length; 1.0 without pairs. By it, target lengths are to be divided."""
+    """The median of target length / source length; 1.0 without pairs. By it, target lengths are to be divided.
+
+    A pair counts as the square of its shorter side, up to 50 characters: a dictionary says little of sentences.
+    """
     lengths = [(length_of(src), length_of(tgt)) for src, tgt in pairs]
-    ratios = [tgt_length / src_length for src_length, tgt_length in lengths if src_length and tgt_length]
-    return statistics.median(ratios) if ratios else 1.0
+    ratios = sorted((tgt / src, min(src, tgt, 50) ** 2) for src, tgt in lengths if src and tgt)
+    reached = list(itertools.accumulate(weight for _, weight in ratios))
+    return ratios[bisect.bisect_left(reached, reached[-1] / 2)][0] if ratios else 1.0
 
 
 class LengthRule:

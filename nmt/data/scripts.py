@@ -31,6 +31,7 @@ _SEVERAL = {
         ("bm dyu man", "Latn Nkoo"),
         ("kab taq tzm", "Latn Tfng"),
         ("hak nan", "Bopo Hani Latn"),
+        ("cr iu oj", "Cans Latn"),
         ("unr unx", "Beng Deva"),
         ("ff", "Adlm Latn"), ("gon", "Deva Telu"), ("grt", "Beng Latn"), ("lad", "Hebr Latn"), ("mn", "Cyrl Mong"),
         ("mni", "Beng Mtei"),

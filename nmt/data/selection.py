@@ -23,7 +23,7 @@ from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, normalize
-from nmt.data.corpus import Block, places_of, raw_pairs, read_blocks, read_pairs
+from nmt.data.corpus import Block, places_of, raw_pairs, read_pairs
 from nmt.data.duplicates import PairTable, line_hash, pair_hash
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
@@ -34,8 +34,8 @@ RULES = ("empty", *PAIR_RULES, "overlap", "duplicates", "max_repeats")
 """In the order in which they are applied. A verdict is 0 for a pair that is kept, or 1 + the index of its rule."""
 EXAMPLES = 20
 """Maximum number of pairs for each rule in cleaning.tsv."""
-_FORMAT = 2  # raise it when a rule changes
-_SAMPLE = 10_000  # pairs whose lengths say which ratio is usual
+_FORMAT = 3  # raise it when a rule changes
+_SAMPLE = 10_000  # maximum number of pairs whose lengths say which ratio is usual
 _MAX_PENDING_BYTES = 1 << 23
 
 Hashes = NDArray[np.uint8]
@@ -176,7 +176,7 @@ def judge_corpora(
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     sources, targets = _sentences(excluded)
-    ratio = usual_ratio_of(corpora) if cleaning.length_ratio else 1.0
+    ratio = usual_ratio_of(corpora, num_pairs) if cleaning.length_ratio else 1.0
     judge = Judge(cleaning, languages, ratio, sources, targets, source)
     earlier = _Earlier(cleaning, judge, num_pairs)
     with _judges(judge, num_processes) as judged:
@@ -219,16 +219,11 @@ def _sentences(excluded: Sequence[CorpusFiles]) -> tuple[frozenset[bytes], froze
     return frozenset(sources), frozenset(targets)
 
 
-def usual_ratio_of(corpora: Sequence[CorpusFiles]) -> float:
-    """By what the lengths of targets are divided before they are compared with those of sources."""
-    return usual_ratio(itertools.islice(_readable_pairs(corpora), _SAMPLE))
-
-
-def _readable_pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:
-    """The pairs of text corpora that are UTF-8."""
-    for files in corpora:
-        for block in read_blocks(files):
-            yield from zip(*block.lines(strict=False), strict=True)
+def usual_ratio_of(corpora: Sequence[CorpusFiles], num_pairs: int) -> float:
+    """Return what target lengths are to be divided by, from an even sample of all the `num_pairs` pairs."""
+    pairs = itertools.chain.from_iterable(map(raw_pairs, corpora))
+    sample = itertools.islice(pairs, 0, None, -(-num_pairs // _SAMPLE))
+    return usual_ratio((src.decode(errors="replace"), tgt.decode(errors="replace")) for src, tgt in sample)
 
 
 def select(
