@@ -94,6 +94,11 @@ def is_without_spaces(code: str) -> bool:
     return script_of(code) in _SCRIPTS_WITHOUT_SPACES
 
 
+def joins_sentences(code: str) -> bool:
+    """Whether the language is written without spaces between sentences, too, as in Han and kana."""
+    return script_of(code) in ("Hani", "Hans", "Hant", "Jpan")
+
+
 def has_case(code: str) -> bool:
     """Whether the language is written with capital and small letters, or unknown.
 

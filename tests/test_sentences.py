@@ -108,6 +108,13 @@ def test_without_clauses_it_is_split_at_spaces_and_within_words_only_if_it_must(
         ("zh", "en", "", "A. B."),
         ("zh", "en", "\n", "A.\nB."),
         ("zh", "ja", "", "A.B."),
+        ("en", "th", " ", "A. B."),  # whose words alone have no spaces between them
+        ("en", "lo", " ", "A. B."),
+        ("th", "km", " ", "A. B."),
+        ("th", "ja", " ", "A.B."),
+        ("zh-Hant", "th", "", "A. B."),
+        ("th", "en", "", "A. B."),
+        ("th", "lo", "", "A.B."),  # a sentence that was split
         ("de", "en", "", "A.B."),  # a word that was split
     ],
 )

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from nmt.languages import base_language, is_without_spaces
+from nmt.languages import base_language, is_without_spaces, joins_sentences
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # "1." of a list and an initial ("A. Smith") alone are no sentence.
@@ -85,11 +85,12 @@ def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:
 def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str, tgt_lang: str) -> str:
     """The translations of the parts, with the white space of the source between them.
 
-    From a language without spaces to one with spaces, sentences get a space between them; in the other direction,
-    a single space between them goes.
+    In Chinese and Japanese, a single space between sentences goes; from them into other languages, they get one. So do
+    the parts of a text without spaces in a language with spaces.
     """
-    add_spaces = is_without_spaces(src_lang) and not is_without_spaces(tgt_lang)
-    drop_spaces = is_without_spaces(tgt_lang)
+    drop_spaces = joins_sentences(tgt_lang)
+    add_spaces = joins_sentences(src_lang) and not drop_spaces
+    add_spaces = add_spaces or (is_without_spaces(src_lang) and not is_without_spaces(tgt_lang))
     out = []
     for part, translation in zip(parts, translations, strict=True):
         after = part.after
