@@ -195,6 +195,7 @@ def test_huggingface_hub_reads_the_same_scores(
         assert (reported.report / picture).is_file()
     assert str(solved) not in card.content  # names of files, and no path of this machine
     assert "`train.en`" in card.text
+    assert "pieces of its vocabulary is translated in parts" in card.text
 
 
 def test_examples_and_their_attention_are_the_models(reported: RunFolder) -> None:

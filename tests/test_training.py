@@ -421,9 +421,10 @@ def test_mistakes_are_found_before_anything_is_written(copy_task: Path, override
     assert not records_exist("run")
 
 
-def test_unknown_words_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(copy_task, "run", "tokenizer.vocab_size=10", "training.max_steps=1")
+def test_unknown_words_and_long_lines_are_warned_of(copy_task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(copy_task, "run", "tokenizer.vocab_size=10", "training.max_steps=1", "data.max_length=6")
     err = capsys.readouterr().err
+    assert "longer than data.max_length (6 pieces) and are translated in parts" in err
     assert "of the src pieces are <unk>; raise tokenizer.vocab_size" in err
     assert "of the tgt pieces" in err
 

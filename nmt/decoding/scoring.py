@@ -96,8 +96,8 @@ class Scorer:
     def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredPair]:
         """The scores of any number of sources, lines or vectors, with their target lines, in order.
 
-        A source is read as in translation: one with more than `data.max_length` pieces is cut, with a warning. A target
-        is never cut. One with more pieces than the model has positions is not scored, with a warning. An empty line is
+        A source with more than `data.max_length` pieces is cut, with a warning: a score is of one source. A target is
+        never cut. One with more pieces than the model has positions is not scored, with a warning. An empty line is
         a sentence without pieces: as a target it has the log-probability of `</s>` alone.
         """
         numbered = enumerate(pairs, start=1)

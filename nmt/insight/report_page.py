@@ -175,7 +175,7 @@ def _limits(config: Config) -> str:
     sources = {"text": "Text", "vectors": "Vectors", "images": "Images"}[config.source.type]
     match config.source.type:
         case "text":
-            size = f"A source longer than {config.data.max_length} pieces of its vocabulary is cut, with a warning."
+            size = f"A source longer than {config.data.max_length} pieces of its vocabulary is translated in parts."
         case "vectors":
             size = f"A source longer than {config.data.max_length} vectors is cut, with a warning."
         case "images":

@@ -43,13 +43,15 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
         if lines := [item for item in test_set.src if isinstance(item, str)]:
             reports = {"src": side_report(lines, tokenizers.src, data.src_lang, data.max_length), **reports}
             too_long, longest = reports["src"].too_long, reports["src"].longest
+            unit, how = "pieces", "translated in parts"
         else:
             lengths = [len(item) for item in test_set.src]
             too_long, longest = sum(length > data.max_length for length in lengths), max(lengths)
+            unit, how = "vectors", "cut when they are translated"
         if too_long:
             yield (
-                f"{name}: {too_long:,} sources are longer than data.max_length ({data.max_length} pieces) and are "
-                f"cut when they are translated; the longest has {longest:,}"
+                f"{name}: {too_long:,} sources are longer than data.max_length ({data.max_length} {unit}) and are "
+                f"{how}; the longest has {longest:,}"
             )
         for side, report in reports.items():
             if report.unknown_share > MAX_UNKNOWN:
