@@ -5,6 +5,8 @@ Shapes: S source positions with `</s>`, T target positions, V vocabulary.
 
 import json
 import math
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -369,6 +371,16 @@ def test_a_given_translation_longer_than_any_found_has_what_ifs_as_far_as_one_co
     assert len(explanation.steps) == 13
     assert sorted({one.position for one in explanation.what_if}) == list(range(9))
     assert max(len(one.tokens) for one in explanation.what_if) <= 9
+
+
+def test_no_what_if_holds_a_forbidden_word(run: RunFolder, own: Explanation, tmp_path: Path) -> None:
+    ((forbidden, _),) = Counter(one.token for one in own.what_if if one.id != EOS_ID).most_common(1)
+    copied = RunFolder(Path(shutil.copytree(run.path, tmp_path / "copied")))
+    copied.config_file.write_text(CONFIG.replace("{beam_size", f"{{forbidden_words: [{forbidden}], beam_size"))
+    what_if = explain(copied, own.src, own.tgt, device="cpu").what_if
+    assert {one.position for one in what_if} == {one.position for one in own.what_if}
+    for one in what_if:
+        assert forbidden not in one.tokens[one.position :]
 
 
 def test_an_export_is_refused(tmp_path: Path) -> None:

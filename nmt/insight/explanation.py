@@ -17,10 +17,10 @@ from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import patches, read_image
-from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.constraints import Constraints
+from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
 from nmt.decoding.source_text import encoder_of
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
@@ -335,7 +335,7 @@ def _what_ifs(
     All are searched for in one batch, or in as few as `decoding.batch_tokens` allows.
     """
     tokenizer, alpha = tokenizers.tgt, decoding.length_penalty
-    others = list(_others(tokenizer.special, decoding, log_probs, len(src_ids), tgt_ids))
+    others = list(_others(tokenizer, decoding, log_probs, len(src_ids), tgt_ids))
     prefixes = [[*tgt_ids[: other.position], other.id] for other in others]
     # A translation that ends with the other piece needs no search.
     found = {
@@ -364,10 +364,11 @@ def _what_ifs(
 
 
 def _others(
-    special: SpecialIds, decoding: DecodingConfig, log_probs: Tensor, src_length: int, tgt_ids: Sequence[int]
+    tokenizer: Tokenizer, decoding: DecodingConfig, log_probs: Tensor, src_length: int, tgt_ids: Sequence[int]
 ) -> Iterator[_Other]:
     """The two best allowed pieces at each position other than the translation's own, from (T, V) log-probabilities."""
-    constraints = Constraints.of(decoding, special, [src_length])
+    special, forbidden = tokenizer.special, ForbiddenWords(tokenizer).spellings(decoding.forbidden_words)
+    constraints = Constraints.of(decoding, special, [src_length], forbidden_sequences=forbidden)
     prefix, so_far = torch.tensor([[tgt_ids]], dtype=torch.int64), 0.0  # (1, 1, T - 1)
     for position, token in enumerate([*tgt_ids, special.eos][: int(constraints.max_lengths)]):
         free = log_probs[position]
