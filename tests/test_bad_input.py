@@ -103,6 +103,7 @@ WORDS = {
     "$nul": "a\0b",
     "$spaces": " ",
     "$latin": "caf\udce9",
+    "$dash": "- Come in.",
 }
 TRAIN = "train copy.yaml --name new"
 VOCAB = "vocab copy.yaml --name new"
@@ -245,6 +246,9 @@ ROWS = [
     Row("translate: a penalty that is none", f"{TRANSLATE} --length-penalty nan 1", [*USAGE, "--length-penalty"]),
     Row("translate: a penalty too large", f"{TRANSLATE} --length-penalty 1e308 1", [*USAGE, "--length-penalty"]),
     Row("translate: an option that is none", f"{TRANSLATE} --beem 3 1", ["No such option: --beem"]),
+    *(Row(f"{command}: begins with -", f"{command} {text}", [f"No such option: {said}", f"nmt {command} -- "])
+      for command in ("translate", "attention", "score", "data") for text, said in (("$dash", "- "), ("-5", "-5"))),
+    Row("translate: a misspelled option", f"{TRANSLATE} --beam 3 1", ["--beam (Possible options: --beam-size)"]),
     Row("translate: a text and a file", f"{TRANSLATE} --input test.en 1", ["not both"]),
     Row("translate: --continue alone", f"{TRANSLATE} --continue", ["--continue needs --input FILE and --output FILE"]),
     Row("translate: a text that is not UTF-8", f"{TRANSLATE} $latin", ["the text is not UTF-8"]),

@@ -45,6 +45,9 @@ from nmt.waiting import bound_waiting
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
+_UsageError: Any = typer.BadParameter.__base__  # typer exports no other name for it
+
+
 class ReaderGoneError(Exception):
     """The reader of standard output has ended; typer, which handles broken pipes too, would report an error."""
 
@@ -65,12 +68,19 @@ class _Commands(TyperGroup):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command and flush its output."""
+        """Run a command and flush its output; an error for an unknown option says how a text can begin with "-"."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             raise ReaderGoneError from None
+        except _UsageError as error:
+            is_unknown = hasattr(error, "possibilities") and not error.possibilities
+            if is_unknown and any(one.param_type_name == "argument" for one in error.ctx.command.params):
+                error.message += (
+                    f'; put -- before a text or name that begins with "-": nmt {error.ctx.info_name} -- ...'
+                )
+            raise
         return result
 
 
