@@ -27,17 +27,18 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
     """
     from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
 
-    real = path.resolve()  # one lock for a file and all links to it; "." has no name
-    real.parent.mkdir(parents=True, exist_ok=True)
-    lock: BaseFileLock = FileLock(real.with_name(f".{real.name}.lock"))
+    file, soft_file = _files(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock: BaseFileLock = FileLock(file)
+    seconds = -1 if wait else 0.2  # time for `is_locked` elsewhere to let it go
     try:
         try:
-            lock.acquire(blocking=wait)
+            lock.acquire(timeout=seconds)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-            lock = SoftFileLock(real.with_name(f".{real.name}.softlock"))
-            lock.acquire(blocking=wait)
+            lock = SoftFileLock(soft_file)
+            lock.acquire(timeout=seconds)
     except Timeout:
         yield False
         return
@@ -48,3 +49,19 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
             with contextlib.suppress(OSError):
                 Path(lock.lock_file).unlink()
         lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process, on whatever machine, holds the lock of a file or folder; True if it may not be tried."""
+    if not any(file.exists() for file in _files(path)):
+        return False
+    try:
+        with locked(path, wait=False) as is_free:
+            return not is_free
+    except OSError:
+        return True
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    real = path.resolve()  # one lock for a file and all links to it; "." has no name
+    return real.with_name(f".{real.name}.lock"), real.with_name(f".{real.name}.softlock")

@@ -1,5 +1,6 @@
 """nmt show and nmt runs: where runs stand, as their folders say, and the chart of the loss."""
 
+import contextlib
 import io
 import json
 import os
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,14 @@ def validation(step: int, bleu: float, **values: Any) -> str:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunFolder]:
-    """Write runs/NAME/ with a configuration, the given records and other files."""
+def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RunFolder]]:
+    """Write runs/NAME/ with a configuration, the given records and other files; `live` holds its lock."""
     monkeypatch.chdir(tmp_path)
+    locks = contextlib.ExitStack()
 
-    def make(name: str, *records: str, trainer: str = "", config: str = RUN_CONFIG, model: bool = True) -> RunFolder:
+    def make(
+        name: str, *records: str, trainer: str = "", config: str = RUN_CONFIG, model: bool = True, live: bool = False
+    ) -> RunFolder:
         run = RunFolder(Path("runs", name))
         run.path.mkdir(parents=True)
         run.config_file.write_text(config, encoding="utf-8")
@@ -58,9 +62,12 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
             run.training_file.write_text(trainer, encoding="utf-8")
         if model:
             save_file({"a": np.zeros((3, 5), np.float32), "b": np.zeros(7, np.float32)}, run.model_file)
+        if live:
+            locks.enter_context(run.locked())
         return run
 
-    return make
+    with locks:
+        yield make
 
 
 RECORDS = (train_record(3), train_record(6), validation(6, 20.0), train_record(9), validation(9, 15.0))
@@ -88,19 +95,22 @@ def test_a_finished_run(in_solved: Path, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "state"),
+    ("trainer", "live", "state"),
     [
-        ("", "interrupted"),
-        (mark(NO_PROCESS), "interrupted"),
-        (mark(os.getpid()), "training"),
-        (mark(1), "training"),  # perhaps another user's
-        (mark(NO_PROCESS, "elsewhere"), "training"),  # cannot be seen from here
-        ("nonsense", "interrupted"),
+        ("", False, "interrupted"),
+        (mark(NO_PROCESS), False, "interrupted"),
+        (mark(1), False, "interrupted"),  # in a container that was started again, another process with its number
+        (mark(NO_PROCESS, "elsewhere"), False, "interrupted"),
+        (mark(os.getpid()), True, "training"),
+        (mark(NO_PROCESS, "elsewhere"), True, "training"),  # in another container
+        ("nonsense", False, "interrupted"),
     ],
-    ids=["no mark", "an ended process", "this process", "another process", "another machine", "nonsense"],
+    ids=["no mark", "ended", "a number used again", "ended elsewhere", "this process", "elsewhere", "nonsense"],
 )
-def test_whether_a_run_is_being_trained(make_run: Callable[..., RunFolder], trainer: str, state: str) -> None:
-    run = make_run("copy", *RECORDS, trainer=trainer)
+def test_whether_a_run_is_being_trained(
+    make_run: Callable[..., RunFolder], trainer: str, live: bool, state: str
+) -> None:
+    run = make_run("copy", *RECORDS, trainer=trainer, live=live)
     before = sorted(run.path.parent.iterdir())
     status = read_status(run)
     assert status.state == state
@@ -111,15 +121,61 @@ def test_whether_a_run_is_being_trained(make_run: Callable[..., RunFolder], trai
     assert sorted(run.path.parent.iterdir()) == before  # no lock
     text = "\n".join(progress_text.describe(status))
     assert ("about 1:30 left" in text) == (state == "training")
-    assert ("ended abruptly (process" in text) == (trainer == mark(NO_PROCESS))
+    assert ("ended abruptly (process" in text) == (not live and trainer.startswith("process"))
     assert ("; the same command starts it again\n" in text) == (state == "interrupted")
     (run.checkpoints / "6").mkdir(parents=True)
     text = "\n".join(progress_text.describe(read_status(run)))
     assert ("; the same command resumes it\n" in text) == (state == "interrupted")
 
 
+def test_a_training_that_is_killed_is_no_longer_being_trained(make_run: Callable[..., RunFolder]) -> None:
+    run = make_run("copy", *RECORDS)
+    program = (
+        "import time\nfrom nmt.runs import run_named\nrun = run_named('copy')\n"
+        "with run.locked(), run.marked_as_training():\n    print('marked', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "marked\n"
+        assert read_status(run).state == "training"
+        trainer.kill()
+        trainer.wait()
+    run.training_file.write_text(mark(os.getpid()))  # as if this process had the same number in its container
+    assert read_status(run).state == "interrupted"
+    with run.locked():
+        pass
+
+
+def test_a_lock_that_may_not_be_tried_counts_as_held(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another user's may not be."""
+    run = make_run("copy", *RECORDS, trainer=mark(1), live=True)
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", refuse)
+        assert read_status(run).state == "training"
+
+
+def test_a_look_at_a_lock_does_not_refuse_a_training_that_starts(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n"
+        "with locked(Path(sys.argv[1]), wait=False):\n    print('held', flush=True)\n    time.sleep(0.02)\n"
+    )
+    command = [sys.executable, "-c", program, str(run.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with run.locked():
+            pass
+
+
 def test_the_time_left_counts_down_while_nothing_is_recorded(make_run: Callable[..., RunFolder]) -> None:
-    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()))
+    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()), live=True)
     now = time.time()
     os.utime(run.metrics_file, (now - 30, now - 30))
     left = read_status(run).seconds_left
@@ -129,12 +185,12 @@ def test_the_time_left_counts_down_while_nothing_is_recorded(make_run: Callable[
 
 
 def test_a_run_without_records_or_model(make_run: Callable[..., RunFolder], cli: Cli) -> None:
-    make_run("begun", trainer=mark(os.getpid()), model=False)
+    make_run("begun", trainer=mark(os.getpid()), model=False, live=True)
     code, out, _ = cli("show", "--model", "begun")
     assert code == 0
     assert out.startswith(f"runs/begun: its training is starting ({mark(os.getpid()).strip()})\n")
     assert "none yet; the first validation writes it" in out
-    preparing = make_run("preparing", trainer=mark(os.getpid()), model=False)
+    preparing = make_run("preparing", trainer=mark(os.getpid()), model=False, live=True)
     preparing.config_file.unlink()
     assert cli("show", "--model", "preparing")[1].startswith("runs/preparing: its training is starting")
     code, _, stderr = cli("translate", "--model", "begun", "a")
@@ -226,7 +282,7 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
 
 
 def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:
-    run = make_run("a\x1b[2J", *RECORDS, trainer=mark(os.getpid(), "host\x1b[2J"))
+    run = make_run("a\x1b[2J", *RECORDS, trainer=mark(os.getpid(), "host\x1b[2J"), live=True)
     (run.evaluation).mkdir()
     scores = {"bleu": {"name": "BLEU", "value": 1.0}}
     (run.evaluation / "x\x1by.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
@@ -336,7 +392,7 @@ def test_watch_redraws_until_the_training_ends(
 ) -> None:
     monkeypatch.setattr(progress_text, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback: os.terminal_size((60, 20)))
-    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()))
+    run = make_run("copy", *RECORDS, trainer=mark(os.getpid()), live=True)
 
     def add(text: str) -> Callable[[], object]:
         def append() -> None:

@@ -1,10 +1,7 @@
-"""Where runs stand: read from their folders, without a lock and without torch, while they are trained or later."""
+"""Where runs stand: read from their folders, without torch, while they are trained or later."""
 
 import dataclasses
 import math
-import os
-import re
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +11,7 @@ from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, RunError
 from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
+from nmt.locks import is_locked
 from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
 from nmt.training.stopping import reached
 
@@ -90,7 +88,8 @@ def read_status(run: RunFolder) -> RunStatus:
 
     Raises `RunError` if the folder or its configuration cannot be read.
     """
-    trainer, is_alive = _trainer(run)
+    trainer = run.marked_trainer()
+    is_alive = bool(trainer) and is_locked(run.path)
     basic = RunStatus(
         name=run.name,
         path=str(run.path),
@@ -199,26 +198,6 @@ def _status_or_problem(path: Path) -> RunStatus:
     except OSError as error:
         problem = f"{error.filename}: {error.strerror}"
     return RunStatus(path.name, str(path), "broken", problem)
-
-
-def _trainer(run: RunFolder) -> tuple[str, bool]:
-    """The process that trains or trained here, by its own record, and whether it still runs.
-
-    Of a process on another machine, that cannot be seen: it counts as running.
-    """
-    trainer = run.marked_trainer()
-    match = re.match(r"process (\d+) on (.*), started ", trainer)
-    if match is None:
-        return trainer, False
-    if match[2] != socket.gethostname() or os.name == "nt":  # there, signal 0 is not a question
-        return trainer, True
-    try:
-        os.kill(int(match[1]), 0)
-    except PermissionError:  # another user's
-        return trainer, True
-    except (OSError, OverflowError):
-        return trainer, False
-    return trainer, True
 
 
 def _seconds_left(interval: TrainInterval | None, changed: float | None) -> float | None:
