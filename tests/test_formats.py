@@ -449,6 +449,26 @@ def test_languages_are_needed_with_one_file_and_vectors_need_two() -> None:
         load_config(path, ["source.type=vectors", "source.features=3", "model.tie_embeddings=decoder"])
 
 
+def test_a_link_is_read_by_its_own_name(cli: Cli) -> None:
+    """As in the cache of the Hugging Face hub and in that of DVC, where files are named by their hashes."""
+    pairs = [(f"sentence {number}", f"Satz {number}") for number in range(60)]
+    Path("blobs").mkdir()
+    for number, name in enumerate(("t.en.gz", "t.de.gz")):
+        text = "".join(f"{pair[number]}\n" for pair in pairs)
+        Path(f"blobs/{number}").write_bytes(gzip.compress(text.encode()))
+        Path(name).symlink_to(f"blobs/{number}")
+    Path("blobs/2").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs))
+    Path("t.tsv").symlink_to("blobs/2")
+    for options in (("t.tsv",), ("--src", "t.en.gz", "--tgt", "t.de.gz")):
+        output = f"{len(options)}.yaml"
+        languages = ("--src-lang", "en", "--tgt-lang", "de")
+        code, _, err = cli("init", *options, *languages, "--output", output, "--no-trial")
+        assert code == 0, err
+        config = load_config(Path(output))
+        assert config.data.train[0].src_file.name in ("t.tsv", "t.en.gz")
+        assert list(read_pairs(config.data.train[0])) == pairs
+
+
 def test_what_is_read_from_a_file_belongs_to_its_key_and_not_to_its_hash() -> None:
     files = write_tsv([("a", "b")], Path("a.tsv"))
     other = files.model_copy(update={"src_column": 2})

@@ -1,5 +1,6 @@
 """The files of a corpus: two texts, or one file with both sides."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -30,7 +31,8 @@ def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
         path = path.expanduser()
     except RuntimeError as error:  # ~nobody
         raise ValueError(str(error)) from None
-    return Path(folder, path).resolve() if folder else path
+    # Links are not followed: the file that one leads to may lack the ending that says its format.
+    return Path(os.path.normpath(Path(folder, path))) if folder else path
 
 
 ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]

@@ -193,7 +193,7 @@ def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> st
 def _path(path: Path, folder: Path) -> str:
     if path.is_absolute():  # as it was named
         return _value(path.as_posix())
-    return _value(Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix())
+    return _value(Path(os.path.relpath(path, folder.resolve())).as_posix())
 
 
 def _value(value: object) -> str:

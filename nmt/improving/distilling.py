@@ -137,7 +137,7 @@ def _corpora(request: Distillation, data: DataConfig) -> list[dict[str, Any]]:
             taught.append({**keys, "src": src, "tgt": file})
     if request.mono_src is not None:
         output = _translated(request, request.mono_src, text / "translated" / "mono_src.txt", None)
-        taught.append({"src": request.mono_src.resolve(), "tgt": output})
+        taught.append({"src": request.mono_src.absolute(), "tgt": output})
     return [*(real if request.keep_real else []), *taught]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 from pathlib import Path
 
@@ -153,7 +154,7 @@ def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, na
 
 
 def _name_of(path: Path) -> str:
-    return path.resolve().name.removesuffix(".zip")
+    return Path(os.path.normpath(path.absolute())).name.removesuffix(".zip")
 
 
 def _files(path: Path) -> list[Path]:
