@@ -266,6 +266,8 @@ ROWS = [
     Row("output: the input", f"{TRANSLATE} --input test.en --output ./test.en", ["must be different files"]),
     Row("output: the input by a link", FILES, ["must be different files"], link("out", "test.en")),
     Row("output: a folder", FILES, ["--output out: is a folder; name a file in it"], folder("out")),
+    Row("input: a pipe to continue", f"{TRANSLATE} --input in --output out --continue", ["a pipe does not allow: in;"],
+        pipe("in")),
     Row("output: a pipe", FILES, ["--output out: is not a file", "use > or |"], pipe("out")),
     Row("output: into a missing folder", f"{TRANSLATE} --input test.en --output no/where/out",
         ["--output no/where/out: there is no folder no/where; make it first"]),

@@ -1,20 +1,23 @@
 """Translating streams and files: when lines are written, interruptions, and several devices."""
 
+import bz2
 import contextlib
 import gzip
 import hashlib
 import itertools
 import json
+import lzma
 import os
 import random
 import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,9 +28,9 @@ from hypothesis import strategies as st
 import nmt
 from nmt.data.compression import opened
 from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
-from nmt.decoding.files import Files, OutputFiles, made_from, translate_files
+from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
 from nmt.decoding.parallel import ParallelTranslator
-from nmt.decoding.translator import Translation
+from nmt.decoding.translator import Translation, with_prefixes
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.runs import open_run, open_runs
 
@@ -50,6 +53,17 @@ class Shouting:
                 self.seen.append(line)
                 yield Translation(line.upper(), len(line.split()), f"{first}-{first}")
                 first += 1
+
+
+class Repeating:
+    """Writes each line's prefix before it in capitals."""
+
+    def stream(
+        self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: Iterable[str] | None = None
+    ) -> Iterator[Translation]:
+        for block, beginnings in with_prefixes(blocks, prefixes, first):
+            for line, beginning in itertools.zip_longest(block, beginnings or ()):
+                yield Translation(f"{beginning or ''} {line.upper()}".strip(), 1)
 
 
 # --- Lines in blocks -------------------------------------------------------------------------------------
@@ -167,6 +181,51 @@ def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path)
     process.stdin.close()
     assert process.wait() == 0
     process.stdout.close()
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[Callable[[], str]]:
+    """Makes standard error a terminal within the block; what it shows."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    with os.fdopen(theirs, "w") as stderr, contextlib.redirect_stderr(stderr):
+        yield lambda: os.read(ours, 1 << 16).decode()
+    os.close(ours)
+
+
+@pytest.mark.parametrize("which", ["input", "prefixes"])
+def test_a_pipe_is_read_once_even_at_a_terminal(
+    which: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    pipe, text = Path(f"/dev/fd/{reader}"), tmp_path / "in.txt"  # as the shell's <(...)
+    text.write_text("one\ntwo\n")
+    files = Files(pipe if which == "input" else text, None, prefixes=pipe if which == "prefixes" else None)
+    prefixes_of(files.prefixes)
+    with terminal():
+        translate_files(Repeating(), files, MADE_FROM, resume=False)
+    os.close(reader)
+    assert capsysbinary.readouterr().out == (b"ONE\nTWO\n" if which == "input" else b"one ONE\ntwo TWO\n")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_the_bar_shows_the_bytes_of_a_file_that_is_read_once(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / f"in.txt{suffix}", []
+    write = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
+    with write(path, "wb") as file:
+        file.write("".join(f"{random.Random(number).random()}\n" for number in range(3000)).encode())
+    monkeypatch.setattr("nmt.decoding.files.opened", lambda path: seen.append(path) or opened(path))
+    with terminal() as shows:
+        translate_files(Shouting(), Files(path, tmp_path / "out.txt"), MADE_FROM, resume=False)
+        shown = shows()
+    size = f"{path.stat().st_size / 1000:.1f}k"
+    assert "100%|" in shown
+    assert f" {size}/{size} " in shown
+    assert seen == [path]
 
 
 # --- Output files ----------------------------------------------------------------------------------------

@@ -102,6 +102,8 @@ def _check(
         )
     if resume and not (files.input and files.output):
         raise ConfigError("--continue needs --input FILE and --output FILE")
+    if resume and (pipes := [path for path in (files.input, files.prefixes) if path and path.is_fifo()]):
+        raise ConfigError(f"--continue reads again what was read, which a pipe does not allow: {pipes[0]}; name a file")
     if devices is not None and device is not None:
         raise ConfigError("--device names one device, --devices several; give one of the two")
     if devices is not None and (text or (not files.input and sys.stdin.isatty())):

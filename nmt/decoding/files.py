@@ -20,7 +20,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
-from nmt.data.lines import Readable, count_lines, line_blocks, read_lines
+from nmt.data.lines import Readable, line_blocks, read_lines
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
@@ -157,9 +157,9 @@ def made_from(
 
 
 def prefixes_of(path: Path | None) -> str:
-    """What identifies the content of a file of prefixes, for `made_from`; `DataError` if it cannot be read."""
-    if path is None:
-        return "None"
+    """What identifies a file of prefixes and its content, for `made_from`; `DataError` if it cannot be read."""
+    if path is None or path.is_fifo():  # what is read from a pipe is gone
+        return _as_text(path)
     with opened(path) as file:
         hashed = _Hashed(file)
         while hashed.read1(1 << 20):
@@ -212,19 +212,20 @@ class _Hashed:
 def _input_blocks(
     path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
 ) -> Iterator[list[str]]:
-    """The lines after the first `skip`, in blocks; for a file, with a progress bar if standard error is a terminal.
+    """The lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
 
-    Before each block of a file, `record_read` is called with the part of the file that has been read. It includes the
-    block, and may be longer.
+    The bar counts the bytes of the file that have been read; a pipe, whose size is unknown, has none. Before each block
+    of a file, `record_read` is called with the part of the file that has been read. It includes the block, and may be
+    longer.
     """
     if path is None:
         yield from line_blocks(cast(BufferedReader, sys.stdin.buffer), "standard input")
         return
     bar = None
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and path.is_file():
         from tqdm import tqdm
 
-        bar = tqdm(total=count_lines(path), initial=skip, unit=" lines", dynamic_ncols=True)
+        bar = tqdm(total=path.stat().st_size, unit="B", unit_scale=True, dynamic_ncols=True, smoothing=0)
     with opened(path) as file:
         hashed = _Hashed(file)
         for block in line_blocks(hashed, str(path)):
@@ -232,8 +233,9 @@ def _input_blocks(
                 if record_read is not None:
                     record_read(hashed.beginning())
                 yield block[skip:]
-                if bar is not None:  # the consumer is done with this block
-                    bar.update(len(block) - skip)
+            if bar is not None:  # the consumer is done with this block
+                bar.update(os.lseek(file.fileno(), 0, os.SEEK_CUR) - bar.n)
+                bar.initial = bar.initial if skip < len(block) else bar.n  # what is skipped has no part in the speed
             skip = max(0, skip - len(block))
     if bar is not None:
         bar.close()
