@@ -15,16 +15,19 @@ from conftest import COPY_TASK, Cli
 
 from nmt import atomic
 from nmt.config.file import load_config, to_yaml
+from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.holdout import draw, with_hold_outs
 from nmt.data.selection import select
+from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, NmtError
 from nmt.inheritance import load_run_config
 from nmt.locks import locked
 from nmt.runs import RunFolder
 
 Pair = tuple[str, str]
+TINY = Path(__file__).parent.parent / "data" / "tiny"
 WITHOUT_TEXT = COPY_TASK[COPY_TASK.index("  max_length") :]
 
 
@@ -435,6 +438,28 @@ def test_dirt_is_not_held_out(write: Callable[..., Path]) -> None:
     assert set(pairs_in("run.validation")) <= set(corpus)
     with pytest.raises(ConfigError, match=r"only 10 training pairs are kept by data.cleaning"):
         drawn_by(write([*corpus, *dirt, *dirt]), "data.cleaning.identical=true", "data.test.holdout=101")
+
+
+def test_what_training_leaves_out_as_too_long_is_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As counted with the tokenizer that is trained later; a tenth of the lines is of twenty sentences or of 400 KB."""
+    monkeypatch.chdir(tmp_path)
+    sides = [(TINY / f"train.{side}").read_text(encoding="utf-8").split("\n")[:2000] for side in ("en", "zh")]
+    for side, name in zip(sides, ("run.en", "run.zh"), strict=True):
+        space = " " * (name == "run.en")
+        long = [space.join(side[index : index + 20]) for index in range(0, 200)]
+        Path(name).write_text("\n".join([*side, *long, 200_000 * f"a{space}", ""]), encoding="utf-8")
+    path = Path("run.yaml")
+    path.write_text(
+        "data: {train: {src: run.en, tgt: run.zh}, max_length: 60, validation: {holdout: 400}}\n"
+        "tokenizer: {vocab_size: 1000, joint: false}\nmodel: {tie_embeddings: decoder}\ntraining: {max_steps: 1}\n"
+    )
+    drawn_by(path)
+    for side, name in zip(sides, ("run.validation.en", "run.validation.zh"), strict=True):
+        held_out = Path(name).read_text(encoding="utf-8").split("\n")[:-1]
+        tokenizer = SentencePieceTokenizer.train(side, TokenizerConfig(vocab_size=1000))
+        assert max(map(len, tokenizer.encode_lines(held_out))) <= 60
+        means = [sum(map(len, lines)) / len(lines) for lines in (held_out, side)]
+        assert 0.9 < means[0] / means[1] < 1.1  # no shorter than the others
 
 
 def test_a_replayed_corpus_stays_without_what_its_run_held_out(write: Callable[..., Path]) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
-from nmt.config.data import DataConfig
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, is_empty, pairs_in, read_pairs
 from nmt.data.selection import select
 from nmt.errors import ConfigError, DataError
+from nmt.languages import is_without_spaces
 from nmt.locks import locked
 
 MIN_PAIRS = 50
@@ -119,15 +119,15 @@ def _draw_missing(
             wanted = _missing(wanted)
             others = [*(files for name, files in data.held_out.items() if name not in wanted), *data.exclude]
             total = sum(sizes[name] for name in wanted)
-            drawn = draw(_usable(corpora, data, say), total, config.training.seed, _sentences(others))
+            drawn = draw(_usable(corpora, config, say), total, config.training.seed, _sentences(others))
             if len(drawn) < total:
                 if list(data.hold_outs) == ["validation"] and data.validation.holdout == "auto":
                     return {**sizes, "validation": 0}
                 what = " and ".join(f"data.{name}.holdout ({sizes[name]:,})" for name in wanted)
-                kept = "are kept by data.cleaning and " if data.cleaning.is_on else ""
+                kept = "are kept by data.cleaning, " if data.cleaning.is_on else ""
                 raise ConfigError(
-                    f"{what}: only {len(drawn):,} training pairs {kept}share no sentence with one another or with "
-                    f"another validation or test set; lower it"
+                    f"{what}: only {len(drawn):,} training pairs {kept}fit data.max_length and share no sentence with "
+                    f"one another or with another validation or test set; lower it"
                 )
             for name, files in wanted.items():
                 own, drawn = drawn[: sizes[name]], drawn[sizes[name] :]
@@ -146,16 +146,28 @@ def _draw_missing(
 
 
 def _usable(
-    corpora: Sequence[TrainingFiles], data: DataConfig, say: Callable[[str], None]
+    corpora: Sequence[TrainingFiles], config: Config, say: Callable[[str], None]
 ) -> Callable[[], Iterator[Pair]]:
-    """What starts to read the pairs that a hold-out may have: those that `data.cleaning` keeps."""
+    """What starts to read the pairs that a hold-out may have: those that `data.cleaning` keeps, if neither side is too
+    long for `data.max_length`, as far as that can be said without a tokenizer."""
+    data = config.data
     selection = select(corpora, data.cleaning, (data.src_lang, data.tgt_lang), say=say)
+    longest = [_characters(data.max_length, config.tokenizer.type, code) for code in (data.src_lang, data.tgt_lang)]
 
     def read() -> Iterator[Pair]:
         for index, files in enumerate(corpora):
-            yield from read_pairs(files, None if selection is None else selection.chosen(index))
+            for src, tgt in read_pairs(files, None if selection is None else selection.chosen(index)):
+                if len(src) <= longest[0] and len(tgt) <= longest[1]:
+                    yield src, tgt
 
     return read
+
+
+def _characters(pieces: int, tokenizer: str, language: str) -> int:
+    """About as many characters as a line of so many pieces has."""
+    if tokenizer == "char":
+        return pieces
+    return pieces * (6 if tokenizer == "word" else 2 if is_without_spaces(language) else 4)
 
 
 def _sentences(texts: Iterable[CorpusFiles]) -> tuple[set[str], set[str]]:
