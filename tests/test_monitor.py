@@ -82,7 +82,7 @@ def figures_of(metrics_file: Path) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for record in map(json.loads, metrics_file.read_text(encoding="utf-8").splitlines()):
         for key, value in record.items():
-            if key not in ("kind", "step", "lines") and value is not None:
+            if key != "step" and isinstance(value, int | float):
                 found.setdefault(f"{record['kind']}/{key}", {})[record["step"]] = float(np.float32(value))
     return found
 

@@ -212,6 +212,24 @@ def test_a_validation_ended_by_a_signal_is_repeated_on_resume(
     assert_same_run(trained(copy_task, "run", "training.ema_decay=0.9"), straight)
 
 
+def test_a_signal_before_a_due_validation_comes_before_it(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A validation may take long, and a second signal would lose what has not been saved."""
+    straight = trained(copy_task, "straight")
+    original = Trainer._update
+
+    def signalled(self: Trainer, *arguments: Any) -> None:
+        original(self, *arguments)
+        if self.progress.step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", signalled)
+        patch.setattr(Trainer, "_scores", lambda self: pytest.fail("validated"))
+        with pytest.raises(InterruptedTrainingError, match="stopped by SIGTERM at step 6; saved"):
+            trained(copy_task, "run")
+    assert_same_run(trained(copy_task, "run"), straight)
+
+
 @pytest.mark.slow
 def test_a_second_interrupt_ends_at_once_and_keeps_the_last_checkpoint(forks: ForkServer, copy_task: Path) -> None:
     program = (

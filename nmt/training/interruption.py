@@ -50,9 +50,11 @@ class Signals:
 
     @contextlib.contextmanager
     def ending_the_block(self) -> Iterator[None]:
-        """For a long block without side effects: the first signal raises `Stopped` in it."""
+        """For a long block without side effects: a signal before or in it raises `Stopped`."""
         self._ends_block = True
         try:
+            if self.received:
+                raise Stopped
             yield
         finally:
             self._ends_block = False

@@ -332,7 +332,9 @@ class Trainer:
     def _validate_if_due(self) -> None:
         progress = self.progress
         if progress.step % self.config.training.validate_every == 0 and progress.validated_step != progress.step:
-            self._validate()
+            self._agree(0)
+            if not self.stopped_by:
+                self._validate()
 
     def _validate(self) -> None:
         """Score the weights or their average; save a checkpoint, and the model if it is the best so far.
