@@ -8,8 +8,11 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
-from nmt.atomic import leftovers, rename, replacing, write_bytes, write_text
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nmt.atomic import leftovers, read_json, rename, replacing, write_bytes, write_text
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.file import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig
@@ -18,6 +21,22 @@ from nmt.errors import ConfigError, RunError
 from nmt.locks import locked
 
 RUNS = Path("runs")
+
+
+class Recorded(BaseModel):
+    """Base of what is read of a run's JSON files; a damaged file is an error, a later version's addition is not."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, path: Path, remedy: str = "restore or remove the file") -> Self:
+        """The content of a file; `RunError` if it is damaged."""
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"])) or "its content"
+            raise RunError(f"{path}: {place}: {problem['msg']}; {remedy}") from None
 
 
 class RunFolder:

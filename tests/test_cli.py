@@ -23,7 +23,7 @@ from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
 from nmt.data.corpus import Side
 from nmt.errors import ConfigError, RunError
-from nmt.evaluation.evaluate import stored_hypotheses
+from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs import RunFolder, run_named
 from nmt.training.resuming import check_same
 
@@ -127,7 +127,7 @@ def test_eval_searches_as_translate_does_and_records_it(
     about = json.loads(written.with_suffix(".json").read_text())
     assert about[recorded[0]].items() >= recorded[1].items()
     run = RunFolder(in_solved / "runs" / "copy")
-    assert stored_hypotheses(run, "few.en", Side(Path("few.en"))) is None  # not what the run is configured to do
+    assert stored_hypotheses(run, Side(Path("few.en"))) is None  # not what the run is configured to do
 
 
 def test_translate_an_argument_a_file_and_standard_input(in_solved: Path, cli: Cli) -> None:

@@ -24,7 +24,7 @@ from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 from nmt.config.source import TEXT
 from nmt.data.corpus import Side
 from nmt.evaluation.buckets import SourceLengths
-from nmt.evaluation.evaluate import stored_hypotheses
+from nmt.evaluation.stored import stored_hypotheses
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
@@ -138,10 +138,21 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
 def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
     assert cli("eval", "--model", "copy")[0] == 0
     run = RunFolder(Path("runs/copy"))
-    stored = stored_hypotheses(run, "test", Side(Path("test.en")))
+    stored = stored_hypotheses(run, Side(Path("test.en")))
     assert stored == (run.evaluation / "test.hyp").read_text().splitlines()
     shutil.copy("runs/worse/model.safetensors", run.model_file)
-    assert stored_hypotheses(run, "test", Side(Path("test.en"))) is None
+    assert stored_hypotheses(run, Side(Path("test.en"))) is None
+
+
+def test_a_comparison_leaves_a_runs_scores_as_configured(two_runs: Path, cli: Cli) -> None:
+    def stored() -> Any:
+        return json.loads(Path("runs/copy/evaluation/test.json").read_text())["scores"]
+
+    assert cli("compare", "copy", "worse", "--tgt-lang", "zh", "--samples", "2")[0] == 0
+    by_comparison = stored()
+    shutil.rmtree("runs/copy/evaluation")
+    assert cli("eval", "--model", "copy")[0] == 0
+    assert by_comparison == stored()
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:

@@ -295,7 +295,7 @@ def test_no_run_is_not_the_newest(make_run: MakeRun) -> None:
 def evaluated(runs: Sequence[RunFolder]) -> Path:
     """The file with the hypotheses for the copy task's test set."""
     test_sets = {"test": (Side(Path("test.en")), [Side(Path("test.de"))])}
-    metrics = make_metrics(["chrf"], "de")
+    metrics = make_metrics(("bleu", "chrf", "ter"), "de")
     ((_, evaluation),) = evaluate_runs(runs, test_sets, metrics, runs[0].config().decoding, "cpu")
     assert evaluation.file is not None
     assert evaluation.file.read_text().splitlines() == evaluation.hypotheses

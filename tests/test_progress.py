@@ -18,7 +18,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from nmt.config.evaluation import Metric
+from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import ConfigError
+from nmt.evaluation.metrics import Score
+from nmt.evaluation.stored import Evaluated, store
 from nmt.insight import progress_text
 from nmt.insight.progress import RunStatus, read_status
 from nmt.insight.terminal_chart import Point, can_draw, chart
@@ -68,6 +72,18 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
     with locks:
         yield make
+
+
+def write_evaluation(run: RunFolder, name: str, bleu: float, models: int = 1) -> None:
+    """An evaluation by the run's model as configured, or by an ensemble with it."""
+    weights, config = ModelFile.of(run.model_file), run.inference_config()
+    signatures: dict[Metric, str] = {"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp", "chrf": "s", "ter": "s"}
+    evaluated = Evaluated(
+        test_set=name, models=("a",) * models, weights=(weights,) * models, engine="torch", decoding=config.decoding,
+        src_sha256="", references_sha256=(), lines=3,
+        scores={metric: Score(metric, bleu, signature) for metric, signature in signatures.items()},
+    )  # fmt: skip
+    store(run, evaluated, [], run.evaluation)
 
 
 RECORDS = (train_record(3), train_record(6), validation(6, 20.0), train_record(9), validation(9, 15.0))
@@ -247,10 +263,8 @@ def test_averages_models_and_exports(make_run: Callable[..., RunFolder]) -> None
 
 def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[..., RunFolder], cli: Cli) -> None:
     best = make_run("b", *RECORDS, validation(12, 40.0))
-    best.evaluation.mkdir()
-    for name, value in (("test", 33.25), ("test.ensemble-a", 99.0)):
-        scores = {"bleu": {"name": "BLEU", "value": value, "signature": "s"}}
-        (best.evaluation / f"{name}.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
+    write_evaluation(best, "test", 33.25)
+    write_evaluation(best, "test.ensemble-a", 99.0, models=2)
     make_run("a", *RECORDS)
     make_run("none", train_record(3), model=False)
     make_run("broken", config="data: [\n")
@@ -269,7 +283,7 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
     assert any(line == "runs/empty: not a run folder (it has no config.yaml)" for line in lines[7:])
     assert any(line.startswith("runs/metrics/diagnosis.json: cannot be read") for line in lines[7:])
     found = {status["name"]: status for status in json.loads(cli("runs", "--json")[1])}
-    assert found["b"]["test_scores"] == {"test": {"bleu": 33.25}}
+    assert found["b"]["test_scores"] == {"test": {"bleu": 33.25, "chrf": 33.25, "ter": 33.25}}
     assert found["b"]["is_latest"] and not found["a"]["is_latest"]
     names = {
         key: [status["name"] for status in json.loads(cli("runs", "--json", "--sort", key)[1])]
@@ -283,9 +297,7 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
 
 def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:
     run = make_run("a\x1b[2J", *RECORDS, trainer=mark(os.getpid(), "host\x1b[2J"), live=True)
-    (run.evaluation).mkdir()
-    scores = {"bleu": {"name": "BLEU", "value": 1.0}}
-    (run.evaluation / "x\x1by.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
+    write_evaluation(run, "x\x1by", 1.0)
     for command in (("show", "--model", str(run.path)), ("runs",)):
         code, out, stderr = cli(*command)
         assert (code, stderr) == (0, "")

@@ -36,6 +36,7 @@ from nmt.config.file import load_config
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.evaluation.stored import stored_evaluations
 from nmt.insight.charts import Curve, bars, curves
 from nmt.insight.report import changed_settings, gather
 from nmt.insight.validation_set import choose_examples, translate_validation_set
@@ -267,6 +268,97 @@ def test_scores_of_another_model_are_named_as_such_and_are_not_the_cards(
     assert "| test (test) |" not in (run.report / "README.md").read_text()
 
 
+OTHERS = (
+    (["--forbid", "1", "--beam-size", "1", "--lowercase"], "beam_size 1, forbidden_words ['1'], case ignored"),
+    (["--metric", "chrf++"], "metrics chrf++"),
+    (["--sample"], "drawn at random"),
+    (["--bleu-tokenizer", "char"], "another tokenizer of BLEU"),
+    (["--tgt-lang", "zh"], "another tokenizer of BLEU"),
+)
+
+
+def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cli: Cli) -> None:
+    """Only the run's own evaluation is in the list of runs, the headline and the model card."""
+
+    def evaluated(*options: str) -> Path:
+        code, out, err = cli("eval", "--model", "copy", "--engine", "torch", "--json", *options)
+        assert code == 0, err
+        return Path(json.loads(out)["hypotheses"])
+
+    own = evaluated()
+    assert own == run.evaluation / "test.hyp"
+    content = own.with_suffix(".json").read_bytes()
+    value = json.loads(content)["scores"]["bleu"]["value"]
+    others = [evaluated(*options) for options, _ in OTHERS]
+    assert len({own, *others}) == 1 + len(OTHERS)
+    assert all(path.is_file() and path.name.startswith("test.") for path in others)
+    assert others[0] == evaluated(*OTHERS[0][0])  # the same again has the same name
+    assert own.with_suffix(".json").read_bytes() == content
+
+    (status,) = json.loads(cli("runs", "--json")[1])
+    assert list(status["test_scores"]) == ["test"]
+    assert status["test_scores"]["test"]["bleu"] == value
+    shown = cli("show", "--model", "copy")[1]
+    text = text_after_report(cli)
+    for _, why in OTHERS:
+        assert why in shown and why in html.unescape(text)
+    tests = gather(run).tests
+    assert [one.stored.name for one in tests if not one.stored.deviation] == ["test"]
+    card = ModelCard.load(run.report / "README.md").data
+    (bleu,) = [one for one in card.eval_results if (one.dataset_split, one.metric_type) == ("test", "bleu")]
+    assert bleu.metric_value == round(value, 2)
+    assert text.count("BLEU, test") == 1
+
+    write_weights({name: value * 1.01 for name, value in load_file(run.model_file).items()}, run.model_file)
+    (status,) = json.loads(cli("runs", "--json")[1])
+    assert status["test_scores"] == {}
+    assert "the model has changed since" in cli("show", "--model", "copy")[1]
+
+
+def test_a_run_scored_by_another_metric_alone_has_a_headline(run: RunFolder, cli: Cli) -> None:
+    config = run.config_file.read_text()
+    run.config_file.write_text(re.sub(r"(?m)^  metrics:\n(  - .*\n)+", "  metrics: [chrf++]\n", config))
+    assert cli("eval", "--model", "copy")[0] == 0
+    assert "chrF2++, test" in text_after_report(cli)
+
+
+def test_test_sets_with_one_file_name_do_not_replace_each_other(run: RunFolder, cli: Cli, solved: Path) -> None:
+    lines = (solved / "test.en").read_text().splitlines(keepends=True)
+    for name, part in (("a", lines[:4]), ("b", lines[4:9])):
+        Path(name).mkdir()
+        for side in ("en", "de"):
+            Path(name, f"test.{side}").write_text("".join(part))
+        assert cli("eval", "--model", "copy", "--src", f"{name}/test.en", "--ref", f"{name}/test.de")[0] == 0
+    found = {one.name: one for one in stored_evaluations(run)}
+    assert sorted(one.content.lines for one in found.values()) == [4, 5]
+    assert [one.deviation for one in found.values()] == ["", ""]
+    assert set(json.loads(cli("show", "--model", "copy", "--json")[1])["test_scores"]) == set(found)
+
+
+def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
+    run: RunFolder, cli: Cli, solved: Path
+) -> None:
+    Path("test.en").write_bytes((solved / "test.en").read_bytes())
+    config = run.config_file.read_text()
+    run.config_file.write_text(config.replace(f"{solved}/test.en", f"{Path.cwd()}/test.en"))
+    assert cli("eval", "--model", "copy", "--beam-size", "1")[0] == cli("eval", "--model", "copy")[0] == 0
+
+    def deviations() -> dict[str, str]:
+        return {one.hypotheses.stem: one.deviation for one in stored_evaluations(run)}
+
+    (other,) = set(deviations()) - {"test"}
+    assert deviations() == {"test": "", other: "beam_size 1"}
+    lines = Path("test.en").read_text().splitlines(keepends=True)
+    Path("test.en").write_text("".join(reversed(lines)))
+    assert deviations() == {name: ", ".join(filter(None, (why, "not the text of data.test.test")))
+                            for name, why in (("test", ""), (other, "beam_size 1"))}  # fmt: skip
+    Path("test.en").unlink()  # as on another machine
+    assert deviations() == {"test": "", other: "beam_size 1"}
+    Path("test.en").write_text("".join(lines))
+    run.config_file.write_text(run.config_file.read_text().replace("beam_size: 3", "beam_size: 1"))
+    assert deviations() == {"test": "beam_size 3", other: "the configuration has changed since; run nmt eval again"}
+
+
 def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     run.record_file.unlink()
     config = run.config_file.read_text()
@@ -318,7 +410,7 @@ def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder
     [
         (lambda run: run.record_file.write_text("{"), r"nmt: runs/copy/training\.json: cannot be read"),
         (lambda run: run.record_file.write_text("{}"), r"nmt: runs/copy/training\.json: folder: .*restore or remove"),
-        (lambda run: write_json(run.evaluation / "x.json", {"engine": 3}), r"nmt: runs/copy/evaluation/x\.json: eng"),
+        (lambda run: write_json(run.evaluation / "x.json", {"engine": 3}), r"nmt: runs/copy/evaluation/x\.json: test"),
         (lambda run: write_json(run.path / "average.json", {"steps": "x"}), r"nmt: runs/copy/average\.json: does not"),
     ],
 )  # fmt: skip

@@ -1,8 +1,6 @@
 """Translate test sets and score them, also in the validations of a training."""
 
 import dataclasses
-import hashlib
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.atomic import read_json, write_json, write_text
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.inference import DecodingConfig
@@ -18,13 +15,13 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
-from nmt.data.lines import read_lines
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import ConfigError, DataError, RunError
+from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.evaluation.stored import Evaluated, store, weights_file
 from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
 from nmt.suffixes import PAIRS_FORMATS, pairs_format
@@ -125,71 +122,26 @@ def evaluate_runs(
 ) -> Iterator[tuple[str, Evaluation]]:
     """Translate and score `name: (sources, references)`, after reading all of them; with `sampling`, draw instead.
 
-    Hypotheses and scores are written to evaluation/NAME.hyp and NAME.json in the run, or to another `folder`; those of
-    an ensemble to NAME.ensemble-OTHERS.hyp and .json, in its first run.
+    Hypotheses and scores are stored in evaluation/ of the first run, or as NAME.hyp and NAME.json in another `folder`.
     """
     source = runs[0].inference_config().source
     read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
-    models = [str(run.path) for run in runs]
+    models = tuple(str(run.path) for run in runs)
     translator = load(
         models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True,
         request=Request(n_best=1, sampling=sampling),
     )  # fmt: skip
-    suffix = _ensemble_suffix(runs)
-    weights = [dataclasses.asdict(ModelFile.of(_weights_file(run))) for run in runs]
+    weights = tuple(ModelFile.of(weights_file(run)) for run in runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics)
-        path = (folder or runs[0].evaluation) / f"{name}{suffix}.hyp"
-        write_text(path, "".join(f"{line}\n" for line in result.hypotheses))
-        scores = {metric: dataclasses.asdict(one) for metric, one in result.scores.items()}
-        description = {
-            "models": models,
-            "engine": translator.engine_name,
-            "decoding": decoding.model_dump(),
-            "sampling": dataclasses.asdict(sampling) if sampling else None,
-        }
-        made_from = {"weights": weights, "src_sha256": side_key(test_sets[name][0], source).hex()}
-        write_json(path.with_suffix(".json"), {**description, **made_from, "scores": scores})
+        src, references = test_sets[name]
+        evaluated = Evaluated(
+            test_set=name, models=models, weights=weights, engine=translator.engine_name, decoding=decoding,
+            sampling=sampling, src_sha256=side_key(src, source).hex(), lines=len(result.hypotheses),
+            references_sha256=tuple(side_key(side).hex() for side in references), scores=result.scores,
+        )  # fmt: skip
+        path = store(runs[0], evaluated, result.hypotheses, folder)
         yield name, dataclasses.replace(result, file=path)
-
-
-def stored_hypotheses(run: RunFolder, name: str, src: Side) -> list[str] | None:
-    """What `evaluate_runs` wrote for a test set, or None if it was made from other weights, sources or search settings.
-
-    The settings are to be those of the run's configuration, so that runs are compared as configured.
-    """
-    path = run.evaluation / f"{name}.hyp"
-    if not (path.is_file() and path.with_suffix(".json").is_file()):
-        return None
-    config = run.inference_config()
-    wanted = config.decoding.model_dump(mode="json")
-    try:
-        made_from = read_json(path.with_suffix(".json"))
-        (weights,) = made_from["weights"]
-        is_fresh = (
-            made_from.get("sampling") is None
-            and ModelFile(**weights).is_still(_weights_file(run))
-            and made_from["src_sha256"] == side_key(src, config.source).hex()
-            and made_from["decoding"] | {"batch_tokens": wanted["batch_tokens"]} == wanted
-        )
-    except (RunError, KeyError, TypeError, ValueError):  # damaged
-        return None
-    hypotheses = list(read_lines(path))
-    return hypotheses if is_fresh and len(hypotheses) == _count_sources(src, config.source) else None
-
-
-def _count_sources(src: Side, source: SourceConfig) -> int:
-    """The number of sources, which are not read if they are vectors or images."""
-    if source.type == "text":
-        return sum(1 for _ in src.lines())
-    from nmt.data.vectors import open_vectors
-
-    return len(open_vectors(src.path, source))
-
-
-def _weights_file(run: RunFolder) -> Path:
-    """The file that identifies a run's weights."""
-    return run.export_file if run.is_export() else run.model_file
 
 
 class NamedText(NamedTuple):
@@ -268,8 +220,8 @@ def choose_test_sets(run: RunFolder, named: NamedText | None) -> dict[str, tuple
 def choose_metrics(
     settings: EvaluationConfig,
     known_language: str,
-    tgt_lang: str | None,
-    tokenizer: BleuTokenizer | None,
+    tgt_lang: str | None = None,
+    tokenizer: BleuTokenizer | None = None,
     names: Sequence[Metric] | None = None,
     lowercase: bool = False,
 ) -> dict[Metric, SacreMetric]:
@@ -279,14 +231,6 @@ def choose_metrics(
     """
     language = reference_language(tgt_lang, known_language)
     return make_metrics(names or settings.metrics, language, tokenizer or settings.bleu_tokenizer, lowercase)
-
-
-def _ensemble_suffix(runs: Sequence[RunFolder]) -> str:
-    """The suffix of an ensemble's files, in the folder of its first run: `.ensemble-B+C` for A, B and C."""
-    others = "+".join(re.sub(r"[^\w.-]", "_", run.name) for run in runs[1:])
-    if len(others.encode()) > 100:  # a file's name has at most 255 bytes
-        others = hashlib.sha256(others.encode()).hexdigest()[:16]
-    return f".ensemble-{others}" if others else ""
 
 
 def reference_language(given: str | None, otherwise: str) -> str:

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, RunError
+from nmt.evaluation.stored import Stored, stored_evaluations
 from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
 from nmt.locks import is_locked
 from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
@@ -64,7 +65,9 @@ class RunStatus:
     parameters: int | None = None
     """Number of parameters of the model; a shared one counts once."""
     test_scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    """By test set and metric, as `nmt eval` wrote them."""
+    """By test set and metric: the run's own evaluations (`stored_evaluations`)."""
+    other_scores: Sequence[tuple[str, Mapping[str, float], str]] = ()
+    """Of its other evaluations: test set, scores by metric, and what makes them others."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Of an average, on the validation set."""
     changed: float | None = None
@@ -90,6 +93,7 @@ def read_status(run: RunFolder) -> RunStatus:
     """
     trainer = run.marked_trainer()
     is_alive = bool(trainer) and is_locked(run.path)
+    evaluations = stored_evaluations(run) if run.exists() else []
     basic = RunStatus(
         name=run.name,
         path=str(run.path),
@@ -98,7 +102,8 @@ def read_status(run: RunFolder) -> RunStatus:
         is_latest=_latest(run) == run.name,
         has_model=run.model_file.is_file(),
         parameters=_num_parameters(run.model_file),
-        test_scores=dict(_test_scores(run)),
+        test_scores={one.name: _scores(one) for one in evaluations if not one.deviation},
+        other_scores=[(one.name, _scores(one), one.deviation) for one in evaluations if one.deviation],
         changed=_modified(run.metrics_file) or _modified(run.model_file) or _modified(run.config_file),
     )
     if not run.exists() and is_alive:
@@ -220,11 +225,8 @@ def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
         raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
 
 
-def _test_scores(run: RunFolder) -> Iterator[tuple[str, dict[str, float]]]:
-    """Test sets and their scores by this model alone, not by an ensemble with others."""
-    for path in sorted(run.evaluation.glob("*.json")):
-        if ".ensemble-" not in path.name:
-            yield path.stem, _values(read_json(path), "scores")
+def _scores(one: Stored) -> dict[str, float]:
+    return {metric: score.value for metric, score in one.content.scores.items()}
 
 
 def _values(description: object, key: str) -> dict[str, float]:

@@ -106,6 +106,8 @@ def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
         yield "model", "none yet; the first validation writes it"
     for name, scores in status.test_scores.items():
         yield f"test {name}", _scores(scores)
+    for name, scores, deviation in status.other_scores:
+        yield f"test {name}", f"{_scores(scores)}  ({deviation})"
     if status.scores:
         yield "validation", _scores(status.scores)
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
-from nmt.config.inference import DecodingConfig
 from nmt.config.section import Section
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
@@ -23,30 +22,23 @@ from nmt.device import choose_device
 from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
+from nmt.evaluation.stored import Stored, stored_evaluations
 from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
-from nmt.training.forgetting import Evaluated, Forgetting, read_forgetting
+from nmt.training.forgetting import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record
 
 MAX_RESAMPLED_LINES = 5000
 """sacreBLEU's bootstrap holds the statistics of 1,000 resampled sets: 70 MB for 1,000 lines."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TestScores:
-    """What `nmt eval` wrote about a test set."""
+class ScoredSet(NamedTuple):
+    """A test set's evaluation that is stored in the run folder."""
 
-    __test__ = False  # pytest: not a test
-
-    name: str
-    lines: int
+    stored: Stored
     scores: dict[Metric, ReportedScore]
-    engine: str
-    decoding: DecodingConfig
-    doubt: str
-    """Why these may not be scores of the run's present model as it is configured; empty if they are."""
 
 
 class Setting(NamedTuple):
@@ -73,7 +65,7 @@ class Report(NamedTuple):
     """Of each part of the model; shared ones are counted once."""
     model: ModelFile
     validation: ValidationResult | None
-    tests: tuple[TestScores, ...]
+    tests: tuple[ScoredSet, ...]
     forgotten: tuple[Forgetting, ...]
     """What a run with `training.init_from` gained, and forgot of the run that it started from."""
     settings: tuple[Setting, ...]
@@ -157,24 +149,14 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _test_scores(run: RunFolder, config: Config) -> Iterator[TestScores]:
-    """The run's evaluations, without those of ensembles; the configuration's test sets with confidence intervals."""
+def _test_scores(run: RunFolder, config: Config) -> Iterator[ScoredSet]:
+    """The run's evaluations; of the configuration's test sets with confidence intervals."""
     sets = config.data.test
-    names = {path.stem for path in run.evaluation.glob("*.json") if ".ensemble-" not in path.stem}
-    for name in sorted(names, key=lambda name: (list(sets).index(name) if name in sets else len(sets), name)):
-        path = run.evaluation / f"{name}.json"
-        evaluated = Evaluated.read(path, "run nmt eval again, or remove the file")
-        hypotheses = list(read_lines(path.with_suffix(".hyp")))
-        scores = {metric: ReportedScore(score, None) for metric, score in evaluated.scores.items()}
-        if name in sets:
-            scores = _with_intervals(scores, hypotheses, sides_of(sets[name])[1], config)
-        yield TestScores(name, len(hypotheses), scores, evaluated.engine, evaluated.decoding, _doubt(evaluated, run))
-
-
-def _doubt(evaluated: Evaluated, run: RunFolder) -> str:
-    if evaluated.sampling:
-        return "these translations were drawn at random (--sample or --mbr)"
-    return "" if evaluated.weights[0].is_still(run.model_file) else "the model has changed since; run nmt eval again"
+    for one in stored_evaluations(run):
+        scores = {metric: ReportedScore(score, None) for metric, score in one.content.scores.items()}
+        if one.name in sets:
+            scores = _with_intervals(scores, list(read_lines(one.hypotheses)), sides_of(sets[one.name])[1], config)
+        yield ScoredSet(one, scores)
 
 
 def _with_intervals(

@@ -4,6 +4,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from nmt.atomic import replacing, write_bytes
 from nmt.config.evaluation import Metric
@@ -128,10 +129,10 @@ def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]
 
 def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
     """The most important score of each set, by the set's name: test sets first."""
-    preferred: list[Metric] = ["bleu", "chrf", "ter"]
+    preferred: tuple[Metric, ...] = get_args(Metric)
     for one in report.tests:
-        if not one.doubt:
-            yield one.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
+        if not one.stored.deviation:
+            yield one.stored.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
     if report.validation is not None:
         scores = report.validation.scores
         yield "validation", next(scores[metric] for metric in preferred if metric in scores)
@@ -140,7 +141,8 @@ def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
 def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Sequence[str]) -> CardFacts:
     config = report.config
     data = config.data
-    scores = [CardScores(one.name, "test", _plain(one.scores)) for one in report.tests if not one.doubt]
+    own = [one for one in report.tests if not one.stored.deviation]
+    scores = [CardScores(one.stored.name, "test", _plain(one.scores)) for one in own]
     if report.validation is not None:
         scores.append(CardScores("validation", "validation", _plain(report.validation.scores)))
     total = sum(report.parameters.values())

@@ -25,8 +25,8 @@ from nmt.evaluation.evaluate import (
     named_text,
     read_test_set,
     reference_language,
-    stored_hypotheses,
 )
+from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs import RUNS, RunFolder, open_run
 
 log = logging.getLogger("nmt")
@@ -112,7 +112,7 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
     train = _training_text(opened, files)
-    test_sets = tuple(_translated_sets(opened, paths, named, languages[0], language))
+    test_sets = tuple(_translated_sets(opened, paths, named, languages[0]))
     return Material(test_sets, language, settings.bleu_tokenizer, train)
 
 
@@ -181,11 +181,7 @@ def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple
 
 
 def _translated_sets(
-    groups: Sequence[Sequence[RunFolder]],
-    paths: Sequence[Sequence[Path]],
-    given: NamedText | None,
-    src_lang: str,
-    tgt_lang: str,
+    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], given: NamedText | None, src_lang: str
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one that was named, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
@@ -206,7 +202,7 @@ def _translated_sets(
         for test_set in read.values()  # one: files of translations need named references
         if given is not None
     }
-    translated = {run.path: _run_hypotheses(run, named, tgt_lang) for run in runs}
+    translated = {run.path: _run_hypotheses(run, named) for run in runs}
     last = {path: path.resolve().name for path in (*translated, *written)}
     alike = Counter(last.values())
     names = {path: str(path) if alike[name] > 1 else name for path, name in last.items()}
@@ -219,7 +215,7 @@ def _translated_sets(
 
 
 def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> None:
-    """`ConfigError` if the run gives the name of a test set to another text; its evaluation/ has files of that name."""
+    """`ConfigError` if the run gives the name of a test set to another text."""
     own = run.config().data.test if run.has_training_config() else {}
     for name in own.keys() & named.keys():
         src, references = named[name]
@@ -236,13 +232,11 @@ def _keys(sides: tuple[Side, Side], source: SourceConfig) -> list[bytes]:
     return [side_key(sides[0], source), side_key(sides[1])]
 
 
-def _run_hypotheses(
-    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], tgt_lang: str
-) -> dict[str, list[str]]:
+def _run_hypotheses(run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found, missing = {}, {}
     for name, (src, references) in named.items():
-        stored = stored_hypotheses(run, name, src)
+        stored = stored_hypotheses(run, src)
         if stored is None:
             missing[name] = (src, references)
         else:
@@ -250,7 +244,7 @@ def _run_hypotheses(
     if missing:
         log.info("%s: translating %s", run.path, ", ".join(missing))
         config = run.inference_config()
-        metrics = choose_metrics(run.evaluation_config(), config.data.tgt_lang, tgt_lang, None)
+        metrics = choose_metrics(run.evaluation_config(), config.data.tgt_lang)
         for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, "auto"):
             found[name] = evaluation.hypotheses
     return found

@@ -7,28 +7,24 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
-from nmt.config.inference import DecodingConfig
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
-from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import sides_of
 from nmt.data.lines import read_lines
-from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.evaluate import Evaluation, evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.evaluation.significance import paired_interval
+from nmt.evaluation.stored import Evaluated
 from nmt.runs import RunFolder
 from nmt.training.origin import Origin
-from nmt.training.record import Recorded, RecordedCorpus, read_record, recorded_corpus
+from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,19 +67,6 @@ class Forgetting:
         return Change(before.name, before.value, after.value, *self.intervals[metric])
 
 
-class Evaluated(Recorded):
-    """A file that `evaluate_runs` wrote, as far as it is read."""
-
-    engine: str
-    decoding: DecodingConfig
-    sampling: Sampling | None = None
-    scores: dict[Metric, Score]
-    weights: Annotated[tuple[ModelFile, ...], Field(min_length=1)]
-    lines: int = 0
-    """This and the intervals of the changes are added to those of evaluation/after/."""
-    intervals: dict[Metric, tuple[float, float]] = Field({})
-
-
 def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[str], None]) -> None:
     """Score the test sets with the weights that a training in `run` starts from."""
     sets = origin.recorded.test_files
@@ -123,7 +106,7 @@ def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
         scores = {key: dataclasses.asdict(one) for key, one in score(metrics, old, result.references).items()}
         write_json(path, {**read_json(path), "scores": scores})
         path = run.evaluation / "after" / f"{name}.json"
-        write_json(path, {**read_json(path), "lines": len(old), "intervals": intervals})
+        write_json(path, {**read_json(path), "intervals": intervals})
     return read_forgetting(run)
 
 

@@ -10,12 +10,12 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from nmt.atomic import read_json, write_json
+from nmt.atomic import write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
@@ -23,7 +23,7 @@ from nmt.data.cleaning import CleaningCounts
 from nmt.data.hashes import corpus_hashes
 from nmt.errors import RunError
 from nmt.processes import available_cores, processor_name
-from nmt.runs import RunFolder
+from nmt.runs import Recorded, RunFolder
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
 from nmt.version import __version__
@@ -36,22 +36,6 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
 }
 # Those that decide the weights, and those that decide the scores.
 _PACKAGES = ("numpy", "sentencepiece", "sacrebleu")
-
-
-class Recorded(BaseModel):
-    """Base of what is read of a run's JSON files; a damaged file is an error, a later version's addition is not."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, allow_inf_nan=False)
-
-    @classmethod
-    def read(cls, path: Path, remedy: str = "restore or remove the file") -> Self:
-        """The content of a file; `RunError` if it is damaged."""
-        try:
-            return cls.model_validate(read_json(path))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"])) or "its content"
-            raise RunError(f"{path}: {place}: {problem['msg']}; {remedy}") from None
 
 
 class RecordedFile(Recorded):
