@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, TrainingError
+from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, TrainingError, printable
 
 if TYPE_CHECKING:
     import torch
@@ -252,7 +252,7 @@ class _FailureMonitor:
             self._closed.wait(10 * SECONDS_BETWEEN_CHECKS)
             _end(code)
         if message:
-            print(message, file=sys.stderr)
+            print(printable(message), file=sys.stderr)
             _report_to_torchrun(message)
         self._closed.set()
         with contextlib.suppress(RuntimeError):

@@ -15,6 +15,8 @@ A message names the file, line or key, the value found there, and what would be 
 Any other exception that reaches the command line is a bug and keeps its traceback (exit code 1).
 """
 
+import re
+
 
 class NmtError(Exception):
     """Base of all errors that are reported to the user as one plain message."""
@@ -101,3 +103,16 @@ def is_out_of_memory(error: BaseException) -> bool:
 def how_to_install(extra: str) -> str:
     """The commands that install an optional package; nmt is installed from a clone, not from the package index."""
     return f"in your clone of nmt, scripts/install {extra}, or pip install '.[{extra}]'"
+
+
+# Control characters, line separators, what reverses the text that follows, and halves of pairs.
+_UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or disorder its lines: texts and names are by anybody.
+
+    >>> printable("a\x1b[2Jb")
+    'a\ufffd[2Jb'
+    """
+    return _UNSAFE.sub("\ufffd", text)

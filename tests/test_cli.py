@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import termios
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -459,6 +460,28 @@ def test_an_average_that_is_not_scored_leaves_nothing(with_checkpoints: Path, cl
     assert (code, out) == (2, "")
     assert "every line needs its reference" in err
     assert [path.name for path in Path("runs").glob("*average*")] == [".copy-average.lock"]
+
+
+def test_text_of_a_corpus_does_not_move_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.en", "t.de", "hyp.de"):
+        lines = [f"\x1b[2J\u202e{name} {number}\x9b" for number in range(60)]
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    Path("run.yaml").write_text(
+        "data: {train: {src: t.en, tgt: t.de}, validation: {src: t.en, tgt: t.de}}\ntokenizer: {type: char}\n"
+        "training: {max_steps: 1}\n"
+    )
+    with zipfile.ZipFile("t.zip", "w") as archive:
+        archive.writestr("\x1b[2J.en", "a\n")
+        archive.writestr("\x1b[2J.de", "a\n")
+    commands = (
+        ("vocab", "run.yaml"), ("compare", "--hyp", "t.de", "--hyp", "hyp.de", "--ref", "t.de"),
+        ("init", "--src", "t.en", "--tgt", "t.de", "--no-trial"), ("data", "t.zip", "--src-lang", "en"),
+    )  # fmt: skip
+    for command in commands:
+        _, out, err = cli(*command)
+        assert "\ufffd" in out + err, command
+        assert not re.search("[\x1b\x9b\u202e]", out + err), command
 
 
 def test_help_and_version(cli: Cli) -> None:

@@ -258,6 +258,18 @@ def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pyt
     assert "█" not in plain
 
 
+def test_spaces_and_joiners_of_good_text_are_shown_as_they_are(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = "<b>5\u00a0km</b> 1\u202f000, 東京\u3000駅, 👩\u200d🚀, می\u200cخواهم, \u200e!"
+    write_pairs(tmp_path, [(good.encode(), b"5 km \x07.")])
+    code, out, err = cli("data", "dirty.en", "dirty.de")
+    assert code == 0, err
+    assert good in out
+    assert "5 km \ufffd." in out
+
+
 def test_bars() -> None:
     assert [bar(share, 10) for share in (0, 0.001, 0.25, 1)] == ["", "▏", "██▌", "█" * 10]
     assert [bar(share, 10, plain=True) for share in (0, 0.001, 0.25, 1)] == ["", "#", "##", "#" * 10]

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,7 +67,7 @@ def adapt(
 
     file = Path(f"{run.name}.yaml")
     wish = Wish(base, data, keep or [], overrides or [])
-    plan = write_plan(wish, file, fresh, lambda line: print(line, file=sys.stderr))
+    plan = write_plan(wish, file, fresh, options.say)
     try:
         changes = _trained(file, run, fresh, None if plan.general else base)
     except (NmtError, typer.Exit):

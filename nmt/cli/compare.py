@@ -9,6 +9,7 @@ import typer
 
 from nmt.cli import options
 from nmt.cli.completion import complete_run
+from nmt.errors import printable
 
 _MAX_SAMPLES = 1_000_000
 
@@ -50,4 +51,4 @@ def compare(
     comparison = compare_systems(material, test, samples)
     if output is not None:
         write_page(comparison, output)
-    print(json.dumps(dataclasses.asdict(comparison)) if as_json else comparison_text(comparison))
+    print(json.dumps(dataclasses.asdict(comparison)) if as_json else printable(comparison_text(comparison)))

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
+from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption, say
+from nmt.errors import printable
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.marian.importing import ImportedRun
@@ -45,14 +45,14 @@ def import_model(
 
 def _print(imported: "ImportedRun", as_json: bool) -> None:
     for note in imported.notes:
-        print(f"nmt: {note}", file=sys.stderr)
+        say(f"nmt: {note}")
     if as_json:
         print(json.dumps(dataclasses.asdict(imported)))
         return
     src, tgt = imported.pieces
-    print(f"{imported.run}: {imported.name}, {imported.src_lang} -> {imported.tgt_lang}")
+    print(printable(f"{imported.run}: {imported.name}, {imported.src_lang} -> {imported.tgt_lang}"))
     print(f"  {imported.parameters:,} parameters, vocabularies of {src:,} and {tgt:,} pieces")
-    print(f"  license: {imported.license or 'not stated'}")
+    print(printable(f"  license: {imported.license or 'not stated'}"))
     if imported.tgt_tags:
         chosen = imported.tgt_tag or "none chosen: nmt translate --tgt-tag TAG"
-        print(f"  target languages: {', '.join(imported.tgt_tags)} ({chosen})")
+        print(printable(f"  target languages: {', '.join(imported.tgt_tags)} ({chosen})"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options
-from nmt.errors import ConfigError, TrainingError
+from nmt.errors import ConfigError, TrainingError, printable
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
@@ -65,7 +65,7 @@ def init(
         file.write_text(text, encoding="utf-8", newline="\n")
     print(f"wrote {file}; next:")
     for command in _next(file, config, found):
-        print(f"  {command}")
+        print(f"  {printable(command)}")
 
 
 def _check_output(file: Path) -> None:
@@ -95,7 +95,7 @@ def _tried(config: "Config", found: "Inspection") -> "Speed | None":
     try:
         speed = time_updates(config, found.sample)
     except TrainingError as error:
-        print(f"the trial failed, and the training would, too: {error}")
+        print(f"the trial failed, and the training would, too: {printable(str(error))}")
         return None
     steps = config.training.max_steps or 0
     hours = steps * speed.seconds / 3600

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -37,7 +37,7 @@ from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
-from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
+from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package, printable
 from nmt.version import __version__
 from nmt.waiting import bound_waiting
 
@@ -181,37 +181,48 @@ app.add_typer(exports, name="export", rich_help_panel="Ship")
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     bound_waiting()
-    logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
+    log = logging.StreamHandler()
+    log.setFormatter(_Formatter("nmt: %(message)s"))
+    logging.basicConfig(handlers=[log], level=logging.WARNING)
     logging.getLogger("nmt").setLevel(logging.INFO)
     if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
-        print("nmt: standard input and output must be open; use < /dev/null or > /dev/null", file=sys.stderr)
-        sys.exit(ConfigError.exit_code)
+        _fail("standard input and output must be open; use < /dev/null or > /dev/null", ConfigError.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
         signal.signal(number, _end)
     try:
         app()
     except NmtError as error:
-        print(f"nmt: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error, error.exit_code)
     except ModuleNotFoundError as error:
         missing = missing_package(error)
         if missing is None:
             raise
-        print(f"nmt: {missing}", file=sys.stderr)
-        sys.exit(missing.exit_code)
+        _fail(missing, missing.exit_code)
     except ReaderGoneError:  # `nmt translate ... | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         is_machine_error = error.errno in _MACHINE_ERRORS
         if error.filename is None and not is_machine_error:
             raise
-        print(f"nmt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        sys.exit(TrainingError.exit_code if is_machine_error else NmtError.exit_code)
+        code = TrainingError.exit_code if is_machine_error else NmtError.exit_code
+        _fail(f"{error.filename or 'standard output'}: {error.strerror}", code)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        print("nmt: out of memory; lower decoding.batch_tokens or --beam-size", file=sys.stderr)
-        sys.exit(TrainingError.exit_code)
+        _fail("out of memory; lower decoding.batch_tokens or --beam-size", TrainingError.exit_code)
+
+
+class _Formatter(logging.Formatter):
+    """Log lines that are safe for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def _fail(message: object, code: int) -> NoReturn:
+    """End with a message."""
+    print(printable(f"nmt: {message}"), file=sys.stderr)
+    sys.exit(code)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nmt.cli.options import JsonOption
+from nmt.errors import printable
 from nmt.runs import RUNS
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -25,7 +26,7 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List all runs in this folder's runs/, with their scores."""
-    from nmt.insight.progress import all_statuses, printable, sorted_by
+    from nmt.insight.progress import all_statuses, sorted_by
 
     found = sorted_by(all_statuses(), sort)
     if as_json:

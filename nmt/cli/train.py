@@ -1,6 +1,5 @@
 """`nmt train`, and what every training ends with."""
 
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, say
 from nmt.config.training import Config
 from nmt.distributed import Ranks, is_launched, joined
 from nmt.errors import ConfigError, NmtError
@@ -44,7 +43,7 @@ def train(
         from nmt.insight.text_table import aligned
         from nmt.training.forgetting import table
 
-        _say(aligned(table(changes), left=(0, 2)))
+        say(aligned(table(changes), left=(0, 2)))
 
 
 def train_run(
@@ -84,9 +83,9 @@ def _what_changed(run: RunFolder) -> "list[Forgetting]":
     from nmt.training.forgetting import score_after
 
     try:
-        return score_after(run, _say)
+        return score_after(run, say)
     except NmtError as error:
-        _say(f"the scores before and after are not compared: {error}; to try again: the same command")
+        say(f"the scores before and after are not compared: {error}; to try again: the same command")
         return []
 
 
@@ -95,7 +94,7 @@ def _export(run: RunFolder, settings: Config) -> None:
     if settings.export.after_training:
         from nmt.exporting.after_training import export_after_training
 
-        export_after_training(run, settings, _say)
+        export_after_training(run, settings, say)
 
 
 def _write_report(run: RunFolder, device: str) -> None:
@@ -106,11 +105,6 @@ def _write_report(run: RunFolder, device: str) -> None:
 
         page = write_report(run, device)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
-        _say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
+        say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
     else:
-        _say(f"report: {page} ({time.perf_counter() - began:.1f} s)")
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # a closed terminal
-        print(line, file=sys.stderr)
+        say(f"report: {page} ({time.perf_counter() - began:.1f} s)")

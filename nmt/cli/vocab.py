@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run, say
 from nmt.config.inference import TokenizerConfig
+from nmt.errors import printable
 from nmt.runs import RunFolder
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -23,13 +23,9 @@ def vocab(
     from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report
 
-    settings = with_hold_outs(with_decoded_corpora(settings, _say), _say)
+    settings = with_hold_outs(with_decoded_corpora(settings, say), say)
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:
@@ -42,5 +38,5 @@ def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "Sid
             f"{side} ({of_side.language}): {of_side.vocab_size:,} pieces; on the validation set "
             f"{of_side.pieces_per_word:.2f} pieces a word, {of_side.characters_per_piece:.2f} characters a piece, "
             f"{of_side.unknown_share:.2%} <unk>, {of_side.byte_share:.2%} bytes\n"
-            f"  its first line: {' '.join(of_side.first_line)}"
+            f"  its first line: {printable(' '.join(of_side.first_line))}"
         )

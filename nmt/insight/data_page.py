@@ -4,9 +4,9 @@ from pathlib import Path
 
 from nmt.atomic import write_text
 from nmt.data.profile import Profile
+from nmt.errors import printable
 from nmt.insight.data_text import bin_label, lengths_line, percent, trimmed
 from nmt.insight.pages import render
-from nmt.insight.progress import printable
 
 
 def write_page(profile: Profile, path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from nmt.data.profile import Bin, Lengths, Profile, SideProfile
-from nmt.insight.progress import printable
+from nmt.errors import printable
 from nmt.insight.text_table import aligned, bar, shortened
 
 MAX_WIDTH = 100
@@ -20,7 +20,7 @@ def data_text(profile: Profile, width: int = MAX_WIDTH, plain: bool = False) -> 
         "\n".join(_characters(profile)),
         *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return printable("\n\n".join(part for part in parts if part))
 
 
 def percent(count: int, total: int) -> str:
@@ -56,7 +56,7 @@ def _corpora(profile: Profile) -> str:
     parts = [(one.name, one.pairs, one.kept) for one in profile.corpora]
     if len(parts) > 1:
         parts.append(("together", profile.pairs, profile.kept))
-    rows += [[printable(name), f"{pairs:,}", f"{kept:,}", percent(kept, pairs)] for name, pairs, kept in parts]
+    rows += [[name, f"{pairs:,}", f"{kept:,}", percent(kept, pairs)] for name, pairs, kept in parts]
     return f"{profile.src.language} to {profile.tgt.language}\n{aligned(rows)}"
 
 
@@ -68,7 +68,7 @@ def _rules(profile: Profile, width: int) -> str:
     shown = [_RULES_NOTE, aligned(rows, left=(0, 1))]
     for rule in profile.rules:
         for pair in rule.examples:
-            shown += [f"{rule.rule}: {printable(pair.where)}", *_pair(pair.src, pair.tgt, width)]
+            shown += [f"{rule.rule}: {pair.where}", *_pair(pair.src, pair.tgt, width)]
     return "\n".join(shown)
 
 
@@ -76,7 +76,7 @@ _RULES_NOTE = "what the rules of data.cleaning drop, in this order; alone: as th
 
 
 def _pair(src: str, tgt: str, width: int) -> list[str]:
-    return [shortened(f"    {printable(text)}", width).rstrip() for text in (src, tgt)]
+    return [shortened(f"    {text}", width).rstrip() for text in (src, tgt)]
 
 
 def _histograms(profile: Profile, width: int, plain: bool) -> Iterator[str]:
@@ -124,8 +124,8 @@ def _repetitions(profile: Profile, width: int) -> Iterator[str]:
     for side in (profile.src, profile.tgt):
         for one in side.repeated:
             head = f"  {side.language}  {one.count:,} times  "
-            place = f"  {printable(one.where)}"
-            yield head + shortened(printable(one.text), max(20, width - len(head) - len(place))) + place
+            place = f"  {one.where}"
+            yield head + shortened(one.text, max(20, width - len(head) - len(place))) + place
     for side in (profile.src, profile.tgt):
         if side.empty or side.undecodable:
             yield f"  {side.language}: {_number(side.empty, 'empty line')}, {side.undecodable:,} not UTF-8"
@@ -143,8 +143,7 @@ def _characters(profile: Profile) -> Iterator[str]:
             continue
         yield f"  {side.language}: {side.num_odd_characters:,} different, {_number(side.odd_occurrences, 'occurrence')}"
         rows = [
-            ["   ", one.code_point, printable(one.character), one.name, f"{one.count:,}", printable(one.where)]
-            for one in side.odd_characters
+            ["   ", one.code_point, one.character, one.name, f"{one.count:,}", one.where] for one in side.odd_characters
         ]
         yield aligned(rows, left=(0, 1, 2, 3, 5))
 
@@ -154,9 +153,9 @@ def _overlaps(profile: Profile, width: int) -> Iterator[str]:
     rows = [["", "pairs", "source known", "", "target known", "", "both", ""]]
     for one in profile.against:
         cells = [(f"{count:,}", percent(count, one.pairs)) for count in (one.src, one.tgt, one.both)]
-        rows.append([f"  {printable(one.name)}", f"{one.pairs:,}", *(cell for pair in cells for cell in pair)])
+        rows.append([f"  {one.name}", f"{one.pairs:,}", *(cell for pair in cells for cell in pair)])
     yield aligned(rows)
     for one in profile.against:
         for shared in one.examples:
-            yield f"  {printable(shared.where)} as {printable(shared.also)}"
+            yield f"  {shared.where} as {shared.also}"
             yield from _pair(shared.src, shared.tgt, width)

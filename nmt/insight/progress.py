@@ -177,15 +177,6 @@ def main_score(scores: Mapping[str, float]) -> float | None:
     return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
 
 
-def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor: names and reasons come from folders of anybody.
-
-    >>> printable("a\x1b[2Jb")
-    'a\ufffd[2Jb'
-    """
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
 def _sort_value(status: RunStatus, key: SortKey) -> float | None:
     if key == "validation":
         return main_score(status.validation_scores)

@@ -6,9 +6,9 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from nmt.errors import ConfigError, NmtError
+from nmt.errors import ConfigError, NmtError, printable
 from nmt.history import Validation, duration, read_history
-from nmt.insight.progress import MEANING, RunStatus, printable, read_status
+from nmt.insight.progress import MEANING, RunStatus, read_status
 from nmt.insight.terminal_chart import Point, can_draw, chart
 from nmt.runs import RunFolder
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from nmt.atomic import append, flush_one, write_text
 from nmt.distributed import ALONE, Ranks
+from nmt.errors import printable
 from nmt.training.divergence import Skipped
 from nmt.training.scalars import Scalars
 
@@ -55,9 +56,9 @@ class Monitor:
             return
         with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the training
             if self._bar is None:
-                print(message, file=sys.stderr, flush=True)
+                print(printable(message), file=sys.stderr, flush=True)
             else:
-                self._bar.write(message, file=sys.stderr)
+                self._bar.write(printable(message), file=sys.stderr)
 
     def advance(self) -> None:
         """Count one update."""
