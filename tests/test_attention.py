@@ -87,10 +87,11 @@ def test_fused_attention_and_the_formula_written_out_are_the_papers_equation(nam
     x, memory = torch.randn(B, Q, D), torch.randn(B, S, D)
     expected, expected_weights = paper_multi_head(attention, x, memory, mask)
     written_out, weights = attention.forward_written_out(x, memory, mask)
-    torch.testing.assert_close(attention(x, memory, mask), expected, rtol=1e-4, atol=1e-5)
+    recorded: list[torch.Tensor] = []
+    torch.testing.assert_close(attention(x, memory, mask, recorded=recorded), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(written_out, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(weights, expected_weights, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(attention.weights(x, memory, mask), expected_weights, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded, [expected_weights], rtol=1e-4, atol=1e-5)
 
 
 def test_is_causal_equals_the_look_ahead_mask() -> None:
@@ -193,7 +194,8 @@ def test_self_attention_without_positions_permutes_with_its_input() -> None:
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
     torch.testing.assert_close(attention(x[:, order], x[:, order]), attention(x, x)[:, order])
     torch.testing.assert_close(
-        attention.weights(x[:, order], x[:, order]), attention.weights(x, x)[:, :, order][..., order]
+        attention.forward_written_out(x[:, order], x[:, order])[1],
+        attention.forward_written_out(x, x)[1][:, :, order][..., order],
     )
 
 
@@ -217,8 +219,10 @@ def test_multi_head_attention_equals_torchs_with_the_same_weights(seed: int) -> 
     may_attend = torch.arange(S) < torch.tensor([[S], [4], [1]])  # (B, S)
     # In torch's key_padding_mask and attn_mask, True means "may not".
     expected, expected_weights = theirs(x, memory, memory, key_padding_mask=~may_attend, average_attn_weights=False)
-    torch.testing.assert_close(attention(x, memory, for_heads(may_attend)), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(attention.weights(x, memory, for_heads(may_attend)), expected_weights)
+    recorded: list[torch.Tensor] = []
+    found = attention(x, memory, for_heads(may_attend), recorded=recorded)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded, [expected_weights])
     expected_causal, _ = theirs(x, x, x, attn_mask=~look_ahead_mask(Q))
     torch.testing.assert_close(attention(x, x, is_causal=True), expected_causal, rtol=1e-4, atol=1e-5)
 

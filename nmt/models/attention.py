@@ -6,11 +6,17 @@ Masks are bool, True = may attend.
 
 import contextlib
 import math
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nmt.masks import look_ahead_mask
+
+Recorded: TypeAlias = list[Tensor] | None
+"""A list to which each attention of a forward pass appends its weights; None: they are not wanted."""
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -84,9 +90,9 @@ class MultiHeadAttention(nn.Module):
 
     >>> attention = MultiHeadAttention(d_model=8, num_heads=2)
     >>> x = torch.randn(1, 5, 8)
-    >>> attention(x, x).shape
+    >>> attention(x, x, recorded=(weights := [])).shape
     torch.Size([1, 5, 8])
-    >>> attention.weights(x, x).shape
+    >>> weights[0].shape
     torch.Size([1, 2, 5, 5])
     """
 
@@ -100,13 +106,20 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(d_model, d_model)
         self.output = nn.Linear(d_model, d_model)
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, mask: Tensor | None = None, is_causal: bool = False, recorded: Recorded = None
+    ) -> Tensor:
         """Each position of `x` attends to `memory` (which is `x` itself in self-attention).
 
         (B, Q, D), (B, S, D), mask broadcastable to (B, H, Q, S) -> (B, Q, D).
         `is_causal` applies a look-ahead mask and lets torch choose its fastest kernel; `mask` must then be None.
+        To `recorded` the attention weights are appended, (B, H, Q, S).
         """
-        return self.attend(self.queries(x), *self.keys_values(memory), mask, is_causal)
+        query, (key, value) = self.queries(x), self.keys_values(memory)
+        if recorded is not None:
+            causal_mask = look_ahead_mask(x.shape[1], x.device) if is_causal else mask
+            recorded.append(attention_weights(query, key, causal_mask))
+        return self.attend(query, key, value, mask, is_causal)
 
     def queries(self, x: Tensor) -> Tensor:
         """(B, Q, D) -> (B, H, Q, d)"""
@@ -138,10 +151,6 @@ class MultiHeadAttention(nn.Module):
         scores = query @ keys.transpose(-2, -1)  # (B, H, K, length)
         weights = torch.add(bias, scores, alpha=query.shape[-1] ** -0.5).softmax(dim=-1)
         return self._merge(weights @ values)
-
-    def weights(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The attention weights of `forward`: (B, Q, D), (B, S, D) -> (B, H, Q, S)"""
-        return attention_weights(self.queries(x), self.keys_values(memory)[0], mask)
 
     def forward_written_out(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """`forward` as the paper states it, a reference, and the attention weights: (B, Q, D), (B, H, Q, S)."""

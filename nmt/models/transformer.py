@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from nmt.config.inference import TransformerConfig
 from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
-from nmt.masks import for_heads, look_ahead_mask
-from nmt.models.attention import KeyValueCache, MultiHeadAttention, attention_bias
+from nmt.masks import for_heads
+from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, attention_bias
 from nmt.models.dropout import Dropout
 from nmt.models.initialisation import initialise
 from nmt.models.interface import Backend, TrainableModel
@@ -71,12 +71,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        x = x + self.dropout(part(self.part_input(x)))
+        x = x + self.dropout(part(self.norm(x) if self.pre_norm else x))
         return x if self.pre_norm else self.norm(x)
-
-    def part_input(self, x: Tensor) -> Tensor:
-        """The input of the part in `forward`: (B, T, D) -> (B, T, D)"""
-        return self.norm(x) if self.pre_norm else x
 
 
 class EncoderLayer(nn.Module):
@@ -95,16 +91,11 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
-        x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask))
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, src_mask, recorded=recorded))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
-
-    def weights(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """The attention weights of `forward`, with the same arguments -> (B, H, S, S)"""
-        y = self.self_residual.part_input(x)
-        return self.self_attention.weights(y, y, src_mask)
 
 
 @dataclasses.dataclass
@@ -130,22 +121,15 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
 
         Targets are padded on the right, so the look-ahead mask alone keeps real positions from attending to padding.
         """
-        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, memory, src_mask))
+        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True, recorded=recorded))
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, memory, src_mask, recorded=recorded))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
-
-    def weights(self, x: Tensor, memory: Tensor, src_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The self- and cross-attention weights of `forward`, same arguments -> (B, H, T, T), (B, H, T, S)"""
-        y = self.self_residual.part_input(x)
-        self_weights = self.self_attention.weights(y, y, look_ahead_mask(y.shape[1], y.device))
-        x = self.self_residual(x, lambda y: self.self_attention(y, y, is_causal=True))
-        return self_weights, self.cross_attention.weights(self.cross_residual.part_input(x), memory, src_mask)
 
     def step(self, x: Tensor, prefix_bias: Tensor, src_bias: Tensor, state: LayerState) -> Tensor:
         """One new position of every hypothesis: (B, K, D), biases (B, 1, K, places), (B, 1, 1, S) -> (B, K, D)"""
@@ -257,19 +241,19 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         """B sources, (B, T) -> (B, T, D)"""
         return self.decode(tgt_in, self.encode(source))
 
-    def encode(self, source: Source) -> Memory:
+    def encode(self, source: Source, recorded: Recorded = None) -> Memory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and their mask"""
         x, src_mask = self._first_states(source)
         mask = for_heads(src_mask)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, mask, recorded)
         return Memory(self.encoder_norm(x), src_mask)
 
-    def decode(self, tgt_in: Tensor, memory: Memory) -> Tensor:
+    def decode(self, tgt_in: Tensor, memory: Memory, recorded: Recorded = None) -> Tensor:
         """(B, T), memory of B sources -> (B, T, D)"""
         x, mask = self._embed_targets(tgt_in), for_heads(memory.mask)
         for layer in self.decoder:
-            x = layer(x, memory.states, mask)
+            x = layer(x, memory.states, mask, recorded)
         states: Tensor = self.decoder_norm(x)
         return states
 
@@ -298,19 +282,13 @@ class Transformer(TrainableModel[Memory, TransformerState]):
     def attention_weights(self, source: Source, tgt_in: Tensor) -> dict[str, Tensor]:
         """B sources, (B, T) -> "encoder.N.self" (B, H, S, S), "decoder.N.self" (B, H, T, T) and ".cross" (B, H, T, S)
 
-        The states are computed as in `states`, the attention weights separately.
+        They are recorded while the states are computed.
         """
-        x, src_mask = self._first_states(source)
-        weights, mask = {}, for_heads(src_mask)
-        for number, encoder_layer in enumerate(self.encoder):
-            weights[f"encoder.{number}.self"] = encoder_layer.weights(x, mask)
-            x = encoder_layer(x, mask)
-        memory = self.encoder_norm(x)
-        x = self._embed_targets(tgt_in)
-        for number, layer in enumerate(self.decoder):
-            weights[f"decoder.{number}.self"], weights[f"decoder.{number}.cross"] = layer.weights(x, memory, mask)
-            x = layer(x, memory, mask)
-        return weights
+        recorded: list[Tensor] = []
+        self.decode(tgt_in, self.encode(source, recorded), recorded)
+        names = [f"encoder.{number}.self" for number in range(len(self.encoder))]
+        names += [f"decoder.{number}.{kind}" for number in range(len(self.decoder)) for kind in ("self", "cross")]
+        return dict(zip(names, recorded, strict=True))
 
     @property
     def alignment_layer(self) -> int:
