@@ -3,14 +3,17 @@
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
+import nmt.evaluation.significance
 from nmt.config.evaluation import Metric
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import Test, confidence_intervals, paired_test
@@ -48,6 +51,42 @@ def test_p_values_and_intervals_are_those_of_sacrebleus_command(write_lines: Wri
             assert expected == pytest.approx([tested.score.value, *interval, *p], abs=6e-5)
     assert [tested.p for tested in ours[0].values()] == [None] * 3
     assert all(0 < (tested.p or 0) < 0.05 for tested in ours[1].values())
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_blocks_draw_what_sacrebleu_draws_at_once(test: Test) -> None:
+    """To the bit; 33 draws of 57 lines fill no block, no byte and no word."""
+    systems, references = [NEAR, FAR, TRUTH[::-1]], [TRUTH, corrupted(TRUTH, seed=9)]
+    systems, references = [lines * 2 for lines in systems], [lines * 2 for lines in references]
+    systems, references = [lines[:57] for lines in systems], [lines[:57] for lines in references]
+    ours = paired_test(make_metrics(ALL, "de"), systems, references, test, samples=33)
+    for name, metric in make_metrics(ALL, "de").items():
+        named = [(str(number), lines) for number, lines in enumerate(systems)]
+        _, scores = PairedTest(named, {name: metric}, references, test, 33, 1000)()
+        for result, tested in zip(scores[NAMES[name]], ours, strict=True):
+            one = tested[name]
+            assert (result.score, result.mean, result.ci) == (
+                one.score.value,
+                one.interval.mean,
+                one.interval.half_width,
+            )
+            assert result.p_value == one.p
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_the_memory_of_a_test_does_not_grow_with_its_samples(test: Test, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All draws of these lines at once are 50 MB, and for 200,000 lines 10 GB."""
+    monkeypatch.setattr(nmt.evaluation.significance, "CONFIDENCE_SAMPLES", 200)
+    metric = make_metrics(["bleu"], "de")["bleu"]
+    line = metric._extract_corpus_statistics(["a b c d"], [["a b c"]])
+    monkeypatch.setattr(metric, "_extract_corpus_statistics", lambda lines, references: line * 5000)
+    tracemalloc.start()
+    try:
+        paired_test({"bleu": metric}, [[], []], [[]], test, samples={"bs": 200, "ar": 1000}[test])
+        confidence_intervals({"bleu": metric}, [], [[]])
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_intervals_are_those_of_sacrebleus_command(write_lines: WriteLines) -> None:

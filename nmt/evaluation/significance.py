@@ -5,13 +5,14 @@ would score from this one.
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacreMetric
-from sacrebleu.significance import PairedTest, Result, _bootstrap_resample, estimate_ci
+from sacrebleu.significance import _compute_p_value, estimate_ci
 
 from nmt.config.evaluation import Metric
 from nmt.evaluation.metrics import Score
@@ -66,11 +67,9 @@ def confidence_intervals(
     """
     intervals = {}
     for name, metric in metrics.items():
-        # As `corpus_score` with `n_bootstrap`, whose mean fails where some resampled scores are float32 and others, of
-        # sets without any match, are not.
-        statistics = metric._extract_corpus_statistics(hypotheses, references)
-        _, scores = _bootstrap_resample(statistics, metric, CONFIDENCE_SAMPLES)
-        mean, half_width = estimate_ci(np.array([one.score for one in scores], dtype=np.float64))
+        scores = _resampled(metric, metric._extract_corpus_statistics(hypotheses, references), CONFIDENCE_SAMPLES)
+        # Some may be float32, and others, of sets without any match, are not.
+        mean, half_width = estimate_ci(np.array(scores, dtype=np.float64))
         intervals[name] = Interval(float(mean), float(half_width))
     return intervals
 
@@ -88,21 +87,64 @@ def paired_test(
     uses. sacreBLEU gives a system with the baseline's score the smallest possible p (0.001 with 1,000 samples), since
     it counts the samples that differ by more than 0; such a p is left out.
     """
-    named = [(str(number), hypotheses) for number, hypotheses in enumerate(systems)]
     count = samples or DEFAULT_SAMPLES[test]
     tested: list[dict[Metric, TestedScore]] = [{} for _ in systems]
     for name, metric in metrics.items():
-        _, scores = PairedTest(named, {name: metric}, references, test, count, CONFIDENCE_SAMPLES)()
-        (title,) = (key for key in scores if key != "System")  # sacreBLEU's name: chrF2
-        results = [result for result in scores[title] if isinstance(result, Result)]
-        signature = str(metric.get_signature())
-        for one, result in zip(tested, results, strict=True):
-            assert result.mean is not None and result.ci is not None
-            difference = result.score - results[0].score
-            interval = Interval(float(result.mean), float(result.ci))
-            p = result.p_value if difference else None
-            one[name] = TestedScore(Score(title, result.score, signature), interval, difference, p)
+        baseline: tuple[Any, float, NDArray[Any]] | None = None
+        for hypotheses, of_system in zip(systems, tested, strict=True):
+            statistics = metric._extract_corpus_statistics(hypotheses, references)
+            result = metric._aggregate_and_compute(statistics)
+            generator, p = _generator(), None
+            if baseline and test == "ar":
+                p = _exchanged(metric, baseline[0], statistics, abs(result.score - baseline[1]), count, generator)
+            resampled = np.array(
+                _resampled(metric, statistics, count if test == "bs" else CONFIDENCE_SAMPLES, generator)
+            )
+            baseline = baseline or (statistics, result.score, resampled)
+            if test == "bs":
+                differences = np.abs(resampled - baseline[2])
+                p = _compute_p_value(differences - differences.mean(), abs(result.score - baseline[1]))
+            score = Score(result.name, result.score, str(metric.get_signature()))
+            difference = result.score - baseline[1]
+            interval = Interval(*map(float, estimate_ci(resampled)))
+            of_system[name] = TestedScore(score, interval, difference, p if difference else None)
     return tested
+
+
+def _generator() -> np.random.Generator:
+    """sacreBLEU's generator: by the seed 12345, or SACREBLEU_SEED, of which `none` is no seed."""
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    return np.random.default_rng(None if seed.lower() == "none" else int(seed))
+
+
+def _resampled(
+    metric: SacreMetric, statistics: Any, samples: int, generator: np.random.Generator | None = None
+) -> list[float]:
+    """The scores of resampled test sets, as sacreBLEU's `_bootstrap_resample`, but drawn and scored one at a time.
+
+    All draws at once take 10 GB for 200,000 lines.
+    """
+    sums, generator = np.array(statistics, dtype=np.float32), generator or _generator()
+    drawn = (sums[generator.choice(len(sums), len(sums))].sum(0) for _ in range(samples))
+    return [metric._compute_score_from_stats(one).score for one in drawn]
+
+
+def _exchanged(
+    metric: SacreMetric, one: Any, other: Any, difference: float, samples: int, generator: np.random.Generator
+) -> float:
+    """p by exchanging outputs of two systems at random, as sacreBLEU's `_paired_ar_test`, but 32 samples at a time.
+
+    numpy draws bits by 32, so that blocks of 32 samples have the same bits as all samples at once.
+    """
+    one, other = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
+    changes: list[float] = []
+    for start in range(0, samples, 32):
+        kept = generator.integers(2, size=(min(32, samples - start), len(one)), dtype=bool)
+        pairs = zip(kept @ one + ~kept @ other, ~kept @ one + kept @ other, strict=True)
+        changes += [
+            abs(np.subtract(*(metric._aggregate_and_compute(side[None]).score for side in pair))) for pair in pairs
+        ]
+    return float(_compute_p_value(np.array(changes), difference))
 
 
 def paired_interval(
@@ -122,9 +164,8 @@ def paired_interval(
         return float(metric._compute_score_from_stats(list(sums)).score)
 
     differences = []
-    for _ in range(CONFIDENCE_SAMPLES // 100):  # so that little is in memory
-        # How often each line is drawn: (samples, lines).
-        counts = generator.multinomial(len(one), np.full(len(one), 1 / len(one)), size=100)
-        differences += [score_of(b) - score_of(a) for a, b in zip(counts @ one, counts @ other, strict=True)]
+    for _ in range(CONFIDENCE_SAMPLES):
+        counts = generator.multinomial(len(one), np.full(len(one), 1 / len(one)))  # how often each line is drawn
+        differences.append(score_of(counts @ other) - score_of(counts @ one))
     low, high = np.quantile(differences, [0.025, 0.975])
     return float(low), float(high)

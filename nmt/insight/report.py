@@ -31,7 +31,7 @@ from nmt.training.forgetting import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record
 
 MAX_RESAMPLED_LINES = 5000
-"""sacreBLEU's bootstrap holds the statistics of 1,000 resampled sets: 70 MB for 1,000 lines."""
+"""More would take long: TER is computed again for each line."""
 
 
 class ScoredSet(NamedTuple):
