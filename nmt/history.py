@@ -53,8 +53,8 @@ class Progress:
     """`training.max_steps` when it began, if it depends on it."""
     validation_key: str = ""
     """Identifies the validations that `best_values` can be compared with."""
-    corpus_key: str = ""
-    """Identifies the encoded corpus for which the plan was made."""
+    corpus: dict[str, str] = dataclasses.field(default_factory=dict)
+    """`EncodedCorpus.made_from` of the corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
     """Sums since the last log line, as `Interval.state` returns them."""
     lowest_loss: float | None = None

@@ -58,6 +58,14 @@ def batch_of(
     return collate(Augmented(src, tgt, tgt[0]), src_special, tgt_special)
 
 
+def unread_tokenizer(folder: Path) -> Path:
+    """A tokenizer's folder for a test that gives the tokenizers themselves."""
+    folder.mkdir()
+    (folder / "joint.words").write_text("a\n")
+    (folder / "tokenizer.json").write_text('{"src": "joint.words", "tgt": "joint.words"}')
+    return folder
+
+
 def assert_says(message: str, place: str, *phrases: str) -> None:
     """The message begins with the file and line or the key that it is about, and holds each phrase."""
     assert message.startswith(place), message

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import assert_says, refused
+from conftest import assert_says, refused, unread_tokenizer
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
@@ -183,7 +183,7 @@ def test_empty_and_over_long_pairs_are_left_out_and_counted(
     write_lines: WriteLines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tokenizer").mkdir()
+    unread_tokenizer(tmp_path / "tokenizer")
     pairs = [
         ("abcd", "x"),  # kept: exactly max_length
         ("abcde", "x"),  # too long

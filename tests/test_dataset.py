@@ -1,12 +1,14 @@
 """The encoded corpus on disk: the same ids as from the lines, encoded once, and again when necessary."""
 
 import dataclasses
+import gzip
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import unread_tokenizer
 
 import nmt.data.dataset
 from nmt.config.cleaning import CleaningConfig
@@ -69,10 +71,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
     """The folder of the tokenizers that `Numbers` replaces."""
-    folder = tmp_path / "tokenizer"
-    folder.mkdir()
-    (folder / "joint.words").write_text("a\n")
-    return folder
+    return unread_tokenizer(tmp_path / "tokenizer")
 
 
 @pytest.fixture
@@ -182,6 +181,26 @@ def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFi
     assert rows(once) == rows(twice)[:3]
     assert once.sizes == (3, 0)
     assert len(set(keys)) == len(keys)
+
+
+def test_what_changes_no_pair_does_not_encode_it_again(
+    numbers: CorpusFiles, tokenizer_folder: Path, write_lines: WriteLines
+) -> None:
+    both, rules = Tokenizers(Numbers(), Numbers()), CleaningConfig(duplicates="pair", overlap=True)
+    absent = CorpusFiles(src=write_lines("absent.en", ["9 9"]), tgt=write_lines("absent.de", ["9"]))
+
+    def key(files: CorpusFiles = numbers, cleaning: CleaningConfig = rules, *excluded: CorpusFiles) -> str:
+        selection = select([files], cleaning, ("en", "de"), excluded)
+        return encode_corpus([files], both, tokenizer_folder, 10, selection).key
+
+    first = key()
+    (tokenizer_folder / ".DS_Store").write_text("a desktop's notes")
+    compressed = numbers.src.with_name("n.src.gz")
+    compressed.write_bytes(gzip.compress(numbers.src.read_bytes()))
+    assert {key(), key(CorpusFiles(src=compressed, tgt=numbers.tgt)), key(numbers, rules, absent),
+            key(numbers, CleaningConfig())} == {first}  # fmt: skip
+    present = CorpusFiles(src=write_lines("present.en", ["6"]), tgt=write_lines("present.de", ["9"]))
+    assert key(numbers, rules, present) != first
 
 
 def test_the_settings_of_a_real_tokenizer_affect_the_encoding(write_lines: WriteLines, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """A large file's hash is cached until the file changes."""
 
+import gzip
 import hashlib
 import json
+import lzma
 import os
 import time
 from pathlib import Path
@@ -77,6 +79,15 @@ def test_a_damaged_cache_is_rebuilt(content: str) -> None:
     (CACHE / "files.json").write_text(content)
     assert file_hash(Path("a")) == hashlib.sha256(b"one").digest()
     assert len(json.loads((CACHE / "files.json").read_text())) == 1
+
+
+def test_a_compressed_file_has_the_hash_of_its_text(tmp_path: Path) -> None:
+    Path("a.en.gz").write_bytes(gzip.compress(b"one\n", mtime=1))
+    Path("a.en.xz").write_bytes(lzma.compress(b"one\n"))
+    assert file_hashes([Path("a.en.gz"), Path("a.en.xz")]) == [hashlib.sha256(b"one\n").digest()] * 2
+    Path("b.en.gz").write_bytes(Path("a.en.gz").read_bytes()[:-6])
+    with pytest.raises(DataError, match=r"^b\.en\.gz: cannot be read"):
+        file_hash(Path("b.en.gz"))
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:

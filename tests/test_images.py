@@ -42,7 +42,7 @@ from nmt.models.source_layer import VectorLayer
 from nmt.models.transformer import Transformer
 from nmt.runs import open_run
 from tests.browser import Browser
-from tests.conftest import Cli
+from tests.conftest import Cli, unread_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCE = ImageSource(type="images", image_size=8, patch_size=4)
@@ -113,7 +113,7 @@ def test_a_model_reads_numbers_from_minus_one_to_one(tmp_path: Path) -> None:
 
 def test_a_corpus_holds_the_patches_and_depends_on_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("tokenizer").mkdir()
+    unread_tokenizer(Path("tokenizer"))
     words = Tokenizers(*[WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a"]))] * 2)
     files = CorpusFiles(src=write_list(tmp_path, pixels_of(1), pixels_of(2)), tgt=tmp_path / "tgt.de")
     files.tgt.write_text("a\na a\n", encoding="utf-8")

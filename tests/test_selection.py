@@ -16,6 +16,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.duplicates import PairTable, line_hash
+from nmt.data.hashes import CACHE
 from nmt.data.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
 from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import DataError
@@ -140,7 +141,10 @@ def test_a_selection_is_made_once_and_depends_on_all_that_it_reads(
         select(corpora, cleaning, ("en", "fr")), select(corpora, cleaning, LANGUAGES, [test]),
         select(corpora, CleaningConfig(), LANGUAGES, [test]),
     ]  # fmt: skip
-    assert len({one.key for one in (first, *others) if one is not None}) == 6
+    assert len(list(CACHE.glob("*.selection"))) == 6
+    keys = [one.key for one in (first, *others) if one is not None]
+    assert keys[3] == keys[0]  # the rules do not read the language, so the same pairs are kept
+    assert len(set(keys)) == 5
 
 
 def test_vocabulary_and_ids_are_those_of_the_pairs_that_are_kept(

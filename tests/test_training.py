@@ -1,5 +1,6 @@
 """The training loop: its arithmetic, kept files, when it stops, and that a resumed run equals a straight one."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -235,8 +236,9 @@ def test_a_finished_run_says_so_and_changes_nothing(copy_task: Path, capsys: pyt
 
 
 def test_a_run_resumes_when_its_limit_is_raised(copy_task: Path) -> None:
-    trained(copy_task, "run")
-    run = trained(copy_task, "run", "training.max_steps=18")
+    (trained(copy_task, "run").tokenizer / ".DS_Store").write_text("a desktop's notes")
+    Path("train.en.gz").write_bytes(gzip.compress(Path("train.en").read_bytes()))
+    run = trained(copy_task, "run", "training.max_steps=18", "data.train={src: train.en.gz, tgt: train.de}")
     assert newest_weights(run) == newest_weights(trained(copy_task, "straight", "training.max_steps=18"))
     assert run.config().training.max_steps == 18
 
@@ -248,7 +250,19 @@ def test_a_run_does_not_resume_with_other_settings_or_other_text(copy_task: Path
     for path in (copy_task.with_name("train.en"), copy_task.with_name("train.de")):
         path.write_text(path.read_text() + "1 2 3\n")
     before = newest_weights(run)
-    with pytest.raises(RunError, match="the training corpus or its tokenizer has changed"):
+    with pytest.raises(RunError, match=r"train\.en, \S*train\.de: changed since"):
+        trained(copy_task, "run", "training.max_steps=18")
+    for path in (copy_task.with_name("train.en"), copy_task.with_name("train.de")):
+        path.write_text(path.read_text().removesuffix("1 2 3\n"))
+    first = Path("train.en").read_text().splitlines()[0]
+    for side in ("en", "de"):
+        Path(f"out.{side}").write_text(f"{first}\n")
+    with pytest.raises(RunError, match=r"data\.cleaning.*: changed since") as error:
+        trained(copy_task, "run", "training.max_steps=18", "data.exclude=[{src: out.en, tgt: out.de}]")
+    assert "train.en" not in str(error.value).partition("changed since")[0]
+    (words,) = run.tokenizer.glob("*.words")
+    words.write_text(words.read_text().replace("7", "x"))
+    with pytest.raises(RunError, match=r"runs/run/tokenizer: changed since"):
         trained(copy_task, "run", "training.max_steps=18")
     assert newest_weights(run) == before
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from conftest import assert_says
+from conftest import assert_says, unread_tokenizer
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -69,7 +69,7 @@ def lines(tmp_path: Path) -> Path:
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tokenizer").mkdir()
+    unread_tokenizer(tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "words").write_text("0 to 9", encoding="utf-8")
     return tmp_path
 

@@ -7,9 +7,10 @@ The text is tokenized once. A folder holds
     src.starts  tgt.starts      the offset of each pair's first id
     lines                       the line number of each pair in its files, since some pairs are left out
     corpus.json                 the types of the numbers, the pairs of each corpus, the counts of pairs left out
+    made_from.json              hashes of all that the content depends on: text, tokenizers, selection, settings
 
-If the sources are vectors or images, src.ids holds their vectors, and src.lengths and src.starts count vectors. It
-is named by a hash of everything its content depends on: the text, the tokenizers, the cleaning rules. No process
+If the sources are vectors or images, src.ids holds their vectors, and src.lengths and src.starts count vectors. The
+folder is named by a hash of made_from.json. No process
 holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
 """
 
@@ -34,7 +35,7 @@ from nmt.data.corpus import Block
 from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
 from nmt.data.selection import Selection, chosen_blocks
-from nmt.data.tokenizer import Tokenizers, tag_id
+from nmt.data.tokenizer import Tokenizers, tag_id, tokenizer_files
 from nmt.data.vectors import check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import DataError
@@ -112,6 +113,7 @@ class EncodedCorpus:
         description = read_json(folder / "corpus.json")
         self._folder = folder
         self.key = folder.name
+        self.made_from: dict[str, str] = read_json(folder / "made_from.json")
         self.counts = CleaningCounts.of(description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Number of pairs of each text corpus, in order."""
@@ -159,7 +161,8 @@ def encode_corpus(
     file cannot be read, sides differ in length or no pair is left. The number of processes does not change the files;
     its default depends on the numbers of pairs and cores.
     """
-    folder = CACHE / _fingerprint(corpora, tokenizer_folder, max_length, selection, source)
+    made_from = _made_from(corpora, tokenizer_folder, max_length, selection, source)
+    folder = CACHE / hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:20]
     if not folder.is_dir():
         num_pairs = check_corpora(corpora, source)
         if num_processes is None:
@@ -180,6 +183,7 @@ def encode_corpus(
                 if num_processes > 1:
                     say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
                 _write(corpora, encoded, job, selection, num_pairs, temporary, say)
+                write_json(temporary / "made_from.json", made_from)
     return EncodedCorpus(folder, (tokenizers.src.special, tokenizers.tgt.special))
 
 
@@ -252,22 +256,19 @@ def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_le
     return DataError(f"{names}: no pair is left of {counts.read:,}: {', '.join(by_rule)}")
 
 
-def _fingerprint(
+def _made_from(
     corpora: Sequence[CorpusFiles],
     tokenizer_folder: Path,
     max_length: int,
     selection: Selection | None,
     source: SourceConfig,
-) -> str:
-    """A hash of everything that the encoded corpus depends on."""
-    settings: list[object] = [_FORMAT, max_length, False if selection is None else selection.key]
-    if source.type != "text":
-        settings.append(source.as_read())
-    if any(tags := [_tag(files) for files in corpora]):
-        settings.append(tags)
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    # tokenizer.json only names the other files
-    files = [path for path in sorted(tokenizer_folder.iterdir()) if path.name != "tokenizer.json"]
-    digest.update(b"".join(file_hashes(files)))
-    digest.update(b"".join(corpus_keys(corpora, source)))
-    return digest.hexdigest()[:20]
+) -> dict[str, str]:
+    """A hash of each thing that the encoded corpus depends on; the sides of the corpora have numbers, in order."""
+    settings: list[object] = [_FORMAT, max_length, source.as_read() if source.type != "text" else ""]
+    sides = {str(number): key.hex() for number, key in enumerate(corpus_keys(corpora, source))}
+    return {
+        "settings": json.dumps([*settings, *map(_tag, corpora)]),
+        "cleaning": "" if selection is None else selection.key,
+        "tokenizer": b"".join(file_hashes(tokenizer_files(tokenizer_folder))).hex(),
+        **sides,
+    }

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nmt.atomic import file_sha256, read_json, write_json
+from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
+from nmt.data.compression import opened
 from nmt.data.corpus import Side, source_files
-from nmt.errors import DataError, RunError
+from nmt.errors import RunError
 from nmt.runs import RUNS
 from nmt.suffixes import pairs_format
 
@@ -26,7 +27,7 @@ _TICK_NS = 3_000_000_000  # longer than the resolution of any file system's cloc
 
 
 def file_hash(path: Path) -> bytes:
-    """SHA-256 of a file's content; `DataError` if it cannot be read."""
+    """SHA-256 of a file's content, decompressed; `DataError` if it cannot be read."""
     return file_hashes([path])[0]
 
 
@@ -82,21 +83,17 @@ def file_hashes(paths: Iterable[Path]) -> list[bytes]:
 
 def _hash(path: Path, cached: dict[str, list[object]]) -> tuple[bytes, list[int] | None]:
     """A file's hash, and the state under which to cache it, or None if it must not be cached."""
-    try:
+    with opened(path) as file:
         state = _state(path)
         is_large = state[0] >= LARGE
         known = cached.get(str(path.resolve())) if is_large else None
         if known is not None and known[0] == state:
             return bytes.fromhex(str(known[1])), state
         began = time.time_ns()
-        digest = bytes.fromhex(file_sha256(path))
+        digest = hashlib.file_digest(file, "sha256").digest()
         # A file that was just written could be written again within one tick of the file system's clock, unnoticed.
         is_settled = is_large and _state(path) == state and max(state[1:3]) < began - _TICK_NS
         return digest, state if is_settled else None
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _state(path: Path) -> list[int]:

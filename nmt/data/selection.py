@@ -47,7 +47,7 @@ class Selection:
     """The verdicts on all pairs of some corpora."""
 
     key: str
-    """A hash of everything that they depend on."""
+    """A hash of what they leave out; '' for nothing."""
     verdicts: tuple[NDArray[np.uint8], ...]
     """(P,) for each corpus."""
 
@@ -241,8 +241,7 @@ def select(
     settings = [_FORMAT, cleaning.model_dump(mode="json"), languages, "" if source.type == "text" else source.as_read()]
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(b"".join(corpus_keys(corpora, source)) + b"without" + b"".join(corpus_keys(excluded)))
-    key = digest.hexdigest()[:20]
-    folder = CACHE / f"{key}.selection"
+    folder = CACHE / f"{digest.hexdigest()[:20]}.selection"
     if not folder.is_dir():
         with building(folder) as temporary:
             if temporary is not None:
@@ -256,6 +255,7 @@ def select(
                 write_json(temporary / "sizes.json", sizes)
     sizes = read_json(folder / "sizes.json")
     verdicts = np.fromfile(folder / "verdicts", dtype=np.uint8)
+    key = hashlib.sha256((verdicts == 0).tobytes()).hexdigest()[:20] if verdicts.any() else ""
     return Selection(key, tuple(np.split(verdicts, np.cumsum(sizes)[:-1])))
 
 

@@ -307,13 +307,13 @@ def load_tokenizers(folder: Path, tgt_tag: str | None = None) -> Tokenizers:
 def same_tokenizers(folder: Path, other: Path) -> bool:
     """Whether two folders hold identical tokenizer files for both sides; `RunError` if one cannot be read."""
     try:
-        first, second = ([path.read_bytes() for path in _all_files(either)] for either in (folder, other))
+        first, second = ([path.read_bytes() for path in tokenizer_files(either)] for either in (folder, other))
     except OSError as error:
         raise RunError(f"{error.filename}: cannot be read: {error.strerror}") from None
     return first == second
 
 
-def _all_files(folder: Path) -> list[Path]:
+def tokenizer_files(folder: Path) -> list[Path]:
     """The files that decide what the ids of a text are."""
     vocabularies = sorted(folder.glob("*.json")) if is_marian(folder) else []
     return [*_files(folder), *(path for path in vocabularies if path.name != "tokenizer.json")]

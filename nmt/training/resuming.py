@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -205,6 +205,26 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
     if weights[0] != weights[1]:
         before, now = (", ".join(f"{weight:g}" for weight in run_weights) for run_weights in weights)
         yield "data.train.weight", before, now
+
+
+def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: Config, run: RunFolder) -> None:
+    """`RunError` if the encoded corpus was made from something else when a run was started."""
+    changed = [name for name in now if now[name] != then.get(name)]
+    paths = [path for files in config.data.train for path in (files.src_file, files.tgt_file)]
+    texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
+    others = {
+        "settings": "how this version of nmt encodes text",
+        "cleaning": "what data.cleaning, data.exclude and the validation and test sets leave out",
+        "tokenizer": str(run.tokenizer),
+    }
+    if texts:  # then other pairs are left out, too
+        del others["cleaning"]
+    if changed:
+        what = ", ".join([*texts, *(words for name, words in others.items() if name in changed)])
+        raise RunError(
+            f"{run.path}: {what}: changed since this run was started, so its batches cannot be repeated; restore that, "
+            f"or {restart_hint(run)}"
+        )
 
 
 def restart_hint(run: RunFolder) -> str:

@@ -20,7 +20,7 @@ from nmt.data.dataset import EncodedCorpus
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import InterruptedTrainingError, RunError, TrainingError, WorkerError, is_out_of_memory
+from nmt.errors import InterruptedTrainingError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
 from nmt.history import Progress, duration, is_better
 from nmt.models.factory import build_model
@@ -37,7 +37,7 @@ from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import Interval, Monitor, Pace
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
-from nmt.training.resuming import is_restarted, restart_hint, restart_validations, validation_key
+from nmt.training.resuming import check_same_corpus, is_restarted, restart_hint, restart_validations, validation_key
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
@@ -94,7 +94,7 @@ class Trainer:
         never = -1
         self.progress = Progress(
             validation_key=validation_key(config),
-            corpus_key=prepared.corpus.key,
+            corpus=prepared.corpus.made_from,
             validated_step=0 if initial_weights is None else never,
             schedule_end=config.training.schedule_end,
         )
@@ -121,11 +121,7 @@ class Trainer:
     def resume(self, checkpoint: Path) -> None:
         """Load a checkpoint to resume from."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaged)
-        if progress.corpus_key != self.prepared.corpus.key:
-            raise RunError(
-                f"{self.folder.path}: the training corpus or its tokenizer has changed since this run was started, "
-                f"so its batches cannot be repeated; restore the corpus, or {restart_hint(self.folder)}"
-            )
+        check_same_corpus(progress.corpus, self.prepared.corpus.made_from, self.config, self.folder)
         self.progress = progress
         restart_validations(progress, self.config)
         if is_restarted(progress, self.config.training):
