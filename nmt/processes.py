@@ -53,6 +53,16 @@ def cores_to_use() -> int:
     return int(given) if given.isdecimal() and int(given) else available_cores()
 
 
+def bound_kernel_caches(capacity: str) -> None:
+    """Bound the number of a CPU's kernels in memory; call it before torch is loaded. The user's own settings are kept.
+
+    oneDNN makes a kernel of up to 2 MB for each shape of a batch. It keeps 1,024, and torch as many again.
+    """
+    if "DNNL_PRIMITIVE_CACHE_CAPACITY" not in os.environ:  # the older name, which counts less than the other
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", capacity)
+    os.environ.setdefault("LRU_CACHE_CAPACITY", capacity)
+
+
 def num_processes_for(num_pairs: int) -> int:
     """The number of worker processes for reading a corpus of N pairs."""
     return min(available_cores(), MAX_PROCESSES) if num_pairs >= MIN_PAIRS else 0

@@ -1,13 +1,17 @@
 """Memory: counts against sums by hand, trying the worst batch, and fitting the batch size to the free memory."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import cpu_flags
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -268,6 +272,32 @@ def test_freed_memory_is_kept() -> None:
     # If kept, 64 MB are new memory until the heap has a free block of that size.
     assert times_mapped("keep") <= 10
     assert times_mapped("leave") == 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or "avx512_bf16" not in cpu_flags(), reason="slow without bf16")
+def test_a_training_in_bf16_takes_the_memory_that_it_announces(copy_task: Path) -> None:
+    """The most that the kernel has seen of a process whose batches have 100 shapes, against its line."""
+    random = Random(1)
+    lines = [" ".join(random.choices("0123456789", k=random.randint(2, 50))) for _ in range(3000)]
+    for side in ("en", "de"):
+        Path(f"train.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    keys = ["precision=bf16", "batch_tokens=4000", "validate_every=1000", "max_steps=80"]
+    sets = ["--set", "data.max_length=60", "--set", "model.d_model=64"]
+    command = [sys.executable, "-m", "nmt", "train", "copy.yaml", *sets]
+    for key in keys:
+        command += ["--set", f"training.{key}"]
+    ours = {"LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
+    environment = {key: value for key, value in os.environ.items() if key not in ours}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        written = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+    announced = re.search(r"^memory +(\d+) MB: program \d+ MB", written, re.MULTILINE)
+    assert announced, written
+    assert status == 0
+    assert 1e6 * int(announced[1]) / 1.3 < 1024 * usage.ru_maxrss < 1e6 * int(announced[1]) * 1.3
 
 
 def test_half_precision_keeps_fewer_bytes() -> None:

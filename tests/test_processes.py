@@ -3,11 +3,15 @@
 import functools
 import importlib
 import io
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import Cli
 
 from nmt.errors import MissingExtraError, TrainingError
 from nmt.processes import BROKEN_OFF, Workers
@@ -70,3 +74,49 @@ def test_a_process_is_given_more_than_a_command_line_holds() -> None:
     with Workers[bytes, bool]([prepare, prepare], {}) as workers:
         answers = workers.answers([bytes(8), b"other", bytes(1 << 19)], size=len, task=repr, room=1 << 22)
         assert list(answers) == [True, False, True]
+
+
+KERNELS = """
+import sys
+from nmt.cli.main import main
+sys.argv = ["nmt", sys.argv[1], "--help"]
+try:
+    main()
+except SystemExit:
+    import torch
+linear, weight = torch.ops.mkldnn._linear_pointwise, torch.ones(8, 16)
+for _ in range(2):
+    for rows in range(1, 51):
+        linear(torch.ones(rows, 16), weight, None, "none", [], "")
+"""
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
+@pytest.mark.parametrize(
+    ("command", "given", "made"),
+    [
+        ("train", {}, 100),
+        ("translate", {}, 50),
+        ("train", {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "200"}, 50),
+        ("train", {"DNNL_PRIMITIVE_CACHE_CAPACITY": "200"}, 50),
+    ],
+)
+def test_a_command_keeps_few_kernels_unless_the_user_says_otherwise(
+    command: str, given: dict[str, str], made: int
+) -> None:
+    """As oneDNN itself reports: 50 shapes of two kernels each, twice; what it has kept is not made again."""
+    environment = {key: value for key, value in os.environ.items() if "CACHE_CAPACITY" not in key}
+    environment |= {"ONEDNN_VERBOSE": "profile_create", **given}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS, command], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("cache_miss") == made
+
+
+def test_torchs_own_cache_is_bounded_as_well(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for capacity in ("64", "7"):
+        monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+        if capacity == "64":
+            monkeypatch.delenv("LRU_CACHE_CAPACITY")
+        cli("train", "--help")
+        assert os.environ["LRU_CACHE_CAPACITY"] == capacity

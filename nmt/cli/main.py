@@ -38,6 +38,7 @@ from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
 from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package, printable
+from nmt.processes import bound_kernel_caches
 from nmt.version import __version__
 from nmt.waiting import bound_waiting
 
@@ -104,11 +105,13 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Options before the command."""
+    bound_kernel_caches("64" if context.invoked_subcommand in ("train", "adapt", "distill") else "128")
 
 
 # Panel of the help: name: command, and what follows its name in two examples.

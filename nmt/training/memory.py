@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from nmt.training.loss import Objective, logits_bytes
 USABLE = 0.85
 # The backward pass needs this multiple of the saved activations: it also holds some of their gradients temporarily.
 BACKWARD_FACTOR = 1.25
+KERNELS = 128_000_000  # oneDNN's in bf16, as measured with `bound_kernel_caches`: 100 to 160 MB
 FEW, MORE = 2, 6  # rows of the two small batches from which the memory for a pair is estimated
 
 
@@ -37,18 +39,21 @@ class MemoryAccount:
     """Number of pairs in the worst batch, and positions in each."""
     average: int = 0
     """The moving average of the weights."""
+    program: int = 0
+    """What the process holds besides, if that is the same memory: Python, torch, kernels and the encoded text."""
 
     @property
     def total(self) -> int:
         """The peak of all memory use."""
-        fixed = self.parameters + self.gradients + self.optimizer + self.average
+        fixed = self.parameters + self.gradients + self.optimizer + self.average + self.program
         return fixed + round(BACKWARD_FACTOR * self.activations) + self.logits
 
     def __str__(self) -> str:
         rows, width = self.batch
         average = f"moving average {size(self.average)}, " if self.average else ""
+        program = f"program {size(self.program)}, " if self.program else ""
         return (
-            f"{size(self.total)}: parameters {size(self.parameters)}, gradients {size(self.gradients)}, "
+            f"{size(self.total)}: {program}parameters {size(self.parameters)}, gradients {size(self.gradients)}, "
             f"optimizer {size(self.optimizer)}, {average}and for the worst batch "
             f"({rows:,} pairs of {width:,} pieces) activations {size(self.activations)} and logits {size(self.logits)}"
         )
@@ -207,6 +212,14 @@ def _free_in_control_groups() -> list[int]:
         with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             free.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
     return free
+
+
+def resident_memory(dtype: torch.dtype) -> int:
+    """Bytes that this process holds, with the kernels that it will make; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return held + (0 if dtype == torch.float32 else KERNELS)
+    return 0
 
 
 def size(count: int) -> str:

@@ -15,7 +15,14 @@ from nmt.data.statistics import side_report, survey
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder
-from nmt.training.memory import fit_batch_tokens, free_memory, resolve_auto_batch, size, try_worst_batch
+from nmt.training.memory import (
+    fit_batch_tokens,
+    free_memory,
+    resident_memory,
+    resolve_auto_batch,
+    size,
+    try_worst_batch,
+)
 from nmt.training.preparation import Prepared, Problems
 from nmt.training.trainer import Trainer, evaluating
 
@@ -164,6 +171,7 @@ def _settle_memory(trainer: Trainer) -> None:
     free = free_memory(prepared.device)
     if free is not None and prepared.device.type == "cpu":
         free //= trainer.ranks.local_size
+    held = resident_memory(prepared.dtype) if prepared.device.type == "cpu" else 0
     trainer.model.train()
     if config.training.update_tokens is not None:
         fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
@@ -175,6 +183,7 @@ def _settle_memory(trainer: Trainer) -> None:
     account = try_worst_batch(
         trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
     )
-    if trainer.averaged is not None:
-        account = dataclasses.replace(account, average=account.parameters)
+    average = 0 if trainer.averaged is None else account.parameters
+    program = max(0, held - account.parameters - average)
+    account = dataclasses.replace(account, average=average, program=program)
     trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")
