@@ -34,6 +34,8 @@ Answer = TypeVar("Answer")
 MAX_PROCESSES = 5
 MIN_PAIRS = 20_000  # below, starting processes takes longer than the work
 
+GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
 BROKEN_OFF = (EOFError, pickle.UnpicklingError)
 """Exceptions of pickle when the writer has exited, before a message or in the middle of one."""
 
@@ -41,10 +43,25 @@ BROKEN_OFF = (EOFError, pickle.UnpicklingError)
 def available_cores() -> int:
     """Number of cores that this process may use, by its affinity and by the container's quota of CPU time, if any."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota (Linux control groups, version 2)
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, max(1, round(int(quota) / int(period))))
+    for group in control_groups("cpu"):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota (version 2)
+            quota, period = (group / "cpu.max").read_text().split()
+            cores = min(cores, max(1, round(int(quota) / int(period))))
     return cores
+
+
+def control_groups(controller: str) -> Iterator[Path]:
+    """Folders of this process's control group and of all those around it (Linux, version 2 or 1); some may be missing.
+
+    A container often sees the path of its group on the host, while its own group is at the top.
+    """
+    with contextlib.suppress(OSError):
+        for line in OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                top = GROUPS / controller if controllers else GROUPS
+                group = top / path.lstrip("/")
+                yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
 def cores_to_use() -> int:

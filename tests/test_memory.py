@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import nmt.processes
 import nmt.training.preflight
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.file import load_config
@@ -246,6 +247,33 @@ def test_free_memory_is_the_kernels_figure() -> None:
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     assert 0 < free < 1024 * int(total.split()[1])
     assert reach_of((3, 7), (5, 2)).width == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "group", "files"),
+    [
+        ("0::/", "", ("memory.max", "memory.current", "inactive_file")),
+        ("0::/app.slice/job.scope", "app.slice", ("memory.max", "memory.current", "inactive_file")),
+        ("0::/docker/4f1", "", ("memory.max", "memory.current", "inactive_file")),  # a path on the host
+        (
+            "4:cpu,memory:/jobs/7\n0::/",
+            "memory/jobs/7",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    ],
+)
+def test_a_containers_page_cache_is_free_memory(
+    own: str, group: str, files: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 MB, 15.9 of them in use, but 14.8 as the cache of files; emulated."""
+    (tmp_path / "own").write_text(f"9:name=systemd:/\n{own}\n")
+    (tmp_path / group).mkdir(parents=True, exist_ok=True)
+    limit, used, cache = files
+    for name, text in ((limit, "16000000"), (used, "15900000"), ("memory.stat", f"anon 1100000\n{cache} 14800000")):
+        (tmp_path / group / name).write_text(f"{text}\n")
+    monkeypatch.setattr(nmt.processes, "GROUPS", tmp_path)
+    monkeypatch.setattr(nmt.processes, "OWN_GROUPS", tmp_path / "own")
+    assert free_memory(torch.device("cpu")) == 14_900_000
 
 
 PAGE_FAULTS = """

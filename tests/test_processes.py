@@ -14,7 +14,7 @@ import torch
 from conftest import Cli
 
 from nmt.errors import MissingExtraError, TrainingError
-from nmt.processes import BROKEN_OFF, Workers
+from nmt.processes import BROKEN_OFF, Workers, control_groups
 
 LACKING = """
 def prepare():
@@ -74,6 +74,14 @@ def test_a_process_is_given_more_than_a_command_line_holds() -> None:
     with Workers[bytes, bool]([prepare, prepare], {}) as workers:
         answers = workers.answers([bytes(8), b"other", bytes(1 << 19)], size=len, task=repr, room=1 << 22)
         assert list(answers) == [True, False, True]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cgroup").is_file(), reason="Linux has control groups")
+def test_this_process_is_in_its_control_group() -> None:
+    """As the kernel lists it; a container that sees no group of its own has no such list."""
+    lists = [folder / "cgroup.procs" for folder in control_groups("memory")]
+    found = [file.read_text().split() for file in lists if file.is_file()]
+    assert not found or any(str(os.getpid()) in pids for pids in found)
 
 
 KERNELS = """

@@ -81,12 +81,16 @@ def test_parts_have_the_pairs_of_their_batch_and_similar_lengths(sizes: list[int
         assert max(lengths) - min(lengths) <= 1
 
 
-def test_a_containers_quota_is_less_than_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"/sys/fs/cgroup/cpu.max": "100000 100000\n"}
-    monkeypatch.setattr(Path, "read_text", lambda path: files[str(path)])
+@pytest.mark.parametrize("group", ["", "jobs/7"])
+def test_a_containers_quota_is_less_than_its_cores(group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated; a group around the process's own may limit it, too."""
+    (tmp_path / "own").write_text(f"0::/{group}\n")
+    (tmp_path / group).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(processes, "GROUPS", tmp_path)
+    monkeypatch.setattr(processes, "OWN_GROUPS", tmp_path / "own")
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: set(range(8)))
-    assert processes.available_cores() == 1
-    files["/sys/fs/cgroup/cpu.max"] = "350000 100000\n"
-    assert processes.available_cores() == 4
-    files["/sys/fs/cgroup/cpu.max"] = "max 100000\n"
-    assert processes.available_cores() == 8
+    for quota, cores in (("100000", 1), ("350000", 4), ("max", 8)):
+        (tmp_path / group / "cpu.max").write_text(f"{quota} 100000\n")
+        assert processes.available_cores() == cores
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    assert processes.available_cores() == 2

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nmt.config.training import TrainingConfig
 from nmt.data.augmentation import Reach
 from nmt.data.batches import Batch
 from nmt.errors import TrainingError, is_out_of_memory
+from nmt.processes import control_groups
 from nmt.source import Source
 from nmt.training.loss import Objective, logits_bytes
 
@@ -205,12 +207,17 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def _free_in_control_groups() -> list[int]:
-    """Bytes free within a container's limit, if there is one (Linux control groups, version 2 or 1)."""
-    folder, free = Path("/sys/fs/cgroup"), []
-    files = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
-    for limit, used in files:
-        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
-            free.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
+    """Bytes free within the limits of a container, if there are any; the cache of files gives way to a program."""
+    free = []
+    files = (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    )
+    for folder, (limit, used, cache) in itertools.product(control_groups("memory"), files):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is not a number
+            allowed, taken = (int((folder / name).read_text()) for name in (limit, used))
+            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            free.append(allowed - taken + int(counts[cache]))
     return free
 
 
