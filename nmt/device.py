@@ -79,5 +79,7 @@ def keep_freed_memory() -> None:
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
         return
     trim_threshold, mmap_threshold = -1, -3  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-    for option in (trim_threshold, mmap_threshold):
-        libc.mallopt(option, 2**30)
+    # Older glibc refuses more than 32 MB. Setting either threshold ends its own adjustment, so this one comes first.
+    if libc.mallopt(mmap_threshold, 2**25):
+        for option in (trim_threshold, mmap_threshold):
+            libc.mallopt(option, 2**30)

@@ -25,6 +25,7 @@ from nmt.config.training import Config, TrainingConfig
 from nmt.data.augmentation import Reach, reach
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
+from nmt.device import keep_freed_memory
 from nmt.errors import RunError, TrainingError
 from nmt.models.factory import build_model
 from nmt.runs import RunFolder, run_named
@@ -326,6 +327,37 @@ def test_a_training_in_bf16_takes_the_memory_that_it_announces(copy_task: Path) 
     assert announced, written
     assert status == 0
     assert 1e6 * int(announced[1]) / 1.3 < 1024 * usage.ru_maxrss < 1e6 * int(announced[1]) * 1.3
+
+
+class Glibc:
+    """The thresholds of glibc's malloc, and which sizes of a mapping its `mallopt` accepts."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest, self.is_dynamic = largest, True
+        self.trim = self.mmap = 128 << 10
+
+    def mallopt(self, option: int, value: int) -> int:
+        if option == -3 and value > self.largest:
+            return 0
+        self.is_dynamic = False
+        setattr(self, {-1: "trim", -3: "mmap"}[option], value)
+        return 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU's library")
+@pytest.mark.parametrize(
+    ("largest", "dynamic", "mmap"),
+    [(2**62, False, 2**30), (2**25, False, 2**25), (2**16, True, 2**17)],  # glibc now; before 2.35; none known
+)
+def test_an_older_glibc_keeps_freed_memory_or_its_own_rule(
+    largest: int, dynamic: bool, mmap: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Emulated: with its own rule switched off and 128 KB left as the limit, every tensor would be mapped anew."""
+    library = Glibc(largest)
+    monkeypatch.setattr("nmt.device.ctypes.CDLL", lambda name: library)
+    keep_freed_memory()
+    assert (library.is_dynamic, library.mmap) == (dynamic, mmap)
+    assert library.trim == (2**17 if dynamic else 2**30)
 
 
 def test_half_precision_keeps_fewer_bytes() -> None:
