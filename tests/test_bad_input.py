@@ -286,7 +286,7 @@ ROWS = [
     Row("alignments: into a missing folder", f"{TRANSLATE} --input test.en --alignments no/out",
         ["--alignments no/out: there is no folder no"]),
     Row("alignments: the output", f"{FILES} --alignments out", ["must be different files"]),
-    Row("stdin: not UTF-8", TRANSLATE, ["standard input:2: not UTF-8"], stdin=b"1 2\ncaf\xe9\n"),
+    Row("stdin: not UTF-8", TRANSLATE, ["standard input:1: not UTF-8"], stdin=b"caf\xe9\n1 2\n"),
     Row("stdin: NUL", TRANSLATE, ["standard input:1: a NUL character"], stdin=b"1 \0 2\n"),
     # ------------------------------------------------------------------------------------------- looking inside
     Row("attention: a text that is not UTF-8", f"{ATTENTION} $latin", ["the text is not UTF-8"]),

@@ -4,6 +4,7 @@ import bz2
 import contextlib
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import lzma
@@ -18,6 +19,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
+from nmt.config.inference import DecodingConfig
 from nmt.data.compression import opened
 from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
@@ -170,17 +173,92 @@ def test_a_line_that_is_not_utf8_is_named_in_whatever_block(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path) -> None:
-    process = subprocess.Popen(NMT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for line in (b"3 1 4\n", b"\n", b"1 5 9 2\n"):
-        process.stdin.write(line)
-        process.stdin.flush()
-        assert process.stdout.readline() == line
-    process.stdin.close()
-    assert process.wait() == 0
-    process.stdout.close()
+@pytest.mark.parametrize("options", [[], ["--devices", "cpu,cpu"]], ids=["one device", "two devices"])
+@pytest.mark.parametrize("end", ["end of file", "interrupted"])
+def test_a_line_in_a_pipe_is_answered_while_the_pipe_stays_open(in_solved: Path, options: list[str], end: str) -> None:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([*NMT, *options], **pipes) as process:  # type: ignore[call-overload]
+        for line in (b"3 1 4\n", b"\n", b"1 5 9 2\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline() == line
+        if end == "interrupted":
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130 if end == "interrupted" else 0, b"", b"")
+
+
+def test_good_lines_before_a_bad_one_are_translated(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    data = io.BufferedReader(io.BytesIO(b"one\ntwo\ncaf\xe9\nthree\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data))
+    with pytest.raises(DataError, match=r"^standard input:3: not UTF-8"):
+        translate_files(Shouting(), Files(None, None), MADE_FROM, resume=False)
+    assert capsysbinary.readouterr().out == b"ONE\nTWO\n"
+
+
+def test_a_bad_line_of_a_file_can_be_mended_and_the_translation_continued(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    lines = [b"a line\n"] * 3000
+    for bad, text in ((2500, b"caf\xe9\n"), (2500, "café\n".encode())):
+        lines[bad] = text
+        files.input.write_bytes(b"".join(lines))
+        with (
+            pytest.raises(DataError, match=r"in\.txt:2501: not UTF-8") if b"\xe9" in text else contextlib.nullcontext()
+        ):
+            translate_files(Shouting(), files, MADE_FROM, resume=True)
+    assert files.output.read_bytes() == "".join(line.decode().upper() for line in lines).encode()
+
+
+class Answered:
+    """The worker processes of a `ParallelTranslator`, which answer at once; as many requests as it was sent."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def __len__(self) -> int:
+        return 2
+
+    def submit(self, request: tuple[int, list[str], list[str] | None], task: str) -> Future[object]:
+        self.sent += 1
+        future: Future[object] = Future()
+        future.set_result(("none", [Translation(line.upper(), 1) for line in request[1]]))
+        return future
+
+
+@pytest.fixture
+def parallel(monkeypatch: pytest.MonkeyPatch) -> ParallelTranslator:
+    monkeypatch.setattr("nmt.decoding.parallel.Workers", lambda prepare, environment: Answered())
+    return ParallelTranslator(["run"], ["cpu", "cpu"], DecodingConfig(), False, "auto", None)
+
+
+def test_several_devices_answer_a_block_before_the_next_is_there(parallel: ParallelTranslator) -> None:
+    answered: list[str] = []
+
+    def conversation() -> Iterator[list[str]]:
+        for number in range(8):
+            deadline = time.monotonic() + 5
+            while len(answered) < number and time.monotonic() < deadline:
+                time.sleep(0.001)
+            assert len(answered) == number, "the next line is written when the last is answered"
+            yield [f"line {number}"]
+        raise DataError("bad")
+
+    with pytest.raises(DataError, match="bad"):
+        for translation in parallel.stream(conversation()):
+            answered.append(translation.text)
+    assert answered == [f"LINE {number}" for number in range(8)]
+
+
+def test_several_devices_read_few_blocks_ahead_and_none_after_an_end(parallel: ParallelTranslator) -> None:
+    read, threads = itertools.count(), threading.active_count()
+    found = parallel.stream([str(number)] for number in read)
+    assert [next(found).text for _ in range(3)] == ["0", "1", "2"]
+    found.close()
+    assert next(read) <= 3 + 4 + 1  # two blocks a device, and one that waits
+    assert threading.active_count() == threads
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ characters, which misaligns the two sides of a corpus.
 """
 
 import codecs
+import contextlib
 import io
 import logging
 import re
@@ -66,11 +67,12 @@ class Readable(Protocol):
         """Up to `size` bytes of those available now; none at the end."""
 
 
-def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
+def line_blocks(file: Readable, name: str, good_first: bool = False) -> Iterator[list[str]]:
     """The lines of an open file or a pipe in blocks; a block holds the lines available now, without waiting for more.
 
     The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, except for one
-    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8.
+    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8;
+    with `good_first`, after the lines of its block before it.
     """
     size, number = LINES_BYTES // 64, 1
     partial = _PartialLine(f"{name}:{number}")
@@ -80,7 +82,16 @@ def line_blocks(file: Readable, name: str) -> Iterator[list[str]]:
         if not end:
             continue
         whole, end, rest = following.rpartition(b"\n")
-        lines = split_lines(b"".join([partial.content(), b"\n", whole, end]), name, number)
+        content = b"".join([partial.content(), b"\n", whole, end])
+        try:
+            lines = split_lines(content, name, number)
+        except DataError:
+            if good_first:
+                lines = []
+                with contextlib.suppress(DataError):
+                    lines.extend(decode_lines(io.BytesIO(content), name, number))  # keeps those before the error
+                yield lines
+            raise
         number += len(lines)
         partial = _PartialLine(f"{name}:{number}")
         partial.add(rest)

@@ -219,7 +219,9 @@ def _input_blocks(
     longer.
     """
     if path is None:
-        yield from line_blocks(cast(BufferedReader, sys.stdin.buffer), "standard input")
+        # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
+        stdin = BufferedReader(cast(BufferedReader, sys.stdin.buffer).raw)
+        yield from line_blocks(stdin, "standard input", good_first=True)
         return
     bar = None
     if sys.stderr.isatty() and path.is_file():

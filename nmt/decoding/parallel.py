@@ -3,16 +3,19 @@
 import contextlib
 import functools
 import logging
-from collections import deque
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
 
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, load, with_prefixes
 from nmt.processes import Workers, available_cores
+
+_UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
 
 
 class LineTranslator(Protocol):
@@ -99,17 +102,39 @@ class ParallelTranslator:
     def stream(
         self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
     ) -> Iterator[Translation]:
-        """As `Translator.stream`; two blocks for each device are held at a time."""
-        under_way: deque[Future[tuple[str, list[Translation]]]] = deque()
-        for block, beginnings in with_prefixes(blocks, prefixes, first):
-            if len(under_way) == 2 * len(self._workers):
-                yield from under_way.popleft().result()[1]
-            under_way.append(
-                self._workers.submit((first, block, beginnings), f"translated the lines from {first:,} on")
-            )
-            first += len(block)
-        for future in under_way:
-            yield from future.result()[1]
+        """As `Translator.stream`; two blocks for each device are held at a time.
+
+        A thread reads the blocks: a program may wait for the translation of a line before it writes the next.
+        """
+        under_way: SimpleQueue[_UnderWay | None] = SimpleQueue()
+        room, has_ended = threading.Semaphore(2 * len(self._workers)), threading.Event()
+
+        def submit_all(first: int) -> None:
+            try:
+                for block, beginnings in with_prefixes(blocks, prefixes, first):
+                    room.acquire()
+                    if has_ended.is_set():
+                        return
+                    task = f"translated the lines from {first:,} on"
+                    under_way.put(self._workers.submit((first, block, beginnings), task))
+                    first += len(block)
+                under_way.put(None)
+            except BaseException as error:  # is raised after the translations of the blocks before
+                failed: _UnderWay = Future()
+                failed.set_exception(error)
+                under_way.put(failed)
+
+        reader = threading.Thread(target=submit_all, args=(first,), daemon=True)
+        reader.start()
+        try:
+            while future := under_way.get():
+                translations = future.result()[1]
+                room.release()
+                yield from translations
+        finally:
+            has_ended.set()
+            room.release()
+            reader.join(0.2)  # it may wait for a line for ever
 
 
 def _translator_on(
