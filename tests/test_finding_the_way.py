@@ -1,4 +1,4 @@
-"""Help in groups with examples that parse, shell completion through its protocol, and `nmt train` without a file."""
+"""Help in groups with examples that parse, output in UTF-8, completion by its protocol, and `train` without a file."""
 
 import os
 import re
@@ -173,3 +173,27 @@ def test_train_alone_takes_the_one_configuration_here(
             err, "nmt: there are 2 configurations", f"nmt {command} a.yaml\n", f"nmt {command} 'my captions.yml'"
         )
     assert configured_run("train", Path("a.yaml"), None, None)[1].name == "a"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("compare --hyp one.zh --hyp two.zh --ref one.zh --tgt-lang zh", "→"),
+        ("init --no-trial --src one.zh --tgt one.en --src-lang zh --tgt-lang en", "nmt translate '你好'"),
+        ("vocab own.yaml", "▁"),
+        ("translate --model nowhere→ hi", "nowhere→: no such run"),
+    ],
+)
+def test_output_is_utf8_where_the_systems_encoding_is_another(command: str, shown: str, tmp_path: Path) -> None:
+    """As under Windows, whose Pythons before 3.15 write into a pipe in the system's code page; emulated."""
+    for name, lines in (("one.zh", "你好\n你好 世界\n"), ("two.zh", "你好\n你好 人\n"), ("one.en", "hi\nhi world\n")):
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    pair = "{src: one.en, tgt: one.zh}"
+    (tmp_path / "own.yaml").write_text(
+        f"data: {{src_lang: en, tgt_lang: zh, train: {pair}, validation: {pair}}}\n"
+        f"tokenizer: {{vocab_size: 280}}\ntraining: {{max_steps: 10, warmup_steps: 2}}\n"
+    )
+    program = [sys.executable, "-m", "nmt", *shlex.split(command)]
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True)
+    assert shown in (done.stdout + done.stderr).decode(), (done.stdout + done.stderr).decode()

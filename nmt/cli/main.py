@@ -6,6 +6,7 @@ needs inside its function, so that `--help` and small commands do not load torch
 """
 
 import errno
+import io
 import logging
 import os
 import signal
@@ -183,6 +184,11 @@ app.add_typer(exports, name="export", rich_help_panel="Ship")
 
 def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes get UTF-8 everywhere
+            is_terminal = stream.isatty()
+            encoding, errors = (stream.encoding, "replace") if is_terminal else ("utf-8", stream.errors)
+            stream.reconfigure(encoding=encoding, errors=errors)
     bound_waiting()
     log = logging.StreamHandler()
     log.setFormatter(_Formatter("nmt: %(message)s"))
