@@ -180,6 +180,16 @@ def test_a_compressed_file_that_is_cut_or_is_something_else_is_named(kind: str) 
             list(read_lines(path))
 
 
+@pytest.mark.parametrize("damaged", ["en", "de"])
+def test_of_two_texts_the_damaged_one_is_named(damaged: str) -> None:
+    text = "".join(f"{number}\n" for number in range(90_000)).encode()
+    for side in ("en", "de"):
+        data = COMPRESS["gz"](text)
+        Path(f"t.{side}.gz").write_bytes(data[: len(data) // 2] if side == damaged else data)
+    with pytest.raises(DataError, match=rf"^t\.{damaged}\.gz: cannot be read: "):
+        list(read_pairs(CorpusFiles(src=Path("t.en.gz"), tgt=Path("t.de.gz"))))
+
+
 def test_without_the_package_for_zst_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "backports", None)
     monkeypatch.setitem(sys.modules, "compression", None)

@@ -111,6 +111,12 @@ class _Member:
             raise DataError(f"{self._path}: cannot be read as a ZIP archive: {error}") from None
 
 
+def _lines_of(text: _TextFile | _Member) -> Iterator[bytes]:
+    """Its lines: a generator, so that an error in one text is not reported as one of the other, which is open, too."""
+    with text.opened() as file:
+        yield from file
+
+
 class _TwoTexts:
     """Two texts with the same number of lines."""
 
@@ -119,12 +125,12 @@ class _TwoTexts:
         self.src_name, self.tgt_name = src.name, tgt.name
 
     def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        with self._src.opened() as src_lines, self._tgt.opened() as tgt_lines:
-            for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
-                if src is None or tgt is None:
-                    longer = count + 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
-                    raise self._mismatch(*((count, longer) if src is None else (longer, count)))
-                yield src, tgt
+        src_lines, tgt_lines = _lines_of(self._src), _lines_of(self._tgt)
+        for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
+            if src is None or tgt is None:
+                longer = count + 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
+                raise self._mismatch(*((count, longer) if src is None else (longer, count)))
+            yield src, tgt
 
     def count(self) -> int:
         counts = []
