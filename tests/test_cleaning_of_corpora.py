@@ -228,7 +228,12 @@ CASES = [
         ("12/31/2020", "31.12.2020", ""),
     ),
     dirty("the first rule counts", ALL, ("<b>MÃ¼</b>", "собака", "encoding"), ("<b>x</b>", "собака", "html"), *good()),
-    dirty("everything is dirt", {"html": True}, ("<b>", "<b>", "html"), ("", "", "empty")),
+    Dirty(
+        "everything is dirt",
+        {"html": True},
+        pairs=(("<b>", "<b>"), ("", "")),
+        refusal="t.en: no pair is left of 2: 1 have an empty side, 1 are left out by data.cleaning.html",
+    ),
     Dirty(
         "two corpora share pairs",
         {"duplicates": "pair"},

@@ -82,6 +82,15 @@ def by_a_loop(corpora: list[CorpusFiles], cleaning: CleaningConfig, excluded: li
     return found
 
 
+def test_rules_that_leave_nothing_are_named_before_the_vocabulary(write_lines: WriteLines) -> None:
+    files = CorpusFiles(src=write_lines("t.en", ["same", "same", ""]), tgt=write_lines("t.de", ["same", "same", "x"]))
+    for _ in range(2):  # also with the verdicts from the cache
+        with pytest.raises(
+            DataError, match=r"t\.en: no pair is left of 3: 1 have an empty side, 2 .*cleaning.identical"
+        ):
+            select([files], CleaningConfig(identical=True), LANGUAGES)
+
+
 def test_a_dictionary_says_little_of_the_usual_ratio_of_sentences(write_lines: WriteLines) -> None:
     dictionary = [(f"word{number}", "a noun, explained at length with an example or two") for number in range(10500)]
     sentences = [

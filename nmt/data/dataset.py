@@ -34,11 +34,10 @@ from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block
 from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
-from nmt.data.selection import Selection, chosen_blocks
+from nmt.data.selection import Selection, chosen_blocks, no_pair_left
 from nmt.data.tokenizer import Tokenizers, tag_id, tokenizer_files
 from nmt.data.vectors import check_corpora, open_vectors
 from nmt.data.vocabulary import SpecialIds
-from nmt.errors import DataError
 from nmt.processes import num_processes_for
 
 Ragged = tuple[NDArray[Any], NDArray[np.integer]]
@@ -218,7 +217,7 @@ def _write(
     if selection is not None:
         counts = selection.counts.then(counts)
     if not counts.kept:
-        raise _no_pair_left(corpora, counts, job.max_length)
+        raise no_pair_left(corpora, counts, job.max_length)
     starts_dtype = _write_starts(folder)
     description: dict[str, Any] = {"dtype": job.dtype, "starts_dtype": starts_dtype, "sizes": sizes}
     if job.source.type != "text":
@@ -244,16 +243,6 @@ def _write_starts(folder: Path) -> str:
                 file.write(np.concatenate([[start], ends[:-1]]).astype(dtype).tobytes())
                 start = int(ends[-1])
     return dtype
-
-
-def _no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int) -> DataError:
-    names = ", ".join(str(files.src_file) for files in corpora)
-    reasons = {"empty": "have an empty side", "too_long": f"are longer than data.max_length ({max_length}) pieces"}
-    by_rule = (
-        f"{count:,} {reasons.get(rule, f'are left out by data.cleaning.{rule}')}"
-        for rule, count in counts.left_out.items()
-    )
-    return DataError(f"{names}: no pair is left of {counts.read:,}: {', '.join(by_rule)}")
 
 
 def _made_from(

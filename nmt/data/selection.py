@@ -28,6 +28,7 @@ from nmt.data.duplicates import PairTable, line_hash, pair_hash
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
 from nmt.data.vectors import OpenFiles, blocks_of, check_corpora, fingerprint
+from nmt.errors import DataError
 from nmt.processes import Workers, num_processes_for
 
 RULES = ("empty", *PAIR_RULES, "overlap", "duplicates", "max_repeats")
@@ -235,7 +236,7 @@ def select(
     say: Callable[[str], None] = lambda line: None,
 ) -> Selection | None:
     """The verdicts of `judge_corpora` on all pairs, from the cache or made; None if there is no rule and no text to
-    exclude. Raises `DataError` as it does."""
+    exclude. Raises `DataError` as it does, and if no pair is kept."""
     if not (cleaning.is_on or excluded):
         return None
     settings = [_FORMAT, cleaning.model_dump(mode="json"), languages, "" if source.type == "text" else source.as_read()]
@@ -256,7 +257,21 @@ def select(
     sizes = read_json(folder / "sizes.json")
     verdicts = np.fromfile(folder / "verdicts", dtype=np.uint8)
     key = hashlib.sha256((verdicts == 0).tobytes()).hexdigest()[:20] if verdicts.any() else ""
-    return Selection(key, tuple(np.split(verdicts, np.cumsum(sizes)[:-1])))
+    selection = Selection(key, tuple(np.split(verdicts, np.cumsum(sizes)[:-1])))
+    if not selection.counts.kept:
+        raise no_pair_left(corpora, selection.counts)
+    return selection
+
+
+def no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_length: int = 0) -> DataError:
+    """The error for corpora of which nothing is left to train on, by `data.cleaning` or `data.max_length`."""
+    names = ", ".join(str(files.src_file) for files in corpora)
+    reasons = {"empty": "have an empty side", "too_long": f"are longer than data.max_length ({max_length}) pieces"}
+    by_rule = (
+        f"{count:,} {reasons.get(rule, f'are left out by data.cleaning.{rule}')}"
+        for rule, count in counts.left_out.items()
+    )
+    return DataError(f"{names}: no pair is left of {counts.read:,}: {', '.join(by_rule)}")
 
 
 def chosen_blocks(
