@@ -434,6 +434,18 @@ def test_a_character_vocabulary_that_is_too_small_says_so() -> None:
         SentencePieceTokenizer.train(["abc"] * 9, TokenizerConfig(type="char", vocab_size=100))
 
 
+@pytest.mark.parametrize("kind", SUBWORD)
+def test_a_line_that_is_too_long_to_train_on_is_no_part_of_the_vocabulary(kind: Kind) -> None:
+    draws = random.Random(1)
+    lines = [" ".join("".join(draws.choices("abcdefghij", k=5)) for _ in range(9)) for _ in range(300)]
+    config = TokenizerConfig(type=kind, vocab_size=400)
+    without, vocabulary = (
+        SentencePieceTokenizer.train(text, config)
+        for text in (lines, [*lines[:99], "".join(draws.choices("abcdefghij", k=900_000)), *lines[99:]])
+    )
+    assert vocabulary.normal_pieces() == without.normal_pieces()
+
+
 def test_a_long_line_is_part_of_the_vocabulary() -> None:
     tokenizer = SentencePieceTokenizer.train(["wort " * 1000, "abc"], TokenizerConfig(type="char", byte_fallback=False))
     assert 3 not in tokenizer.encode("wort")

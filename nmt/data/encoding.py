@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean
 from nmt.data.corpus import Block
-from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
+from nmt.data.tokenizer import LONG_LINE_BYTES, Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import OpenFiles
 from nmt.processes import Workers, available_cores
 
 MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
-LONG_LINE_BYTES = 1 << 16  # for a line, SentencePiece needs a hundred times as much memory
 
 
 @dataclasses.dataclass(frozen=True)

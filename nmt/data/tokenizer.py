@@ -15,7 +15,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nmt.atomic import read_json, replacing, write_json
 from nmt.config.inference import TokenizerConfig
@@ -24,8 +24,9 @@ from nmt.data.marian import MarianFiles, MarianTokenizer, is_marian
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary, tag_of, tag_piece, word_numbers
 from nmt.errors import ConfigError, RunError, VocabularyError
 
-if TYPE_CHECKING:  # a translator needs no numpy
-    pass
+LONG_LINE_BYTES = 1 << 16
+"""Longer lines are usually not trained on. For one, SentencePiece needs a hundred times as much memory, and `unigram`
+fails."""
 
 
 class Tokenizer(Protocol):
@@ -115,7 +116,7 @@ class SentencePieceTokenizer:
                 eos_id=OWN_SPECIAL_IDS.eos,
                 unk_id=OWN_SPECIAL_IDS.unk,
                 control_symbols=[*map(tag_piece, config.tags)],
-                max_sentence_length=1 << 20,  # bytes; SentencePiece silently leaves out longer lines
+                max_sentence_length=LONG_LINE_BYTES,  # longer lines are left out here, too
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -352,5 +353,5 @@ def _why_not_trained(message: str, config: TokenizerConfig) -> str:
     if "(vocab_size) >= (0)" in message:
         return f"{asked} is too small for the special pieces and bytes; set it to 300 or more"
     if "!sentences_.empty()" in message or "(all_chars_count) > (0)" in message:
-        return "the training corpus holds no text to build a vocabulary from"
+        return "the training corpus holds no text to build a vocabulary from (lines of more than 64 KB do not count)"
     return f"SentencePiece could not build the vocabulary with {asked}: {message}"
