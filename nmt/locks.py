@@ -7,7 +7,7 @@ again with a new one (`filelock` looks at the number of its links). The locked f
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +19,21 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[bool]:
+def locked(
+    path: Path, wait: bool, leaves_no_file: bool = False, say: Callable[[str], None] = lambda line: None
+) -> Iterator[bool]:
     """Hold the lock of a file or folder, which need not exist, during the block.
 
     With `leaves_no_file`, the lock file is removed afterwards; not on Windows, where an open file cannot be. Yields
-    whether this process has the lock: with `wait` always True, else False if another process has it.
+    whether this process has the lock: with `wait` always True, else False if another process has it. Says that it
+    waits.
     """
     from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
 
     file, soft_file = _files(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     lock: BaseFileLock = FileLock(file)
-    seconds = -1 if wait else 0.2  # time for `is_locked` elsewhere to let it go
+    seconds = 0.2  # time for `is_locked` elsewhere to let it go
     try:
         try:
             lock.acquire(timeout=seconds)
@@ -40,8 +43,11 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
             lock = SoftFileLock(soft_file)
             lock.acquire(timeout=seconds)
     except Timeout:
-        yield False
-        return
+        if not wait:
+            yield False
+            return
+        say(f"{path}: waiting for another process, which is making it")
+        lock.acquire()
     try:
         yield True
     finally:

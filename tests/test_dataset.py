@@ -2,7 +2,9 @@
 
 import dataclasses
 import gzip
+import pickle
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -241,6 +243,19 @@ def test_the_ids_are_a_memory_map_that_cannot_be_written(numbers: CorpusFiles, t
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is mapped")
+def test_a_corpus_that_is_deleted_while_it_is_open_is_written_again(
+    numbers: CorpusFiles, tokenizer_folder: Path
+) -> None:
+    """Each epoch's workers open its files."""
+    corpus = encode_corpus([numbers], Tokenizers(Numbers(), Numbers()), tokenizer_folder, 10)
+    expected, before = rows(corpus), {path.name: path.read_bytes() for path in (CACHE / corpus.key).iterdir()}
+    shutil.rmtree(CACHE)
+    assert corpus.line_numbers(np.array([2, 0])) == {0: [1, 3]}
+    of_worker = pickle.loads(pickle.dumps(corpus))
+    assert rows(of_worker) == rows(corpus) == expected
+    assert {path.name: path.read_bytes() for path in (CACHE / corpus.key).iterdir()} == before
+
+
 def test_pages_that_were_read_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, length = 40_000, 50
     np.zeros(count * length, dtype=np.uint16).tofile(tmp_path / "src.ids")

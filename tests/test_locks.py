@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import assert_says
 
+from nmt.atomic import building
 from nmt.errors import RunError
 from nmt.locks import locked
 from nmt.runs import RUNS, RunFolder, run_named
@@ -122,6 +124,24 @@ def test_a_waiting_process_gets_the_lock_when_it_is_free() -> None:
         with locked(Path("kept"), wait=True) as is_ours:
             assert is_ours
             assert 0.1 < time.monotonic() - began < 20
+
+
+def test_a_process_that_waits_for_another_ones_encoding_says_so() -> None:
+    said: list[str] = []
+    with building(Path("cache/key"), said.append) as temporary:
+        assert temporary is not None
+    assert said == []
+    program = (
+        "import time\nfrom pathlib import Path\nfrom nmt.locks import locked\n"
+        "with locked(Path('cache/other'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.5)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with building(Path("cache/other"), said.append) as temporary:
+            assert temporary is not None
+    (line,) = said
+    assert_says(line, "cache/other", "waiting for another process")
 
 
 def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:

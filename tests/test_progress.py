@@ -26,8 +26,9 @@ from nmt.evaluation.stored import Evaluated, store
 from nmt.insight import progress_text
 from nmt.insight.progress import RunStatus, read_status
 from nmt.insight.terminal_chart import Point, can_draw, chart
+from nmt.locks import locked
 from nmt.runs import RunFolder
-from tests.conftest import RUN_CONFIG, Cli
+from tests.conftest import RUN_CONFIG, Cli, assert_says
 
 NO_PROCESS = 2**22 + 1  # Linux numbers no process higher than 2**22; nor do others
 
@@ -293,6 +294,30 @@ def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[.
     assert names["validation"][:2] == ["b", "a"]
     assert names["test"][0] == "b"
     assert names["state"][:3] == ["broken", "empty", "metrics"]
+
+
+def test_pruning_removes_from_the_cache_all_that_no_process_writes(
+    make_run: Callable[..., RunFolder], cli: Cli
+) -> None:
+    make_run("a", *RECORDS)
+    cache = Path("runs/cache")
+    for name in ("key", "1.selection", ".killed.a1b2c3d4.nmt-part", ".busy.a1b2c3d4.nmt-part"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "content").write_bytes(b"x" * 1000)
+    (cache / "files.json").write_text("{}")
+    with locked(cache / "busy", wait=False):
+        code, out, stderr = cli("runs", "--prune-cache")
+        assert code == 0
+        assert "3,002 bytes" in stderr
+        assert [line.split()[0] for line in out.splitlines()[1:]] == ["a"]
+        assert {path.name for path in cache.iterdir()} == {".busy.a1b2c3d4.nmt-part", ".busy.lock"}
+    assert Path("runs/a/config.yaml").exists()
+    make_run("b", *RECORDS, trainer=mark(os.getpid()), live=True)
+    (cache / "key").mkdir()
+    code, _, stderr = cli("runs", "--prune-cache")
+    assert code == 2
+    assert_says(stderr, "nmt: b: ", "is being trained")
+    assert (cache / "key").exists()
 
 
 def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:

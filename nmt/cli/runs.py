@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nmt.cli.options import JsonOption
-from nmt.errors import printable
+from nmt.errors import RunError, printable
 from nmt.runs import RUNS
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -23,12 +23,21 @@ def runs(
     sort: Annotated[
         SortKey, typer.Option(help="Column to sort by; figures and times with the largest first.")
     ] = "name",
+    prune_cache: Annotated[
+        bool, typer.Option("--prune-cache", help="First empty runs/cache; trainings make again what they need.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List all runs in this folder's runs/, with their scores."""
     from nmt.insight.progress import all_statuses, sorted_by
 
     found = sorted_by(all_statuses(), sort)
+    if prune_cache:
+        from nmt.data import hashes
+
+        if live := ", ".join(status.name for status in found if status.is_being_trained):
+            raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it after that")
+        print(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed", file=sys.stderr)
     if as_json:
         print(json.dumps([dataclasses.asdict(status) for status in found]))
         return

@@ -113,6 +113,7 @@ class EncodedCorpus:
         self._folder = folder
         self.key = folder.name
         self.made_from: dict[str, str] = read_json(folder / "made_from.json")
+        self._contents = {path.name: np.memmap(path, dtype=np.uint8, mode="r") for path in folder.iterdir()}
         self.counts = CleaningCounts.of(description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Number of pairs of each text corpus, in order."""
@@ -134,12 +135,20 @@ class EncodedCorpus:
     def line_numbers(self, pairs: NDArray[np.integer]) -> dict[int, list[int]]:
         """The line numbers of some pairs in the text, from 1, sorted and unique, for each corpus that has any of them;
         a corpus is identified by its index in `data.train`."""
-        lines = np.memmap(self._folder / "lines", dtype=np.int64, mode="r")
+        lines = self._contents["lines"].view(np.int64)
         corpora = self.corpora_of(pairs)
         return {int(corpus): np.unique(lines[pairs[corpora == corpus]]).tolist() for corpus in np.unique(corpora)}
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path, tuple[SpecialIds, SpecialIds]]]:
-        """Pickle the paths only: another process opens the files itself, where a memory map would be copied whole."""
+        """Pickle the paths only: another process opens the files itself, where a memory map would be copied whole.
+
+        If they were deleted meanwhile, they are written again.
+        """
+        if not self._folder.is_dir():
+            with building(self._folder) as temporary:
+                if temporary is not None:
+                    for name, content in self._contents.items():
+                        content.tofile(temporary / name)
         return EncodedCorpus, (self._folder.resolve(), (self.src.special, self.tgt.special))
 
 
@@ -177,7 +186,7 @@ def encode_corpus(
             tagged = job if tag is None else dataclasses.replace(job, tag=tag_id(tokenizers.src, tag))
             return encode_blocks(blocks, tokenizers, tokenizer_folder, tagged, num_processes)
 
-        with building(folder) as temporary:
+        with building(folder, say) as temporary:
             if temporary is not None:
                 if num_processes > 1:
                     say(f"encoding {num_pairs:,} pairs in {num_processes} processes")

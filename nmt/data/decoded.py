@@ -33,7 +33,7 @@ def _decoded(files: TrainingFiles, path: Path, say: Callable[[str], None]) -> Tr
         return files
     try:
         folder = CACHE / f"{corpus_keys([files])[0].hex()[:20]}.decoded"
-        with building(folder) as temporary:
+        with building(folder, say) as temporary:
             if temporary is not None:
                 say(f"parsing {path}")
                 _write(files, path, temporary)

@@ -6,17 +6,19 @@ renamed since then has a different change time (ctime), which no program can res
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nmt.atomic import read_json, write_json
+from nmt.atomic import leftovers, read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.compression import opened
 from nmt.data.corpus import Side, source_files
 from nmt.errors import RunError
+from nmt.locks import locked
 from nmt.runs import RUNS
 from nmt.suffixes import pairs_format
 
@@ -100,6 +102,17 @@ def _state(path: Path) -> list[int]:
     """A file's size, mtime, ctime and inode."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def prune_cache() -> int:
+    """Remove all that the cache holds, but what a process is writing; returns the number of bytes."""
+    num_bytes = 0
+    for path, name in [*((path, path.name) for path in CACHE.glob("[!.]*")), *leftovers(CACHE)]:
+        with locked(CACHE / name, wait=False, leaves_no_file=True) as is_ours:
+            if is_ours:
+                num_bytes += sum(one.stat().st_size for one in (path, *path.rglob("*")) if one.is_file())
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return num_bytes
 
 
 def _cached() -> dict[str, list[object]]:

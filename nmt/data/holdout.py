@@ -115,7 +115,7 @@ def _draw_missing(
     data = config.data
     wanted = {name: files for name, files in data.hold_outs.items() if sizes.get(name)}
     try:
-        with locked(next(iter(wanted.values())).src_file, wait=True, leaves_no_file=True):
+        with locked(next(iter(wanted.values())).src_file, wait=True, leaves_no_file=True, say=say):
             wanted = _missing(wanted)
             others = [*(files for name, files in data.held_out.items() if name not in wanted), *data.exclude]
             total = sum(sizes[name] for name in wanted)

@@ -244,7 +244,7 @@ def select(
     digest.update(b"".join(corpus_keys(corpora, source)) + b"without" + b"".join(corpus_keys(excluded)))
     folder = CACHE / f"{digest.hexdigest()[:20]}.selection"
     if not folder.is_dir():
-        with building(folder) as temporary:
+        with building(folder, say) as temporary:
             if temporary is not None:
                 say("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
                 judged = judge_corpora(corpora, cleaning, languages, excluded, source)
