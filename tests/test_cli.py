@@ -175,6 +175,36 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
     assert re.search(rb"> 8 0 8\r\n8 0 8\r\n> ", seen)
 
 
+CONVERSATION = """
+from nmt.cli.translate import _interactive
+from nmt.decoding.translator import Translation
+
+class Shouting:
+    def stream(self, blocks, first=1, prefixes=None):
+        for ((line,),) in [blocks]:
+            yield Translation(line.encode().decode().upper(), 1)
+
+_interactive(Shouting(), None, lambda translation: translation.text)
+"""
+
+
+def test_of_a_conversation_the_output_has_the_translations_alone(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    attributes = termios.tcgetattr(theirs)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    os.write(ours, b"caf\xe9\nabc\n\x04")
+    environment = os.environ | {"LC_ALL": "C"}  # as in Docker: what is not UTF-8 is read as surrogates
+    with (tmp_path / "out.txt").open("wb") as output:
+        command = [sys.executable, "-c", CONVERSATION]
+        process = subprocess.run(command, stdin=theirs, stdout=output, stderr=theirs, env=environment, timeout=60)
+    shown = os.read(ours, 10000)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, (tmp_path / "out.txt").read_bytes()) == (0, b"ABC\n"), shown
+    assert shown == b"end with Ctrl-D\r\n> nmt: not UTF-8\r\n> > \r\n"
+
+
 @pytest.mark.slow
 def test_a_bar_on_a_terminal_and_plain_lines_elsewhere(copy_task: Path) -> None:
     ours, theirs = pty.openpty()

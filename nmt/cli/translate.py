@@ -1,5 +1,6 @@
 """`nmt translate`."""
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import typer
 from nmt.cli import options
 from nmt.cli.searching import TranslationOptions
 from nmt.config.inference import DecodingConfig
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -150,13 +151,15 @@ def _translated(
 def _interactive(translator: "LineTranslator", prefix: str | None, record: Callable[["Translation"], str]) -> None:
     """Translate each line as it is typed, until end of file."""
     print("end with Ctrl-D", file=sys.stderr)
+    prompts = sys.stdout if sys.stdout.isatty() else sys.stderr  # not into a file
     while True:
         try:
-            line = input("> ")
+            with contextlib.redirect_stdout(prompts):
+                line = options.utf8(input("> "))
         except EOFError:
             print(file=sys.stderr)
             return
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, DataError):
             print("nmt: not UTF-8", file=sys.stderr)
             continue
-        print(_translated(translator, line, prefix, record))
+        print(_translated(translator, line, prefix, record), flush=True)
