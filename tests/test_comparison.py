@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
+from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT
 from nmt.data.corpus import Side
 from nmt.evaluation.buckets import SourceLengths
@@ -77,7 +78,7 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
         for number, outputs in enumerate(systems)
     ]
     sources = None if src is None else Sources(src, SourceLengths.of(src, TEXT, "en"))
-    return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", "auto", train)
+    return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", EvaluationConfig(), train)
 
 
 def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, say: Cli) -> None:
@@ -153,6 +154,29 @@ def test_a_comparison_leaves_a_runs_scores_as_configured(two_runs: Path, cli: Cl
     shutil.rmtree("runs/copy/evaluation")
     assert cli("eval", "--model", "copy")[0] == 0
     assert by_comparison == stored()
+
+
+def test_a_comparison_by_the_options_of_eval(two_runs: Path, cli: Cli) -> None:
+    """Metrics, tokenizer and case as sacreBLEU's command takes them; the engine and device are those that translate."""
+    scoring = ("--metric", "chrf++", "--metric", "bleu", "--bleu-tokenizer", "char", "--lowercase")
+    shouted = Path("test.de").read_text().replace("1", "A").replace("2", "a")
+    Path("shouted.de").write_text(shouted)
+    files = ("--hyp", "test.de", "--hyp", "shouted.de", "--ref", "shouted.de", *scoring)
+    (of_files,) = json.loads(cli("compare", *files, "--samples", "2", "--json")[1])["test_sets"]
+    options = ["-lc", "-tok", "char", "--chrf-lowercase", "--chrf-word-order", "2"]
+    shown = sacrebleu_command(Path("test.de"), [Path("shouted.de")], *options)
+    scores = of_files["systems"][0]["outputs"][0]["scores"]
+    assert list(scores) == ["chrf++", "bleu"]
+    for one in (tested["score"] for tested in scores.values()):
+        expected = shown[one["name"]]
+        assert (round(one["value"], 6), one["signature"]) == (expected["score"], expected["signature"])
+
+    command = ("compare", "copy", "worse", "--samples", "2", "--device", "cpu", *scoring)
+    assert cli("export", "ctranslate2", "--model", "copy", "--quantization", "float32")[0] == 0
+    for engine, name in (("auto", "ctranslate2, float32"), ("torch", "torch")):
+        code, _, err = cli(*command, "--engine", engine)
+        assert code == 0, err
+        assert json.loads(Path("runs/copy/evaluation/test.json").read_text())["engine"] == name
 
 
 def test_the_same_translations_are_not_called_different(write_lines: WriteLines, cli: Cli) -> None:
@@ -390,6 +414,9 @@ def test_a_file_with_both_sides_is_compared_as_two_texts(two_runs: Path, cli: Cl
         (["--hyp", "test.de", "--hyp", "none.de", "--ref", "test.de"], "none.de: no such file"),
         (["--hyp", "test.de", "--hyp", "test.en", "--ref", "plain"], "language of the references is not known"),
         (["copy", "worse", "--train", "none.de"], "none.de: no such file"),
+        (["copy", "worse", "--metric", "meteor"], "--metric meteor: should be one of bleu, chrf, chrf++, ter"),
+        (["copy", "worse", "--engine", "fast"], "engine 'fast': should be one of auto, torch, ctranslate2"),
+        (["--hyp", "test.de", "--hyp", "val.de", "--ref", "test.de", "--device", "cpu"], "--device is for runs"),
     ],
 )
 def test_mistakes_are_named(two_runs: Path, cli: Cli, arguments: list[str], message: str) -> None:

@@ -16,14 +16,14 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
 from test_training import trained
 
-from nmt.config.evaluation import Metric
+from nmt.config.evaluation import EvaluationConfig, Metric
 from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
 from nmt.data.corpus import Side
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
-from nmt.evaluation.metrics import make_metrics, score
+from nmt.evaluation.metrics import make_metrics, metric_names, score
 from nmt.history import HIGHER_IS_BETTER
 from nmt.runs import run_named
 from nmt.training.preparation import prepare
@@ -159,6 +159,26 @@ def test_bleu_of_thai_sees_that_a_word_is_wrong(write_lines: WriteLines) -> None
     assert (round(ours.value, 6), ours.signature) == (shown["score"], shown["signature"])
     assert 60 < ours.value < 99
     assert evaluate_file(hypotheses, sides(references), make_metrics(["bleu"], "th", "13a")).scores["bleu"].value == 0
+
+
+@pytest.mark.parametrize(
+    ("language", "has_ter"),
+    [
+        *((code, False) for code in ("th", "lo", "km", "my", "bo")),
+        *((code, True) for code in ("de", "zh", "ja", "yue", "ko", "th-Latn")),
+    ],
+)
+def test_ter_is_no_default_where_it_counts_a_sentence_as_a_word(
+    write_lines: WriteLines, cli: Cli, language: str, has_ter: bool
+) -> None:
+    assert ("ter" in metric_names(EvaluationConfig(), language)) == has_ter
+    if language != "th":
+        return
+    hyp, ref = write_lines("hyp.th", ["แมวดำนอน"]), write_lines("ref.th", ["แมวขาวนอน"])
+    command = ["eval", "--hyp", str(hyp), "--ref", str(ref), "--tgt-lang", "th", "--json"]
+    assert list(json.loads(cli(*command)[1])["scores"]) == ["bleu", "chrf"]
+    (asked,) = json.loads(cli(*command, "--metric", "ter")[1])["scores"].values()
+    assert asked["value"] == 100  # one word, and it is wrong
 
 
 def test_training_and_eval_use_the_chosen_tokenizer(

@@ -9,11 +9,13 @@ import typer
 
 from nmt.cli import options
 from nmt.cli.completion import complete_run
-from nmt.errors import printable
+from nmt.config.evaluation import EvaluationConfig
+from nmt.errors import ConfigError, printable
 
 _MAX_SAMPLES = 1_000_000
 
 
+@options.grouped
 def compare(
     runs: Annotated[
         list[str] | None,
@@ -28,13 +30,16 @@ def compare(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Training text in the target language; default: the first run's."),
     ] = None,
-    tgt_lang: options.ReferencesLangOption = None,
     test: Annotated[Literal["bs", "ar"], typer.Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
     samples: Annotated[
         int | None, typer.Option(min=1, max=_MAX_SAMPLES, help="Of the test. Default: 1,000 for bs, 10,000 for ar.")
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
     as_json: options.JsonOption = False,
+    device: options.DeviceOption = None,
+    engine: options.EngineOption = None,
+    *,
+    scoring: options.ScoringOptions,
 ) -> None:
     """Compare systems: scores and their significance, by bucket, and where translations differ.
 
@@ -47,7 +52,12 @@ def compare(
     from nmt.insight.comparison_text import comparison_text
     from nmt.insight.systems import Files, read_material
 
-    material = read_material(runs or (), hyp or (), Files(ref or (), src, train or ()), tgt_lang)
+    if not runs and (device or engine):
+        raise ConfigError(f"{'--engine' if engine else '--device'} is for runs; files are not translated")
+    scoring.settings(EvaluationConfig())  # fails before anything is translated
+    files, where = Files(ref or (), src, train or ()), (device or "auto", engine or "auto")
+    material = read_material(runs or (), hyp or (), files, scoring.tgt_lang, where)
+    material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
     comparison = compare_systems(material, test, samples)
     if output is not None:
         write_page(comparison, output)

@@ -4,13 +4,13 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nmt.cli import options
 from nmt.cli.searching import SearchOptions, spelled
-from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
+from nmt.config.evaluation import EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
 from nmt.suffixes import pairs_format
@@ -61,30 +61,6 @@ class _Text:
         pair = self.language_pair or f"{languages.src_lang}-{languages.tgt_lang}"
         (sides,) = choose_test_sets(run, named_for(run, *public_test_set(self.test_set, pair))).values()
         return {file_name(self.test_set, pair): sides}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Scoring:
-    """The options of scoring; None or empty: as the run's configuration says, or by default."""
-
-    tgt_lang: options.ReferencesLangOption = None
-    bleu_tokenizer: Annotated[
-        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
-    ] = None
-    metric: Annotated[
-        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; may be repeated. Default: the run's.")
-    ] = None
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
-
-    def metrics(self, settings: EvaluationConfig, known_language: str) -> "dict[Metric, SacreMetric]":
-        """The metrics for references in a language, '' if it is not known."""
-        from nmt.evaluation.evaluate import choose_metrics
-
-        known: dict[str, Metric] = {name: name for name in get_args(Metric)}
-        if unknown := [name for name in self.metric or () if name not in known]:
-            raise ConfigError(f"--metric {unknown[0]}: should be one of {', '.join(known)}")
-        names = [known[name] for name in self.metric or ()]
-        return choose_metrics(settings, known_language, self.tgt_lang, self.bleu_tokenizer, names, self.lowercase)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,7 +119,7 @@ def evaluate(
     ] = None,
     *,
     text: _Text,
-    scoring: _Scoring,
+    scoring: options.ScoringOptions,
     shown: _Shown,
     search: SearchOptions,
 ) -> None:
@@ -183,7 +159,7 @@ def evaluate(
         shown.print(name, evaluation, metrics)
 
 
-def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: "_Scoring", shown: "_Shown") -> None:
+def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: options.ScoringOptions, shown: "_Shown") -> None:
     """Score translations that exist."""
     from nmt.data.corpus import Side
     from nmt.evaluation.evaluate import evaluate_file, read_test_set

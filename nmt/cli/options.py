@@ -9,15 +9,19 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from nmt.cli.completion import complete_run, complete_setting
+from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.training import Config
 from nmt.errors import ConfigError, DataError, printable
 from nmt.inheritance import load_run_config
 from nmt.runs import RunFolder, run_named
+
+if TYPE_CHECKING:  # imported when the command runs
+    from sacrebleu.metrics.base import Metric as SacreMetric
 
 ConfigArgument = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML. Default: the only one here.")
@@ -46,7 +50,6 @@ SrcLangOption = Annotated[
 TgtLangOption = Annotated[
     str | None, typer.Option(metavar="CODE", help="The target language; default: what the files say.")
 ]
-ReferencesLangOption = Annotated[str | None, typer.Option(help="The references' language, if it is not known.")]
 run_option = functools.partial(typer.Option, metavar="RUN", autocompletion=complete_run)
 ModelsOption = Annotated[
     list[str] | None, run_option("--model", help="A run's folder or name; may be repeated. Default: the newest run.")
@@ -71,6 +74,35 @@ ReferencesOption = Annotated[
     list[Path] | None, typer.Option("--ref", metavar="FILE", help="References; may be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """The options of scoring; None or empty: as the run's configuration says, or by default."""
+
+    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
+    ] = None
+    metric: Annotated[
+        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; may be repeated. Default: the run's.")
+    ] = None
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
+
+    def settings(self, configured: EvaluationConfig) -> EvaluationConfig:
+        """The configured settings, where the command line does not replace them."""
+        if unknown := [name for name in self.metric or () if name not in get_args(Metric)]:
+            raise ConfigError(f"--metric {unknown[0]}: should be one of {', '.join(get_args(Metric))}")
+        given = {"metrics": self.metric and tuple(self.metric), "bleu_tokenizer": self.bleu_tokenizer}
+        return configured.model_copy(update={name: value for name, value in given.items() if value})
+
+    def metrics(self, configured: EvaluationConfig, known_language: str) -> "dict[Metric, SacreMetric]":
+        """The metrics for references in a language, '' if it is not known."""
+        from nmt.evaluation.evaluate import reference_language
+        from nmt.evaluation.metrics import configured_metrics
+
+        settings = self.settings(configured)
+        return configured_metrics(settings, reference_language(self.tgt_lang, known_language), self.lowercase)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

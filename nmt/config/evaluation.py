@@ -15,8 +15,10 @@ BleuTokenizer = Literal[
 class EvaluationConfig(Section):
     """How translations are scored, always on plain text and by sacreBLEU."""
 
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("bleu", "chrf", "ter")
-    """Metrics that `nmt eval` prints and writes. `chrf++` also counts words and pairs of words (Popović 2017)."""
+    metrics: Annotated[tuple[Metric, ...] | None, Field(min_length=1)] = None
+    """Metrics that `nmt eval` prints and writes. `null`: `[bleu, chrf, ter]`, without `ter` for languages written
+    without spaces other than Chinese and Japanese, such as Thai: it would count a sentence as one word. `chrf++` also
+    counts words and pairs of words (Popović 2017)."""
     bleu_tokenizer: BleuTokenizer = "auto"
     """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
     Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
+from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.ctranslate2.exports import ModelFile
@@ -20,7 +20,7 @@ from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
-from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.evaluation.metrics import Score, score
 from nmt.evaluation.stored import Evaluated, store, weights_file
 from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
@@ -215,22 +215,6 @@ def choose_test_sets(run: RunFolder, named: NamedText | None) -> dict[str, tuple
     if not test:
         raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
     return {name: (src, [tgt]) for name, (src, tgt) in zip(test, map(sides_of, test.values()), strict=True)}
-
-
-def choose_metrics(
-    settings: EvaluationConfig,
-    known_language: str,
-    tgt_lang: str | None = None,
-    tokenizer: BleuTokenizer | None = None,
-    names: Sequence[Metric] | None = None,
-    lowercase: bool = False,
-) -> dict[Metric, SacreMetric]:
-    """The metrics of `settings`, or those named.
-
-    `tgt_lang` replaces the known language, and `tokenizer` the one for BLEU. `lowercase`: see `make_metrics`.
-    """
-    language = reference_language(tgt_lang, known_language)
-    return make_metrics(names or settings.metrics, language, tokenizer or settings.bleu_tokenizer, lowercase)
 
 
 def reference_language(given: str | None, otherwise: str) -> str:

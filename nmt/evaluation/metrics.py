@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from nmt.config.evaluation import BleuTokenizer, Metric
+from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
 from nmt.languages import base_language, is_without_spaces, script_of
 
@@ -41,6 +41,17 @@ def make_metrics(
     package is not installed, `ConfigError` if a tokenizer's model cannot be downloaded.
     """
     return {name: _make(name, tgt_lang, tokenizer, lowercase) for name in names}
+
+
+def metric_names(settings: EvaluationConfig, tgt_lang: str) -> tuple[Metric, ...]:
+    """The configured metrics, or those of a language by default."""
+    has_words = not is_without_spaces(tgt_lang) or script_of(tgt_lang) in _HAN_OR_KANA
+    return settings.metrics or (("bleu", "chrf", "ter") if has_words else ("bleu", "chrf"))
+
+
+def configured_metrics(settings: EvaluationConfig, tgt_lang: str, lowercase: bool = False) -> dict[Metric, SacreMetric]:
+    """`make_metrics` of a configuration."""
+    return make_metrics(metric_names(settings, tgt_lang), tgt_lang, settings.bleu_tokenizer, lowercase)
 
 
 def bleu_tokenizer(tgt_lang: str, tokenizer: BleuTokenizer = "auto") -> str:

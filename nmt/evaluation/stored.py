@@ -24,7 +24,7 @@ from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
 from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
-from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs import Recorded, RunFolder
 
 
@@ -92,7 +92,7 @@ class _Configured:
     def other_scoring(self, one: Evaluated) -> list[str]:
         """What makes its scores others than those of the configured metrics."""
         found = []
-        if one.scores.keys() != set(self.settings.metrics):
+        if one.scores.keys() != set(metric_names(self.settings, self.inference.data.tgt_lang)):
             found.append(f"metrics {', '.join(one.scores)}")
         tokenizer = f"|tok:{bleu_tokenizer(self.inference.data.tgt_lang, self.settings.bleu_tokenizer)}"
         if "bleu" in one.scores and tokenizer not in one.scores["bleu"].signature:

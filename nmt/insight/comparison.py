@@ -18,7 +18,7 @@ from nmt.evaluation.buckets import (
     scores_by,
     words_by_frequency,
 )
-from nmt.evaluation.metrics import make_metrics
+from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
 from nmt.insight.differences import (
     NgramDifference,
@@ -32,7 +32,6 @@ from nmt.insight.systems import Material, System, TranslatedSet
 
 log = logging.getLogger("nmt")
 
-METRICS: tuple[Metric, ...] = ("bleu", "chrf", "ter")
 LISTED = 10
 """Maximum number of sentences, words and n-grams in each list."""
 _LARGE = 1 << 28  # bytes of training text whose words take more than some seconds to count
@@ -162,10 +161,11 @@ class Comparison:
 
 def compare(material: Material, test: Test = "bs", samples: int | None = None) -> Comparison:
     """Score, test and compare all outputs of the material; `test` and `samples` as in `paired_test`."""
-    metrics = make_metrics(METRICS, material.tgt_lang, material.bleu_tokenizer)
-    bleu = metrics["bleu"]
+    language, tokenizer, lowercase = material.tgt_lang, material.settings.bleu_tokenizer, material.lowercase
+    metrics = configured_metrics(material.settings, language, lowercase)
+    bleu, chrf = make_metrics(("bleu", "chrf"), language, tokenizer, lowercase).values()
     assert isinstance(bleu, BLEU)
-    views = [[_View(system, one.references, metrics, bleu) for system in one.systems] for one in material.test_sets]
+    views = [[_View(system, one.references, bleu, chrf) for system in one.systems] for one in material.test_sets]
     references = [_words(bleu, one.references[0]) for one in material.test_sets]
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
     test_sets = []
@@ -185,15 +185,13 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
 class _View:
     """What is needed of a system's first output, and the length ratio of each."""
 
-    def __init__(
-        self, system: System, references: list[list[str]], metrics: dict[Metric, SacreMetric], bleu: BLEU
-    ) -> None:
+    def __init__(self, system: System, references: list[list[str]], bleu: BLEU, chrf: SacreMetric) -> None:
         self.name = system.outputs[0].name
         self.hypotheses = system.outputs[0].hypotheses
         self.words = _words(bleu, self.hypotheses)
         counted = [SentenceStatistics(bleu, output.hypotheses, references) for output in system.outputs]
         self.bleu = counted[0]
-        self.sentence_scores = SentenceStatistics(metrics["chrf"], self.hypotheses, references).sentence_scores()
+        self.sentence_scores = SentenceStatistics(chrf, self.hypotheses, references).sentence_scores()
         # BLEU's statistics begin with the two lengths.
         lengths = [statistics_of.sums(range(len(self.hypotheses))) for statistics_of in counted]
         self.length_ratios = [ours / theirs if theirs else 0.0 for ours, theirs, *_ in lengths]

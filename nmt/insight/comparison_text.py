@@ -67,7 +67,7 @@ def _scores(test_set: ComparedSet) -> Iterator[str]:
     yield aligned(rows)
     if same := [output.name for output in outputs[1:] if output.is_baselines]:
         yield f"{', '.join(same)}: the same translations as {outputs[0].name}, line by line"
-    yield "\n".join(f"  {tested.score.name:6}{tested.score.signature}" for tested in scores.values())
+    yield "\n".join(f"  {tested.score.name:8}{tested.score.signature}" for tested in scores.values())
 
 
 def _seeds(systems: Sequence[SystemScores]) -> str:

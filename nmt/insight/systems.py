@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nmt.config.evaluation import BleuTokenizer, EvaluationConfig
+from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
@@ -18,7 +18,6 @@ from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import (
     NamedText,
     TestSet,
-    choose_metrics,
     choose_test_sets,
     evaluate_runs,
     named_for,
@@ -26,10 +25,13 @@ from nmt.evaluation.evaluate import (
     read_test_set,
     reference_language,
 )
+from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs import RUNS, RunFolder, open_run
 
 log = logging.getLogger("nmt")
+
+_Where = tuple[str, str]  # the device and the engine that translate
 
 
 class Files(NamedTuple):
@@ -85,12 +87,17 @@ class Material(NamedTuple):
 
     test_sets: tuple[TranslatedSet, ...]
     tgt_lang: str
-    bleu_tokenizer: BleuTokenizer
+    settings: EvaluationConfig
+    """Those of the first run."""
     train: tuple[Side, ...]
     """The target side of the training text; empty if it is not at hand."""
+    lowercase: bool = False
+    """Whether BLEU and chrF ignore case."""
 
 
-def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None) -> Material:
+def read_material(
+    runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None, where: _Where = ("auto", "auto")
+) -> Material:
     """The outputs of runs and files; what a run has not translated with its current weights is translated now.
 
     Each text names one run or file, or with commas several seeds of one system. Raises `ConfigError` if there are fewer
@@ -112,8 +119,8 @@ def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, 
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
     train = _training_text(opened, files)
-    test_sets = tuple(_translated_sets(opened, paths, named, languages[0]))
-    return Material(test_sets, language, settings.bleu_tokenizer, train)
+    test_sets = tuple(_translated_sets(opened, paths, named, languages[0], where))
+    return Material(test_sets, language, settings, train)
 
 
 def _parts(text: str, is_a_name: bool) -> list[str]:
@@ -181,7 +188,11 @@ def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple
 
 
 def _translated_sets(
-    groups: Sequence[Sequence[RunFolder]], paths: Sequence[Sequence[Path]], given: NamedText | None, src_lang: str
+    groups: Sequence[Sequence[RunFolder]],
+    paths: Sequence[Sequence[Path]],
+    given: NamedText | None,
+    src_lang: str,
+    where: _Where,
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one that was named, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
@@ -202,7 +213,7 @@ def _translated_sets(
         for test_set in read.values()  # one: files of translations need named references
         if given is not None
     }
-    translated = {run.path: _run_hypotheses(run, named) for run in runs}
+    translated = {run.path: _run_hypotheses(run, named, where) for run in runs}
     last = {path: path.resolve().name for path in (*translated, *written)}
     alike = Counter(last.values())
     names = {path: str(path) if alike[name] > 1 else name for path, name in last.items()}
@@ -232,11 +243,13 @@ def _keys(sides: tuple[Side, Side], source: SourceConfig) -> list[bytes]:
     return [side_key(sides[0], source), side_key(sides[1])]
 
 
-def _run_hypotheses(run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> dict[str, list[str]]:
+def _run_hypotheses(
+    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], where: _Where
+) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found, missing = {}, {}
     for name, (src, references) in named.items():
-        stored = stored_hypotheses(run, src)
+        stored = stored_hypotheses(run, src, where[1])
         if stored is None:
             missing[name] = (src, references)
         else:
@@ -244,8 +257,8 @@ def _run_hypotheses(run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Sid
     if missing:
         log.info("%s: translating %s", run.path, ", ".join(missing))
         config = run.inference_config()
-        metrics = choose_metrics(run.evaluation_config(), config.data.tgt_lang)
-        for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, "auto"):
+        metrics = configured_metrics(run.evaluation_config(), config.data.tgt_lang)
+        for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, *where):
             found[name] = evaluation.hypotheses
     return found
 

@@ -25,7 +25,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.evaluation.buckets import BucketScore, SentenceStatistics, SourceLengths, scores_by
 from nmt.evaluation.evaluate import TestSet, evaluate
-from nmt.evaluation.metrics import Score, make_metrics
+from nmt.evaluation.metrics import Score, configured_metrics, make_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.insight.attention import Picture
 
@@ -97,7 +97,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     translator = Translator(
         tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang), source=source
     )
-    metrics = make_metrics(evaluation.metrics, data.tgt_lang, evaluation.bleu_tokenizer)
+    metrics = configured_metrics(evaluation, data.tgt_lang)
     result = evaluate(translator, test_set, metrics)
     intervals = confidence_intervals(metrics, result.hypotheses, test_set.references)
     both = make_metrics(("bleu", "chrf"), data.tgt_lang, evaluation.bleu_tokenizer)

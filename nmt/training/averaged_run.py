@@ -16,7 +16,7 @@ from nmt.decoding.source_text import check_same_sources
 from nmt.decoding.translator import load
 from nmt.errors import RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate
-from nmt.evaluation.metrics import Score, make_metrics
+from nmt.evaluation.metrics import Score, configured_metrics
 from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.record import read_record
 
@@ -78,7 +78,7 @@ def _write_average(
     runs: Sequence[RunFolder], steps: list[int], files: Sequence[Path], target: RunFolder, device: str
 ) -> AveragedRun:
     config = runs[0].config()
-    metrics = make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
+    metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
     validation = corpus_test_set(config.data.validation, config.source)
     with replacing(target.path) as temporary:
         temporary.mkdir()

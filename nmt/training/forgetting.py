@@ -19,7 +19,7 @@ from nmt.data.corpus import sides_of
 from nmt.data.lines import read_lines
 from nmt.errors import DataError, RunError
 from nmt.evaluation.evaluate import Evaluation, evaluate_runs
-from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.evaluation.metrics import Score, configured_metrics, score
 from nmt.evaluation.significance import paired_interval
 from nmt.evaluation.stored import Evaluated
 from nmt.runs import RunFolder
@@ -72,7 +72,8 @@ def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[
     sets = origin.recorded.test_files
     if sets:
         say(f"scoring {', '.join(sets)} with the weights of {origin.run.path}, which this training starts from")
-        for _ in _scored(config, _metrics(config), origin.run, sets, run.evaluation / "before"):
+        metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
+        for _ in _scored(config, metrics, origin.run, sets, run.evaluation / "before"):
             pass
 
 
@@ -97,7 +98,7 @@ def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
             sets[name] = files
     if sets:
         say(f"scoring {', '.join(sets)} with the model of {run.path}, to compare")
-    metrics = _metrics(config)
+    metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
     for name, result in _scored(config, metrics, run, sets, run.evaluation / "after"):
         old = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))
         intervals = {key: paired_interval(metric, old, result.hypotheses, result.references)
@@ -138,10 +139,6 @@ def table(found: Sequence[Forgetting]) -> list[list[str]]:
             ]
             rows.append([one.name, f"{one.lines:,}", row.metric, *figures])
     return rows
-
-
-def _metrics(config: Config) -> dict[Metric, SacreMetric]:
-    return make_metrics(config.evaluation.metrics, config.data.tgt_lang, config.evaluation.bleu_tokenizer)
 
 
 def _scored(

@@ -21,7 +21,7 @@ from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, NmtError
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
-from nmt.evaluation.metrics import make_metrics
+from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.languages import is_without_spaces
 from nmt.runs import RunFolder
@@ -90,7 +90,7 @@ def prepare(
     with problems.collected():
         metrics = _metrics(config)
     with problems.collected():
-        make_metrics(config.evaluation.metrics, data.tgt_lang, config.evaluation.bleu_tokenizer)
+        configured_metrics(config.evaluation, data.tgt_lang)
     texts = _Texts(config, problems)
     for corpus_files in () if resuming else data.train:
         with problems.collected():
