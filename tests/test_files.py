@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import functools
 import gzip
 import hashlib
 import io
@@ -28,7 +29,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
-from nmt.config.inference import DecodingConfig
 from nmt.data.compression import opened
 from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
@@ -231,7 +231,7 @@ class Answered:
 @pytest.fixture
 def parallel(monkeypatch: pytest.MonkeyPatch) -> ParallelTranslator:
     monkeypatch.setattr("nmt.decoding.parallel.Workers", lambda prepare, environment: Answered())
-    return ParallelTranslator(["run"], ["cpu", "cpu"], DecodingConfig(), False, "auto", None)
+    return ParallelTranslator(functools.partial(nmt.load), ["cpu", "cpu"])
 
 
 def test_several_devices_answer_a_block_before_the_next_is_there(parallel: ParallelTranslator) -> None:
@@ -656,7 +656,7 @@ def test_scores_and_n_best_come_from_other_processes_too(in_solved: Path) -> Non
     blocks = [["1 2 3", "", "4 5"], ["6 7 8 9"]]
     expected = list(nmt.load(device="cpu").stream(blocks))
     decoding = open_run(None).config().decoding
-    with ParallelTranslator([str(open_run(None).path)], ["cpu"], decoding, False, "auto", None) as workers:
+    with ParallelTranslator(functools.partial(nmt.load, open_run(None).path), ["cpu"]) as workers:
         found = list(workers.stream(blocks))
     assert [len(one.n_best) for one in found] == [decoding.beam_size, 0, decoding.beam_size, decoding.beam_size]
     for ours, theirs in zip(expected, found, strict=True):

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
-from nmt.decoding.translator import Translation, load, with_prefixes
+from nmt.decoding.translator import Translation, Translator, load, with_prefixes
 from nmt.processes import Workers, available_cores
 
 _UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
@@ -43,45 +43,26 @@ def line_translator(
     request: Request = BEST,
 ) -> Iterator[LineTranslator]:
     """The models' translator within the `with` block: on one device, or on several, `cuda:0,cuda:1`."""
-    if devices is not None:
-        with ParallelTranslator(
-            models, devices.split(","), decoding, alignments, engine, precision, request
-        ) as translator:
-            yield translator
-    else:
-        yield load(
-            models,
-            device=device or "auto",
-            decoding=decoding,
-            engine=engine,
-            alignments=alignments,
-            precision=precision,
-            own_process=True,
-            request=request,
-        )
+    load_on = functools.partial(
+        load, models, decoding=decoding, engine=engine, alignments=alignments, precision=precision, own_process=True,
+        request=request,
+    )  # fmt: skip
+    if devices is None:
+        yield load_on(device=device or "auto")
+        return
+    with ParallelTranslator(load_on, devices.split(",")) as translator:
+        yield translator
 
 
 class ParallelTranslator:
-    """A `Translator` in a process for each of `devices`; to be used in a `with` statement.
+    """A `Translator` in a process for each of `devices`, made by `load_on(device=...)`; used in a `with` statement.
 
     A device may be named more than once. CPU threads are divided evenly.
     """
 
-    def __init__(
-        self,
-        models: Sequence[str],
-        devices: Sequence[str],
-        decoding: DecodingConfig,
-        alignments: bool,
-        engine: str,
-        precision: str | None,
-        request: Request = BEST,
-    ) -> None:
+    def __init__(self, load_on: "functools.partial[Translator]", devices: Sequence[str]) -> None:
         prepare = [
-            functools.partial(
-                _translator_on, device, models, decoding, alignments, engine, precision, request, number == 0
-            )
-            for number, device in enumerate(devices)
+            functools.partial(_translator_on, device, load_on, number == 0) for number, device in enumerate(devices)
         ]
         threads = str(max(1, available_cores() // len(devices)))
         self._workers = Workers(prepare, {"OMP_NUM_THREADS": threads})
@@ -138,14 +119,7 @@ class ParallelTranslator:
 
 
 def _translator_on(
-    device: str,
-    models: Sequence[str],
-    decoding: DecodingConfig,
-    alignments: bool,
-    engine: str,
-    precision: str | None,
-    request: Request,
-    logs_engine: bool,
+    device: str, load_on: "functools.partial[Translator]", logs_engine: bool
 ) -> Callable[[tuple[int, Sequence[Item], list[str] | None]], tuple[str, list[Translation]]]:
     """A worker's function: from a block's first line number, its lines and their prefixes to the engine's name and the
     translations.
@@ -155,14 +129,5 @@ def _translator_on(
     logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
     if logs_engine:
         logging.getLogger("nmt").setLevel(logging.INFO)
-    translator = load(
-        models,
-        device=device,
-        decoding=decoding,
-        engine=engine,
-        alignments=alignments,
-        precision=precision,
-        own_process=True,
-        request=request,
-    )
+    translator = load_on(device=device)
     return lambda block: (translator.engine_name, list(translator.stream([block[1]], block[0], block[2])))
