@@ -51,13 +51,21 @@ def rename(path: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder next to `path`; after a kill, `remove_leftovers` removes it."""
+    """Yield an empty temporary folder next to `path`; after a kill, `remove_leftovers` removes it.
+
+    An `OSError` about what is in it, or that it cannot be made, names `path`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
     try:
-        yield holder
-    finally:
-        shutil.rmtree(holder, ignore_errors=True)
+        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
+        try:
+            yield holder
+        finally:
+            shutil.rmtree(holder, ignore_errors=True)
+    except OSError as error:
+        if _TEMPORARY in str(error.filename):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 @contextlib.contextmanager

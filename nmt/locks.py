@@ -39,6 +39,7 @@ def locked(
             lock.acquire(timeout=seconds)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
+                error.filename = str(path)  # rather than the hidden file
                 raise
             lock = SoftFileLock(soft_file)
             lock.acquire(timeout=seconds)

@@ -428,6 +428,36 @@ assert libc.capset(header, sets) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
+def test_what_cannot_be_written_is_named_and_not_a_temporary_file(tmp_path: Path) -> None:
+    program = """
+from pathlib import Path
+from nmt.atomic import building, write_text
+from nmt.locks import locked
+
+def tried(path, write):
+    try:
+        write(Path(path))
+    except OSError as error:
+        print(error)
+
+tried("closed/page.html", lambda path: write_text(path, ""))
+tried("closed/key", lambda path: building(path).__enter__())
+tried("closed/set.en", lambda path: locked(path, wait=True).__enter__())
+tried("open", lambda path: write_text(path, ""))
+"""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "closed").mkdir(mode=0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", OBEYING_PERMISSIONS + program], cwd=tmp_path, capture_output=True, text=True
+    )
+    denied = "[Errno 13] Permission denied"
+    assert done.stdout.splitlines() == [
+        f"{denied}: 'closed/page.html'", f"{denied}: 'closed/key'", f"{denied}: 'closed/set.en'",
+        "[Errno 21] Is a directory: 'open'",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel to hold root by permissions")
 @pytest.mark.parametrize(
     "folder", ["runs/run/checkpoints", *(pytest.param(name, marks=pytest.mark.slow) for name in ("runs/run", "runs"))]
 )
@@ -441,7 +471,7 @@ def test_a_read_only_folder(forks: ForkServer, copy_task: Path, folder: str) -> 
     finally:
         Path(folder).chmod(0o755)
     assert code == 3, stderr
-    assert ("runs/.new.lock: cannot be written" if folder == "runs" else f"nmt: {folder}") in stderr
+    assert ("runs/new: cannot be written" if folder == "runs" else f"nmt: {folder}") in stderr
     assert "cannot be written: Permission denied" in stderr
     assert "Traceback" not in stderr
     assert {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()} == before

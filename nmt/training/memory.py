@@ -232,7 +232,9 @@ def resident_memory(dtype: torch.dtype) -> int:
 def size(count: int) -> str:
     """Bytes in readable units.
 
-    >>> size(7_000_000), size(3_210_000_000)
-    ('7 MB', '3.2 GB')
+    >>> size(42_000), size(7_000_000), size(3_210_000_000)
+    ('42 kB', '7 MB', '3.2 GB')
     """
+    if count < 1e6:
+        return f"{count / 1e3:,.0f} kB"
     return f"{count / 1e6:,.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"

@@ -121,7 +121,7 @@ def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) ->
     free = shutil.disk_usage(run.path).free
     if free < needed:
         raise TrainingError(
-            f"{run.path}: the checkpoints need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
+            f"{run.path}: the checkpoints need about {size(needed)} and {size(free)} are free; "
             f"make room, or lower training.keep_checkpoints"
         )
 
