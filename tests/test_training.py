@@ -385,7 +385,7 @@ def test_a_diverged_training_stops_with_one_message(copy_task: Path) -> None:
 def test_a_disk_too_small_is_found_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(nmt.training.preflight.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(TrainingError, match="need about [1-9][0-9]* MB and 1 kB are free; make room"):
+    with pytest.raises(TrainingError, match=r"need about [1-9][0-9]* MB and 1 kB are free; make room"):
         trained(copy_task, "run")
     assert not records_exist("run")
 

@@ -188,7 +188,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes get UTF-8 everywhere
             is_terminal = stream.isatty()
             encoding, errors = (stream.encoding, "replace") if is_terminal else ("utf-8", stream.errors)
-            stream.reconfigure(encoding=encoding, errors=errors)
+            if (encoding, errors) != (stream.encoding.lower(), stream.errors):
+                stream.reconfigure(encoding=encoding, errors=errors)
     bound_waiting()
     log = logging.StreamHandler()
     log.setFormatter(_Formatter("nmt: %(message)s"))
