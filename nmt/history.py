@@ -62,6 +62,11 @@ class Progress:
     skipped_in_row: int = 0
     """Number of consecutive skipped updates up to this step."""
 
+    @property
+    def current_epoch(self) -> int:
+        """The epoch of the last update, from 1."""
+        return self.epoch + 1 if self.batch or not self.epoch else self.epoch
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainInterval:
@@ -94,6 +99,7 @@ class Validation:
 
     step: int
     epoch: int | None
+    complete_epochs: int | None
     values: Mapping[str, float]
     """By metric: `loss` (as an interval's), `bleu`, `chrf`, and `ter` if it is the `best_metric`; only finite ones."""
     seconds: float | None
@@ -165,12 +171,11 @@ def read_history(run: RunFolder) -> History:
             case "train":
                 intervals[step] = _interval(step, record)
             case "validation":
-                values: dict[str, float] = {
-                    name: value for name in VALIDATION_METRICS if (value := _number(record, name)) is not None
-                }
-                validations[step] = Validation(
-                    step, _count(record, "epoch"), values, _number(record, "seconds"), record.get("validation_key")
-                )
+                numbers = ((str(name), _number(record, name)) for name in VALIDATION_METRICS)
+                values = {name: value for name, value in numbers if value is not None}
+                epochs = _count(record, "epoch"), _count(record, "complete_epochs")
+                seconds, key = _number(record, "seconds"), record.get("validation_key")
+                validations[step] = Validation(step, *epochs, values, seconds, key)
             case "skipped":
                 skipped.add(step)
     return History(

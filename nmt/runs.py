@@ -225,7 +225,7 @@ def find_run(model: str | None) -> RunFolder:
     if not run.path.is_dir():
         others = run_names()
         raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
-    if not run.exists() and not run.marked_trainer():
+    if not run.exists() and not run.marked_trainer() and not run.tokenizer.is_dir():
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
     _refuse_links(run)
     return run

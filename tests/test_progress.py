@@ -238,7 +238,7 @@ def test_a_diverged_run(make_run: Callable[..., RunFolder], step: int, state: st
 )
 def test_a_run_is_finished_at_each_limit(make_run: Callable[..., RunFolder], settings: str, reason: str) -> None:
     config = RUN_CONFIG.replace("max_steps: 12", settings)
-    records = (*RECORDS[:-1], validation(9, 15.0, epoch=2))
+    records = (*RECORDS[:-1], validation(9, 15.0, complete_epochs=1))
     status = read_status(make_run("copy", *records, config=config))
     assert status.state == ("finished" if reason else "interrupted")
     assert status.reason.startswith(reason)
@@ -318,6 +318,20 @@ def test_pruning_removes_from_the_cache_all_that_no_process_writes(
     assert code == 2
     assert_says(stderr, "nmt: b: ", "is being trained")
     assert (cache / "key").exists()
+
+
+def test_a_folder_with_a_vocabulary_alone_is_one_of_a_training_to_come(copy_task: Path, cli: Cli) -> None:
+    """`nmt vocab` leaves it, and a dry run."""
+    assert cli("vocab", "copy.yaml", "--name", "words")[0] == 0
+    assert cli("train", "copy.yaml", "--name", "tried", "--dry-run")[0] == 0
+    found = {status["name"]: status["state"] for status in json.loads(cli("runs", "--json")[1])}
+    assert found == {"tried": "vocabulary", "words": "vocabulary"}
+    code, out, _ = cli("show", "--model", "tried")
+    assert code == 0
+    assert out.startswith("runs/tried: ")
+    code, _, stderr = cli("translate", "--model", "words", "1 2")
+    assert code == 2
+    assert "no model yet" in stderr
 
 
 def test_a_folder_does_not_move_the_terminals_cursor(make_run: Callable[..., RunFolder], cli: Cli) -> None:

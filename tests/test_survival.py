@@ -25,9 +25,10 @@ from safetensors.torch import load_file
 import nmt.atomic
 import nmt.data.batches
 import nmt.training.feeding
+import nmt.training.resuming
 from nmt.atomic import append, flush_one, rename, write_bytes
 from nmt.checkpoint import check_checkpoint, load_weights, write_weights
-from nmt.config.file import load_config
+from nmt.config.file import load_config, to_yaml
 from nmt.config.training import TrainingConfig
 from nmt.data.dataset import EncodedCorpus
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
@@ -37,7 +38,7 @@ from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.record import read_record
-from nmt.training.resuming import starting_step
+from nmt.training.resuming import resolve_processes, starting_step, validation_key
 from nmt.training.start import train
 from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
@@ -654,6 +655,28 @@ def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
     trained(copy_task, "run", "training.max_steps=18")
     err = capsys.readouterr().err
     assert "--set training.max_steps=36" in err and "--fresh" in err
+
+
+@pytest.mark.parametrize(
+    ("override", "dropout", "is_last_bits"),
+    [("threads=2", 0.1, True), ("batch_parts=2", 0.1, False), ("batch_parts=2", 0, True)],
+)
+def test_a_resume_says_how_much_the_weights_will_differ(
+    copy_task: Path, override: str, dropout: float, is_last_bits: bool
+) -> None:
+    """Dropout is seeded by part, so that other parts are as another seed."""
+    run = RunFolder(Path("runs/run"))
+    settings = [f"model.dropout={dropout}"]
+    (run.checkpoints / "6").mkdir(parents=True)
+    old = resolve_processes(load_config(copy_task, settings), 1)
+    run.config_file.write_text(to_yaml(old))
+    with pytest.MonkeyPatch.context() as patch:
+        progress = Progress(step=6, validation_key=validation_key(old))
+        patch.setattr(nmt.training.resuming, "check_checkpoint", lambda folder: progress)
+        said: list[str] = []
+        assert starting_step(load_config(copy_task, [*settings, f"training.{override}"]), run, said.append) == 6
+    assert said[0].startswith(f"changed: training.{override.split('=')[0]}: ")
+    assert ("last bits" in said[1], "dropout" in said[1]) == (is_last_bits, not is_last_bits)
 
 
 # A schedule that ends -----------------------------------------------------------------------------------------------

@@ -352,11 +352,15 @@ def test_what_decides_which_validations_can_be_compared(copy_task: Path) -> None
 
 
 def test_limits_by_epochs_and_by_minutes(copy_task: Path) -> None:
-    by_epochs = trained(copy_task, "epochs", "training.max_steps=null", "training.max_epochs=2")
+    by_epochs = trained(copy_task, "epochs", "training.max_steps=null", "training.max_epochs=2", "training.log_every=1")
     progress = check_checkpoint(by_epochs.checkpoints / str(checkpoint_steps(by_epochs.checkpoints)[-1]))
     assert (progress.epoch, progress.batch) == (2, 0)
     tokens = sum(len(line.split()) + 1 for line in Path("train.de").read_text().splitlines())
     assert progress.tgt_tokens == 2 * tokens
+    assert [record["epoch"] for record in records(by_epochs, "train")] == [1] * 21 + [2] * 21
+    status = read_status(by_epochs)
+    assert (status.state, status.epoch) == ("finished", 2)
+    assert "training.max_epochs" in status.reason
     start = time.monotonic()
     trained(copy_task, "minutes", "training.max_steps=null", "training.max_minutes=0.02")
     assert time.monotonic() - start > 1.2

@@ -16,9 +16,12 @@ from nmt.locks import is_locked
 from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
 from nmt.training.stopping import reached
 
-State = Literal["preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"]
+State = Literal[
+    "vocabulary", "preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"
+]
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 MEANING: Mapping[State, str] = {
+    "vocabulary": "has a vocabulary, and no training yet",
     "preparing": "its training is starting",
     "training": "is being trained",
     "interrupted": "its training was interrupted",
@@ -106,8 +109,8 @@ def read_status(run: RunFolder) -> RunStatus:
         other_scores=[(one.name, _scores(one), one.deviation) for one in evaluations if one.deviation],
         changed=_modified(run.metrics_file) or _modified(run.model_file) or _modified(run.config_file),
     )
-    if not run.exists() and is_alive:
-        return dataclasses.replace(basic, state="preparing")
+    if not run.exists():
+        return dataclasses.replace(basic, state="preparing" if is_alive else "interrupted" if trainer else "vocabulary")
     if run.is_export():
         return dataclasses.replace(basic, state="export")
     average = run.path / "average.json"
@@ -148,7 +151,7 @@ def _of_training(
         return dataclasses.replace(status, state="diverged", reason=problem)
     if last and last.step == history.step:
         since = status.validations_since_best
-        done = Progress(last.step, (last.epoch or 1) - 1, seconds=last.seconds or 0.0, validations_since_best=since)
+        done = Progress(last.step, last.complete_epochs or 0, seconds=last.seconds or 0.0, validations_since_best=since)
         if limit := reached(done, settings):
             return dataclasses.replace(status, state="finished", reason=limit.reason)
     return dataclasses.replace(status, state="interrupted")

@@ -35,8 +35,9 @@ FREE_TO_CHANGE = {
     "export": {"*"},
 }  # fmt: skip
 
-# Keys that change the order of sums, and so the last bits of the weights.
-AFFECTS_ROUNDING = ("training.processes", "training.batch_parts", "training.threads", "training.device")
+# Keys that change what dropout draws, and with those that change the order of sums, the last bits of the weights.
+AFFECTS_DROPOUT = ("training.batch_parts", "training.device")
+AFFECTS_ROUNDING = (*AFFECTS_DROPOUT, "training.processes", "training.threads")
 
 
 def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], num_processes: int = 1) -> int | None:
@@ -72,7 +73,9 @@ def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], nu
         return None
     for line in changed:
         say(f"changed: {line}")
-    if any(line.startswith(AFFECTS_ROUNDING) for line in changed):
+    if config.model.dropout and any(line.startswith(AFFECTS_DROPOUT) for line in changed):
+        say("the batches are the same; for other parts or another device, dropout draws others, as with another seed")
+    elif any(line.startswith(AFFECTS_ROUNDING) for line in changed):
         say("the training is the same; its weights will differ in their last bits from those it would have had")
     run.remove_leftovers()
     return progress.step

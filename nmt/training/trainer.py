@@ -292,7 +292,7 @@ class Trainer:
         left = seconds_left(self.progress, settings, self.batches_an_epoch, means.seconds / means.updates)
         record = {
             "step": step,
-            "epoch": self.progress.epoch + 1,
+            "epoch": self.progress.current_epoch,
             "loss": means.loss,
             "smoothed_loss": means.smoothed_loss,
             "learning_rate": learning_rate(step, settings, self.progress.schedule_start),
@@ -361,7 +361,8 @@ class Trainer:
         progress.validations_since_best = 0 if is_best else progress.validations_since_best + 1
         progress.validated_step = progress.step
         progress.seconds = time.perf_counter() - self._began
-        record = {"step": progress.step, "epoch": progress.epoch + 1, **values, "seconds": progress.seconds}
+        place = {"step": progress.step, "epoch": progress.current_epoch, "complete_epochs": progress.epoch}
+        record = {**place, **values, "seconds": progress.seconds}
         self.monitor.validation({**record, "validation_key": progress.validation_key}, is_best and metric is not None)
         self._save()
         for clock in (self.interval, self.pace):
