@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from conftest import Cli, refused
+from conftest import Cli, assert_says, refused
 from safetensors.torch import load_file, save_file
 
 import nmt
@@ -301,6 +301,20 @@ def test_eval_of_several_models_leaves_the_first_ones_files(two_runs: Path, cli:
     description = json.loads(Path("runs/other/evaluation/test.ensemble-copy.json").read_text())
     assert description["models"] == ["runs/other", "runs/copy"]
     assert description["scores"] == together["scores"]
+
+
+def test_scores_that_cannot_be_stored_are_printed(two_runs: Path, cli: Cli, caplog: pytest.LogCaptureFixture) -> None:
+    """As in a run on a read-only disk: here, a file is in the folder's place."""
+    expected = json.loads(cli("eval", "--model", "copy", "--json")[1])
+    for name in ("copy", "other"):
+        shutil.rmtree(f"runs/{name}/evaluation", ignore_errors=True)
+        Path(f"runs/{name}/evaluation").touch()
+    code, out, _ = cli("eval", "--model", "copy", "--json")
+    assert (code, json.loads(out)) == (0, {**expected, "hypotheses": None})
+    assert_says(caplog.messages[-1], "runs/copy/evaluation: ", "not stored")
+    assert re.search(r"50 lines in \d", cli("eval", "--model", "copy")[1])
+    code, out, _ = cli("compare", "copy", "other", "--samples", "2")
+    assert (code, "baseline copy" in out) == (0, True)
 
 
 @pytest.mark.parametrize("command", [["translate", "1 2"], ["eval"]])

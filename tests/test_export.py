@@ -515,7 +515,7 @@ def test_mistakes_are_named(run: RunFolder) -> None:
         load(export.path)
     export.export_file.write_text("{}", encoding="utf-8")
     with pytest.raises(RunError, match=r"export\.json: does not say what was exported; export the run again"):
-        load(run.path)
+        load(run.path, engine="ctranslate2")
 
 
 # --- Which engine ----------------------------------------------------------------------------------------
@@ -551,6 +551,26 @@ def test_a_stale_export_is_named_and_not_used(run: RunFolder, caplog: pytest.Log
     result = export_ctranslate2(run, "float32", device="cpu")
     assert result.comparisons[0].same_lines == LINES
     assert load(run.path, device="cpu").engine_name == "ctranslate2, float32"
+
+
+@pytest.mark.parametrize("file", ["model.bin", "export.json", "shared_vocabulary.json", ""])
+def test_a_damaged_export_is_named_and_pytorch_translates(
+    run: RunFolder, caplog: pytest.LogCaptureFixture, file: str
+) -> None:
+    expected = load(run.path, device="cpu").translate(["1 2"])
+    export_ctranslate2(run, "float32", device="cpu")
+    export = run.exports / "ctranslate2-float32"
+    if file:
+        (export / file).write_bytes((export / file).read_bytes()[:40])
+    else:
+        model = export / "model.bin"
+        model.write_bytes(model.read_bytes().replace(b"encoder/embeddings_0", b"encoder/embeddings_1"))
+    translator = load(run.path, device="cpu")
+    assert (translator.engine_name, translator.translate(["1 2"])) == ("torch", expected)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert_says(warning, str(export), "translated with PyTorch", "nmt export ctranslate2")
+    with pytest.raises(RunError, match=str(export)):
+        load(run.path, engine="ctranslate2")
 
 
 def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(

@@ -106,9 +106,10 @@ class _Shown:
             print(f"  {score.name:6} {value}  {score.signature}")
         if comet is not None:
             print(f"  COMET  {comet:6.4f}  comet-score, model {self.comet_model or 'by default'}")
-        if evaluation.file:
+        if evaluation.seconds:
             rate = len(hypotheses) / evaluation.seconds
-            print(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {evaluation.file}")
+            file = evaluation.file or "not stored"
+            print(f"  {len(hypotheses):,} lines in {evaluation.seconds:.1f} s ({rate:.0f} a second): {file}")
 
 
 @options.grouped

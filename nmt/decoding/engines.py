@@ -89,15 +89,22 @@ def load_engine(
     """The engine for a run, for an export, or for several runs as an ensemble.
 
     `torch` and `ctranslate2` select that engine; an `NmtError` says why it cannot be used. `auto` is CTranslate2 for an
-    export, and on a CPU for a run with a fresh export, if CTranslate2 supports all that is requested; else PyTorch.
+    export, and on a CPU for a run with a fresh export, if CTranslate2 supports all that is requested; else PyTorch,
+    also if an export is damaged, with a warning.
     Precisions apply to PyTorch alone, since an export has its own. A requested `precision` therefore selects PyTorch;
     where an export is used, the log says that `configured_precision` is not.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
-    export = _export(runs, device, engine, precision, sampling)
-    if export is not None:
-        loaded = load_ctranslate2_engine(export, tokenizers, device)
+    try:
+        export = _export(runs, device, engine, precision, sampling)
+        loaded = export and load_ctranslate2_engine(export, tokenizers, device)
+    except RunError as error:  # damaged
+        if engine != "auto" or any(run.is_export() for run in runs):
+            raise
+        log.warning("%s; translated with PyTorch; export again: nmt export ctranslate2 --model %s", error, runs[0].path)
+        export = loaded = None
+    if export and loaded:
         if configured_precision != "fp32":
             message = "%s: decoding.precision: %s is for PyTorch, and is not used; the export has its own: %s"
             log.info(message, export.path, configured_precision, loaded.name)

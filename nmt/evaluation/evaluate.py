@@ -1,6 +1,7 @@
 """Translate test sets and score them, also in the validations of a training."""
 
 import dataclasses
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from nmt.evaluation.stored import Evaluated, store, weights_file
 from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
 from nmt.suffixes import PAIRS_FORMATS, pairs_format
+
+log = logging.getLogger("nmt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Evaluation:
     seconds: float = 0.0
     """Time taken to translate."""
     file: Path | None = None
-    """The file that the hypotheses were written to."""
+    """The file that the hypotheses were written to, if one was."""
 
 
 def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = TEXT) -> TestSet:
@@ -140,7 +143,13 @@ def evaluate_runs(
             sampling=sampling, src_sha256=side_key(src, source).hex(), lines=len(result.hypotheses),
             references_sha256=tuple(side_key(side).hex() for side in references), scores=result.scores,
         )  # fmt: skip
-        path = store(runs[0], evaluated, result.hypotheses, folder)
+        try:
+            path = store(runs[0], evaluated, result.hypotheses, folder)
+        except OSError as error:
+            if folder is not None:
+                raise
+            log.warning("%s: cannot be written, so the scores are not stored: %s", runs[0].evaluation, error.strerror)
+            path = None
         yield name, dataclasses.replace(result, file=path)
 
 

@@ -22,6 +22,7 @@ from nmt.errors import RunError
 from nmt.marian.found import (
     MAX_POSITIONS,
     FoundModel,
+    PlainLoader,
     check_one_vocabulary,
     is_zero_row,
     read_file,
@@ -111,7 +112,7 @@ def read_folder(folder: Path) -> FoundModel:
 def _check_architecture(settings: _Settings) -> None:
     kind = settings.get("model_type", None)
     if kind != "marian":
-        named = ", ".join(map(str, settings.get("architectures", []))) or "none named"
+        named = str(settings.get("architectures", "none named"))[:80]
         raise RunError(
             f"{settings.path}: model_type {kind!r} ({named}) is no MarianMT model; nmt imports those alone, such as "
             f"OPUS-MT's (M2M100 and NLLB, for example, have norms, positions and language codes of other kinds)"
@@ -173,7 +174,7 @@ def _model_config(settings: _Settings) -> TransformerConfig:
         if first != second:
             raise RunError(f"{settings.path}: {one} {first} and {other} {second}: nmt has one number for both")
     activation = settings.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if str(activation) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise RunError(f"{settings.path}: activation_function: {activation} is not supported; nmt has {known}")
     tie = "none"
@@ -333,7 +334,7 @@ def _license(folder: Path) -> str | None:
     card = folder / "README.md"
     try:
         match = re.match(r"---\s*\n(.*?)\n---", card.read_text(encoding="utf-8")[:100_000], re.DOTALL)
-        header = yaml.safe_load(match[1]) if match else None
+        header = yaml.load(match[1], Loader=PlainLoader) if match else None
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     stated = header.get("license") if isinstance(header, dict) else None

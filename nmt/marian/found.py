@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -78,6 +79,16 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunError(f"{path}: should hold keys and values")
     return value
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: ten lines of them can make a billion values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node; `YAMLError` for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it holds an alias (*name), which no model needs")
+        return super().compose_node(parent, index)
 
 
 def refuse_paths(value: Any, where: Path) -> None:

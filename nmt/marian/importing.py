@@ -33,6 +33,8 @@ class ImportedRun:
     run: str
     name: str
     """The model's full name where it was downloaded from the hub, or else its folder's."""
+    revision: str | None
+    """The commit that was downloaded from the hub."""
     format: str
     license: str | None
     files: dict[str, str]
@@ -78,11 +80,11 @@ def import_model(
     languages = _languages(found, src_lang, tgt_lang, full_name or _name_of(folder))
     with replacing(run.path) as temporary:
         temporary.mkdir()
-        return _write(found, RunFolder(temporary), run, folder, full_name or _name_of(folder), languages)
+        return _write(found, RunFolder(temporary), run, folder, full_name, languages)
 
 
 def _write(
-    found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, full_name: str, languages: tuple[str, str]
+    found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, full_name: str | None, languages: tuple[str, str]
 ) -> ImportedRun:
     new.tokenizer.mkdir()
     found.tokenizer.save(new.tokenizer)
@@ -94,7 +96,8 @@ def _write(
     src, _ = found.tokenizer.sides()
     imported = ImportedRun(
         run=str(run.path),
-        name=full_name,
+        name=full_name or _name_of(folder),
+        revision=folder.name if full_name else None,  # as huggingface_hub calls the folders of what it downloads
         format=found.format,
         license=found.license,
         files={path.name: file_sha256(path) for path in _files(folder)},

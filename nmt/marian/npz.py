@@ -22,7 +22,14 @@ from torch import Tensor
 from nmt.config.inference import TransformerConfig
 from nmt.data.marian import EOS, PAD, UNK, MarianFiles
 from nmt.errors import RunError
-from nmt.marian.found import MAX_JSON_BYTES, MAX_POSITIONS, FoundModel, check_one_vocabulary, transformer_config
+from nmt.marian.found import (
+    MAX_JSON_BYTES,
+    MAX_POSITIONS,
+    FoundModel,
+    PlainLoader,
+    check_one_vocabulary,
+    transformer_config,
+)
 from nmt.models.factory import parameter_shapes
 
 MAX_BYTES = 1 << 33  # of a model, unpacked
@@ -95,7 +102,7 @@ class MarianArchive:
             if self._zip is None:
                 return (self.path / name).read_bytes()
             return self._zip.read(self._names[name])
-        except (KeyError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+        except Exception as error:  # a damaged or hostile file may raise anything
             reason = "no such file" if isinstance(error, (KeyError, FileNotFoundError)) else error
             raise RunError(f"{self.path}: {name}: {reason}; a Marian model has this file") from None
 
@@ -113,8 +120,9 @@ def read_archive(path: Path) -> FoundModel:
     name = "decoder.yml"
     decoder = _parsed(archive.read(name), f"{archive.path / name}") if name in archive else {}
     model_name = _one_name(archive, decoder.get("models"), ".npz", "decoder.yml: models")
-    vocabs = decoder.get("vocabs")
-    vocab_names = [_one_name(archive, [name], ".yml", "decoder.yml: vocabs") for name in vocabs or [None]]
+    vocabs = decoder.get("vocabs") or [None]
+    listed = vocabs if isinstance(vocabs, list) else [vocabs]
+    vocab_names = [_one_name(archive, [name], ".yml", "decoder.yml: vocabs") for name in listed]
     arrays = _arrays(archive, model_name)
     where = path / model_name
     settings = _settings(arrays, where)
@@ -150,7 +158,7 @@ def _one_name(archive: MarianArchive, named: Any, suffix: str, where: str) -> st
 
 def _parsed(data: bytes, where: str) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(data) if len(data) <= MAX_JSON_BYTES else None
+        value = yaml.load(data, Loader=PlainLoader) if len(data) <= MAX_JSON_BYTES else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RunError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(value, dict):
@@ -160,11 +168,11 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
 
 def _arrays(archive: MarianArchive, name: str) -> dict[str, NDArray[Any]]:
     """The arrays of the .npz; nothing in it is unpickled."""
+    data = archive.path / name if archive.path.is_dir() else io.BytesIO(archive.read(name))
     try:
-        data = archive.path / name if archive.path.is_dir() else io.BytesIO(archive.read(name))
         with np.load(data, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged or hostile file may raise anything
         raise RunError(f"{archive.path / name}: cannot be read as a Marian model: {error}") from None
 
 
@@ -254,7 +262,7 @@ def _scalar(written: str) -> str:
     if len(written) > 1 and written[0] == written[-1] == "'":
         return written[1:-1].replace("''", "'")
     if len(written) > 1 and written[0] == written[-1] == '"':
-        return str(yaml.load(written, Loader=yaml.BaseLoader))
+        return str(yaml.load(written, Loader=PlainLoader))
     return written
 
 
@@ -276,6 +284,7 @@ def _weights(
         raise RunError(f"{where}: lacks {names[0]}, which a model of these options has")
 
     def padded(rows: NDArray[Any]) -> NDArray[Any]:
+        rows = np.atleast_1d(rows)
         return np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
 
     found: dict[str, NDArray[Any]] = {}
@@ -334,5 +343,6 @@ def _license(archive: MarianArchive) -> str | None:
         if match := re.search(r"licen[cs]e\**:?\s*\[?([\w .-]{3,60})", text, re.IGNORECASE):
             return match[1].strip()
     if "LICENSE" in archive:
-        return archive.read("LICENSE").decode("utf-8", "replace").strip().splitlines()[0][:100].strip() or None
+        text = archive.read("LICENSE").decode("utf-8", "replace").strip()
+        return text.partition("\n")[0][:100].strip() or None
     return None
