@@ -230,6 +230,7 @@ def test_a_finished_run_says_so_and_changes_nothing(copy_task: Path, capsys: pyt
     run = trained(copy_task, "run")
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     capsys.readouterr()
+    Path("val.en").unlink()
     trained(copy_task, "run")
     assert "finished (training.max_steps, 12, is reached)" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
@@ -262,7 +263,7 @@ def test_a_run_does_not_resume_with_other_settings_or_other_text(copy_task: Path
     assert "train.en" not in str(error.value).partition("changed since")[0]
     (words,) = run.tokenizer.glob("*.words")
     words.write_text(words.read_text().replace("7", "x"))
-    with pytest.raises(RunError, match=r"runs/run/tokenizer: changed since"):
+    with pytest.raises(RunError, match=r"runs/run: tokenizer/: changed since"):
         trained(copy_task, "run", "training.max_steps=18")
     assert newest_weights(run) == before
 

@@ -102,7 +102,9 @@ def prepare(
     selection = select(
         data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, say
     )
-    tokenizers = _tokenizers(config, run, resuming, selection, say, ranks)
+    if not resuming and config.training.init_from is not None and ranks.is_main:  # `train` lets it come first
+        copy_tokenizer(starting_run(config.training.init_from), run)
+    tokenizers = _tokenizers(config, run, resuming, selection, say)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
     lexicon = None
     if config.augmentation.fragments and config.tokenizer.type == "marian":
@@ -166,18 +168,9 @@ class _Texts:
 
 
 def _tokenizers(
-    config: Config,
-    run: RunFolder,
-    resuming: bool,
-    selection: Selection | None,
-    say: Callable[[str], None],
-    ranks: Ranks,
+    config: Config, run: RunFolder, resuming: bool, selection: Selection | None, say: Callable[[str], None]
 ) -> Tokenizers:
-    """The run's own, another run's, or new ones."""
-    if resuming:
-        return load_tokenizers(run.tokenizer)
-    if config.training.init_from is not None:
-        if ranks.is_main:  # `train` lets it come first
-            copy_tokenizer(starting_run(config.training.init_from), run)
+    """The run's own, which may be a copy of another run's, or new ones."""
+    if resuming or config.training.init_from is not None:
         return load_tokenizers(run.tokenizer)
     return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, say, config.source, selection)

@@ -14,7 +14,7 @@ from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.hashes import corpus_keys
 from nmt.device import choose_device
-from nmt.errors import ConfigError, RunError
+from nmt.errors import ConfigError, DataError, RunError
 from nmt.history import Progress
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder, checkpoint_steps
@@ -60,9 +60,10 @@ def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], nu
     progress = _newest_complete(run, steps, say)
     if is_restarted(progress, config.training):
         changed.append(_restart(config.training, progress.step, run))
-    if restart_validations(progress, config):
-        kept = f"; the old best model stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
-        changed.append(f"the text or the search of validations, so which model is the best is decided anew{kept}")
+    with contextlib.suppress(DataError):  # `prepare` reports it, if the run is not finished
+        if restart_validations(progress, config):
+            kept = f"; the old one stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
+            changed.append(f"the text or the search of validations: the best model is chosen anew{kept}")
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
@@ -215,18 +216,10 @@ def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: C
     changed = [name for name in now if now[name] != then.get(name)]
     paths = [path for files in config.data.train for path in (files.src_file, files.tgt_file)]
     texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
-    others = {
-        "settings": "how this version of nmt encodes text",
-        "cleaning": "what data.cleaning, data.exclude and the validation and test sets leave out",
-        "tokenizer": str(run.tokenizer),
-    }
-    if texts:  # then other pairs are left out, too
-        del others["cleaning"]
     if changed:
-        what = ", ".join([*texts, *(words for name, words in others.items() if name in changed)])
         raise RunError(
-            f"{run.path}: {what}: changed since this run was started, so its batches cannot be repeated; restore that, "
-            f"or {restart_hint(run)}"
+            f"{run.path}: {', '.join(texts or changed)}: changed since this run was started, so its batches cannot be "
+            f"repeated; restore that, or {restart_hint(run)}"
         )
 
 
