@@ -222,6 +222,7 @@ def _input_blocks(
         # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
         stdin = BufferedReader(cast(BufferedReader, sys.stdin.buffer).raw)
         yield from line_blocks(stdin, "standard input", good_first=True)
+        stdin.detach()  # which leaves standard input open
         return
     bar = None
     if sys.stderr.isatty() and path.is_file():
