@@ -253,6 +253,6 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
             intra_threads=cores // workers,
             max_queued_batches=-1,  # no limit: results are read while the rest is searched
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, IndexError, MemoryError) as error:  # by what is damaged
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
     return CTranslate2Engine(translator, tokenizers)
