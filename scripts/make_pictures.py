@@ -54,8 +54,8 @@ PICTURES = (
     Picture("attention-search", ("attention", SENTENCE), AT_STEP, height=1540),
     Picture("attention-phone", ("attention", SENTENCE), CHOSEN, width=390, height=1180, dark=True),
     Picture("compare", ("compare",), height=1330),
-    Picture("report", ("report",), height=1480),
-    Picture("report-phone", ("report",), TO_TRANSLATIONS, width=390, height=1180, dark=True),
+    Picture("report", ("report", "--with-data"), height=1480),
+    Picture("report-phone", ("report", "--with-data"), TO_TRANSLATIONS, width=390, height=1180, dark=True),
 )
 
 
@@ -92,7 +92,7 @@ def main() -> None:
                 continue
             runs = [arguments.model, arguments.other] if command == ("compare",) else ["--model", arguments.model]
             made = [sys.executable, "-m", "nmt", *command, *runs]
-            if command == ("report",):
+            if command[0] == "report":
                 done = subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True)
                 page = Path(done.stdout.strip())
             else:

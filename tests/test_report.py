@@ -77,7 +77,16 @@ def _reported(solved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         copied(solved, folder)
         called("eval", "--model", "copy", "--engine", "torch")
         called(
-            "report", "--model", "copy", "--license", "cc-by-4.0", "--dataset", "someone/digits", "--dataset", "other"
+            "report",
+            "--with-data",
+            "--model",
+            "copy",
+            "--license",
+            "cc-by-4.0",
+            "--dataset",
+            "someone/digits",
+            "--dataset",
+            "other",
         )
     return folder
 
@@ -112,7 +121,7 @@ def text_of(page: str) -> str:
 
 def text_after_report(cli: Cli) -> str:
     """What the page shows that `nmt report` writes."""
-    code, stdout, stderr = cli("report", "--model", "copy")
+    code, stdout, stderr = cli("report", "--model", "copy", "--with-data")
     assert (code, stdout, stderr) == (0, "runs/copy/report/index.html\n", "")
     return text_of(Path(stdout.strip()).read_text(encoding="utf-8"))
 
@@ -247,7 +256,7 @@ def test_best_worst_and_typical(count: int) -> None:
 
 def test_a_large_validation_set_is_sampled_evenly(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nmt.insight.validation_set, "MAX_LINES", 10)
-    report = gather(run)
+    report = gather(run, with_data=True)
     assert report.validation is not None
     assert (report.validation.num_lines, report.validation.num_translated) == (50, 10)
     assert {one.line for kind in report.validation.examples.values() for one in kind} <= set(range(5, 51, 5))
@@ -302,7 +311,7 @@ def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cl
     text = text_after_report(cli)
     for _, why in OTHERS:
         assert why in shown and why in html.unescape(text)
-    tests = gather(run).tests
+    tests = gather(run, with_data=True).tests
     assert [one.stored.name for one in tests if not one.stored.deviation] == ["test"]
     card = ModelCard.load(run.report / "README.md").data
     (bleu,) = [one for one in card.eval_results if (one.dataset_split, one.metric_type) == ("test", "bleu")]
@@ -377,6 +386,28 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     text = text_after_report(cli)
     assert "the mean of the models of the runs one, two" in text
     assert "ada" not in text
+
+
+def test_nothing_outside_a_run_is_read_unless_it_is_asked_for(run: RunFolder, cli: Cli, solved: Path) -> None:
+    """As Python reports each file that it opens: the configuration of somebody else's run may name any file."""
+    assert cli("eval", "--model", "copy", "--engine", "torch")[0] == 0
+    secret = solved / "val.en"
+    opened: list[str] | None = []
+
+    def watch(event: str, values: tuple[object, ...]) -> None:
+        if opened is not None and event == "open" and isinstance(values[0], str | Path):
+            opened.append(os.path.realpath(values[0]))
+
+    sys.addaudithook(watch)  # for good
+    code, stdout, stderr = cli("report", "--model", "copy")
+    read, opened = opened, None
+    assert (code, stderr) == (0, "")
+    assert str(run.config_file.resolve()) in read
+    assert [path for path in read if Path(path).parent == solved] == []
+    text = Path(stdout.strip()).read_text(encoding="utf-8")
+    assert secret.read_text(encoding="utf-8").split("\n")[0] not in text
+    assert "The validation set was not translated: nmt report --with-data reads the files" in text_of(text)
+    assert re.search(r"\btest 50 BLEU \d+\.\d\d", text_of(text))
 
 
 def test_the_command_names_the_runs_own_file(run: RunFolder, cli: Cli) -> None:
@@ -462,7 +493,7 @@ def test_a_report_that_fails_is_a_line_and_the_training_is_done(
     assert code == 0
     last = stderr.splitlines()[-1]
     assert last.startswith("no report was made: ")
-    assert last.endswith("No space left on device; to try again: nmt report --model runs/copy")
+    assert last.endswith("No space left on device; to try again: nmt report --with-data --model runs/copy")
 
 
 # ------------------------------------------------------------------------------------------ repeating it

@@ -379,7 +379,7 @@ def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(
 ) -> None:
     run = trained(rnn_task(copy_task, NONE), "none", "training.max_steps=2", "training.validate_every=2")
     monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
-    code, out, _ = cli("report", "--model", "runs/none")  # which needs none, and says that it shows none
+    code, out, _ = cli("report", "--with-data", "--model", "runs/none")  # which needs none, and says that it shows none
     assert (code, out) == (0, "runs/none/report/index.html\n")
     page = Path(out.strip()).read_text(encoding="utf-8")
     assert "The model has no attention (model.attention: none), so none is shown." in page

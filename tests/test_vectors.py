@@ -493,7 +493,7 @@ def test_a_report_and_a_comparison_name_vectors_by_their_row(
     lengths = [3, 4, 9, 10, 11, 19, 20, 20, 20, 5, 15, 12]  # of at most data.max_length
     rows = [random.standard_normal((length, 6)) for length in lengths]
     write_ragged(Path("val"), rows, "float16")
-    code, out, err = cli("report")
+    code, out, err = cli("report", "--with-data")
     assert (code, out, err) == (0, "runs/vectors/report/index.html\n", "")
     page = Path(out.strip()).read_text(encoding="utf-8")
     assert "The validation set has changed since the training" in page

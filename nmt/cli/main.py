@@ -164,7 +164,7 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
             '"A man is sleeping." --output page.html',
             '"A man is sleeping." --output cross.png --layer 3',
         ),
-        "report": (report, "", "--model captions --license mit --dataset bentrevett/multi30k"),
+        "report": (report, "--with-data", "--model captions --license mit --dataset bentrevett/multi30k"),
     },
     "Ship": {
         "export ctranslate2": (export_ctranslate2, "", "--model captions --quantization float32"),

@@ -16,6 +16,9 @@ def report(
     dataset: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="The training data on Hugging Face; may be repeated.")
     ] = None,
+    with_data: Annotated[
+        bool, typer.Option("--with-data", help="Show texts and scores of the files that the run's configuration names.")
+    ] = False,
     device: DeviceOption = None,
 ) -> None:
     """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
@@ -23,4 +26,4 @@ def report(
     from nmt.insight.report_page import write_report
 
     own_the_process()
-    print(write_report(open_run(model), device or "auto", license, dataset or ()))
+    print(write_report(open_run(model), device or "auto", license, dataset or (), with_data))

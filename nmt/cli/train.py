@@ -103,8 +103,9 @@ def _write_report(run: RunFolder, device: str) -> None:
     try:
         from nmt.insight.report_page import write_report
 
-        page = write_report(run, device)
+        page = write_report(run, device, with_data=True)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
-        say(f"no report was made: {str(error) or type(error).__name__}; to try again: nmt report --model {run.path}")
+        again = f"nmt report --with-data --model {run.path}"
+        say(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
     else:
         say(f"report: {page} ({time.perf_counter() - began:.1f} s)")

@@ -60,15 +60,16 @@ class Stored(NamedTuple):
 class _Configured:
     """A run's configuration, as far as it decides which evaluations are the run's own."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, with_text: bool = True) -> None:
         self.weights = weights_file(run)
         self.inference = run.inference_config()
         self.settings = run.evaluation_config()
         self.test = run.config().data.test if run.has_training_config() else {}
+        self.with_text = with_text
 
     def has_text_of(self, one: Evaluated) -> bool | None:
         """Whether its test set has the text of the configured one with this name; None if that cannot be said."""
-        if one.test_set not in self.test:
+        if one.test_set not in self.test or not self.with_text:
             return None
         src, tgt = sides_of(self.test[one.test_set])
         try:  # vectors and images, which can be large, are not read
@@ -103,11 +104,14 @@ class _Configured:
         return found
 
 
-def stored_evaluations(run: RunFolder) -> list[Stored]:
-    """The run's evaluations, those of the configuration's test sets first; `RunError` if one is damaged."""
+def stored_evaluations(run: RunFolder, with_text: bool = True) -> list[Stored]:
+    """The run's evaluations, those of the configuration's test sets first; `RunError` if one is damaged.
+
+    Without their text, which is outside of the run's folder, test sets of one name count as the same.
+    """
     if not (paths := sorted(run.evaluation.glob("*.json"))):
         return []
-    configured, found = _Configured(run), []
+    configured, found = _Configured(run, with_text), []
     order = list(configured.test)
     for path in paths:
         one = Evaluated.read(path, "run nmt eval again, or remove the file")

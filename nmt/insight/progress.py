@@ -89,14 +89,14 @@ class RunStatus:
         return {name: value for name, value in self.best_validation.values.items() if name != "loss"}
 
 
-def read_status(run: RunFolder) -> RunStatus:
-    """Where a run stands.
+def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
+    """Where a run stands; without the text of its test sets as in `stored_evaluations`.
 
     Raises `RunError` if the folder or its configuration cannot be read.
     """
     trainer = run.marked_trainer()
     is_alive = bool(trainer) and is_locked(run.path)
-    evaluations = stored_evaluations(run) if run.exists() else []
+    evaluations = stored_evaluations(run, with_text) if run.exists() else []
     basic = RunStatus(
         name=run.name,
         path=str(run.path),

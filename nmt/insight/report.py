@@ -76,8 +76,8 @@ class Report(NamedTuple):
     """What is missing or doubtful, and why."""
 
 
-def gather(run: RunFolder, device: str = "auto") -> Report:
-    """Read the run folder, and translate the validation set on the device.
+def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Report:
+    """Read the run folder; `with_data` also the files that it names, and translate the validation set on the device.
 
     Raises `RunError` for an export, and for a run that is damaged.
     """
@@ -89,6 +89,8 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     notes: list[str] = []
     validation = None
     try:
+        if not with_data:  # a run of somebody else's could name any file of this machine
+            raise DataError("nmt report --with-data reads the files that the run's configuration names")
         validation = translate_validation_set(config, tokenizers, engine)
         notes += _changed(config.data.validation, config.source, record)
     except DataError as error:
@@ -97,7 +99,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
     if run.fine_tuned_file.is_file():
         averaged = f"the weights of {config.training.init_from} and those of this training ({run.fine_tuned_file.name})"
         notes.append(f"The model is the mean of {averaged}, whose validations are below.")
-    state = read_status(run).state
+    state = read_status(run, with_data).state
     if state in ("preparing", "training", "interrupted", "diverged"):
         notes.insert(0, f"This training is not finished. It {MEANING[state].removeprefix('its training ')}.")
     return Report(
@@ -109,7 +111,7 @@ def gather(run: RunFolder, device: str = "auto") -> Report:
         parameters=model.parameter_counts(),
         model=ModelFile.of(run.model_file),
         validation=validation,
-        tests=tuple(_test_scores(run, config)),
+        tests=tuple(_test_scores(run, config, with_data)),
         forgotten=tuple(read_forgetting(run)),
         settings=tuple(changed_settings(config)),
         averaged=averaged,
@@ -149,10 +151,10 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _test_scores(run: RunFolder, config: Config) -> Iterator[ScoredSet]:
-    """The run's evaluations; of the configuration's test sets with confidence intervals."""
-    sets = config.data.test
-    for one in stored_evaluations(run):
+def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:
+    """The run's evaluations; with the texts of the configuration's test sets, also their confidence intervals."""
+    sets = config.data.test if with_data else {}
+    for one in stored_evaluations(run, with_data):
         scores = {metric: ReportedScore(score, None) for metric, score in one.content.scores.items()}
         if one.name in sets:
             scores = _with_intervals(scores, list(read_lines(one.hypotheses)), sides_of(sets[one.name])[1], config)

@@ -26,14 +26,18 @@ _CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "len
 
 
 def write_report(
-    run: RunFolder, device: str = "auto", license: str | None = None, datasets: Sequence[str] = ()
+    run: RunFolder,
+    device: str = "auto",
+    license: str | None = None,
+    datasets: Sequence[str] = (),
+    with_data: bool = False,
 ) -> Path:
     """Write the run's report/ and return the path of its page; other files there are kept.
 
     Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
     """
     check_card_options(license, datasets)
-    report = gather(run, device)
+    report = gather(run, device, with_data)
     charts = list(_charts(report))
     with replacing(run.report) as folder:
         folder.mkdir()
