@@ -1,5 +1,7 @@
 """`nmt import`: what a folder must hold, what is refused, and what the run it makes can do."""
 
+import io
+import itertools
 import json
 import os
 import re
@@ -176,8 +178,10 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "m2m100": (
         set_to(model_type="m2m_100", architectures=["M2M100ForConditionalGeneration"]),
-        r"model_type 'm2m_100' \(M2M100ForConditionalGeneration\) is no MarianMT model",
+        r"model_type 'm2m_100' \(\['M2M100ForConditionalGeneration'\]\) is no MarianMT model",
     ),
+    "an odd architecture": (set_to(model_type="bert", architectures=5), r"model_type 'bert' \(5\) is no MarianMT"),
+    "a list of activations": (set_to(activation_function=["relu"]), r"activation_function: \['relu'\] is not"),
     "no type": (set_to(model_type=None), r"model_type None .* is no MarianMT model"),
     "pre-norm": (set_to(normalize_before=True), r"normalize_before: True is not supported"),
     "an activation": (set_to(activation_function="gelu_new"), r"activation_function: gelu_new is not supported"),
@@ -415,6 +419,7 @@ def test_a_model_is_downloaded_with_huggingface_hub_where_there_is_one(
     assert asked == [("Helsinki-NLP/opus-mt-en-zh", ["*.json", "*.spm", "README.md", "model.safetensors"])]
     origin = json.loads(Path("runs/opus-mt-en-zh/imported.json").read_text())
     assert origin["name"] == "Helsinki-NLP/opus-mt-en-zh"
+    assert origin["revision"] == folder.name  # which is the commit in huggingface_hub's own folders
     code, _, message = cli("import", "hf:no/such")
     assert (code, message) == (2, "nmt: hf:no/such: cannot be downloaded: 404 Client Error: no such repository\n")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -445,6 +450,24 @@ def broken_marian(change: Callable[[Path, dict[str, Any]], None]) -> Callable[[P
 
     return harm
 
+
+def damaged(data: bytes, member: str) -> bytes:
+    """A zip with the first compressed bytes of a member turned over."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        start = archive.getinfo(member).header_offset + 30 + len(member)
+    return data[:start] + bytes(255 - byte for byte in data[start : start + 40]) + data[start + 40 :]
+
+
+def compressed_and_damaged(folder: Path) -> None:
+    arrays = dict(np.load(folder / "model.npz"))
+    np.savez_compressed(folder / "model.npz", **arrays)
+    (folder / "model.npz").write_bytes(damaged((folder / "model.npz").read_bytes(), "Wemb.npy"))
+
+
+# Nine lists of nine: a billion values.
+ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in itertools.pairwise("abcdefghi")
+)
 
 BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
     "a path upwards": (
@@ -477,6 +500,16 @@ BROKEN_MARIAN: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "no pieces": (without("source.spm"), r"source\.spm: no such file; a Marian model has this file"),
     "not an npz": (written("model.npz", "text"), r"model\.npz: cannot be read as a Marian model"),
+    "aliases": (written("decoder.yml", ALIASES + "models: *i\n"), r"decoder\.yml: cannot be read as YAML: .*an alias"),
+    "aliases in a piece": (
+        written("vocab.yml", f'"</s>": 0\n"a": [{ALIASES.strip().replace(chr(10), ", ")}] # ": 1\n'),
+        r"vocab\.yml: cannot be read as a vocabulary: .*an alias",
+    ),
+    "vocabularies that are a number": (written("decoder.yml", "vocabs: 5\n"), r"vocabs names '5'"),
+    "a matrix that is a number": (
+        broken_marian(lambda folder, arrays: arrays.update(Wemb=np.float32(1))), r"the shape of src_embedding\.weight"
+    ),
+    "a damaged member": (compressed_and_damaged, r"model\.npz: cannot be read as a Marian model"),
     "not YAML": (written("vocab.yml", "[\n"), r"vocab\.yml: cannot be read as a vocabulary"),
 }  # fmt: skip
 
@@ -494,6 +527,32 @@ def test_what_is_no_model_of_marian_is_refused_in_one_message(
     assert "\n" not in str(caught.value)
     assert not Path("harm").exists()
     assert not Path("runs/opus").exists()
+
+
+def test_a_damaged_member_of_a_zip_is_named(folder: Path) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    with zipfile.ZipFile("opus.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in Path("opus").iterdir():
+            archive.write(path, path.name)
+    whole = Path("opus.zip").read_bytes()
+    for member in ("vocab.yml", "source.spm"):
+        Path("opus.zip").write_bytes(damaged(whole, member))
+        with pytest.raises(RunError, match=rf"opus\.zip: {member}: .*; a Marian model has this file"):
+            import_en_zh(Path("opus.zip"))
+
+
+def test_an_empty_licence_is_none(folder: Path) -> None:
+    Path("opus").mkdir()
+    write_marian(Path("opus"), folder)
+    for name in ("LICENSE", "README.md"):
+        Path("opus", name).write_text("\n")
+    assert json.loads((import_en_zh(Path("opus")).path / "imported.json").read_text())["license"] is None
+
+
+def test_a_model_card_of_aliases_says_no_licence(folder: Path) -> None:
+    (folder / "README.md").write_text(f"---\n{ALIASES}<<: *i\nlicense: mit\n---\n")
+    assert json.loads((imported(folder).path / "imported.json").read_text())["license"] is None
 
 
 def test_every_piece_of_a_vocabulary_of_marians_is_read() -> None:
