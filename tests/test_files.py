@@ -336,7 +336,8 @@ def test_an_interrupted_and_continued_translation_equals_a_straight_one(
     assert files.output and files.alignments
     assert list(read_lines(files.output)) == [line.upper() for line in lines]
     assert list(read_lines(files.alignments)) == [f"{number}-{number}" for number in range(1, 1001)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", f"out.al{suffix}", f"out.txt{suffix}"]
+    record = f"out.txt{suffix}.from.json"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.txt", f"out.al{suffix}", f"out.txt{suffix}", record}
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -361,7 +362,7 @@ def test_of_files_cut_anywhere_the_lines_whole_in_all_are_kept(tmp_path: Path, s
             for row in rows[outputs.done :]:
                 outputs.write(*row)
         assert [list(read_lines(path)) for path in paths] == [list(column) for column in zip(*rows, strict=True)]
-        (tmp_path / f"a{suffix}.part.json").write_text(json.dumps(MADE_FROM))
+        (tmp_path / f"a{suffix}.from.json").write_text(json.dumps(MADE_FROM))
     assert len(kept) > 5 or suffix  # gzip buffers its output
 
 
@@ -370,15 +371,15 @@ def test_an_output_that_was_broken_off_is_not_written_over(tmp_path: Path, capsy
     with pytest.raises(KeyboardInterrupt), OutputFiles([path], MADE_FROM, resume=False) as outputs:
         outputs.write("one")
         raise KeyboardInterrupt
-    with pytest.raises(RunError, match=r"out\.txt\.part holds .* --continue.* remove .*out\.txt\.part\.json"):
+    with pytest.raises(RunError, match=r"out\.txt\.part holds .* --continue.* remove .*out\.txt\.from\.json"):
         OutputFiles([path], MADE_FROM, resume=False)
     with pytest.raises(RunError, match="was started with another search"):
         OutputFiles([path], {"model": "one", "search": {"beam_size": 1}}, resume=True)
-    (tmp_path / "out.txt.part.json").write_text("[]")
+    (tmp_path / "out.txt.from.json").write_text("[]")
     with pytest.raises(RunError, match="was started with another model"):
         OutputFiles([path], MADE_FROM, resume=True)
     assert (tmp_path / "out.txt.part").read_text() == "one\n"
-    (tmp_path / "out.txt.part.json").unlink()
+    (tmp_path / "out.txt.from.json").unlink()
     with OutputFiles([path], MADE_FROM, resume=False) as outputs:
         outputs.write("two")
     assert path.read_text() == "two\n"
@@ -470,7 +471,7 @@ def test_the_hash_covers_the_bytes_that_were_translated(tmp_path: Path) -> None:
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES)
     left = stop_after(files, 500)
-    read = json.loads(left["out.txt.part.json"])["read"]
+    read = json.loads(left["out.txt.from.json"])["read"]
     content = (tmp_path / "in.txt").read_bytes()
     assert read["sha256"] == hashlib.sha256(content[: read["size"]]).hexdigest()
     assert 500 <= content[: read["size"]].count(b"\n") < len(LINES)
@@ -480,9 +481,74 @@ def test_a_part_file_without_the_input_position_is_refused(tmp_path: Path) -> No
     files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
     write_input(tmp_path / "in.txt", LINES)
     stop_after(files, 100)
-    (tmp_path / "out.txt.part.json").write_text(json.dumps(MADE_FROM))
-    with pytest.raises(RunError, match=r"out\.txt\.part\.json: .*remove .*json"):
+    (tmp_path / "out.txt.from.json").write_text(json.dumps(MADE_FROM))
+    with pytest.raises(RunError, match=r"out\.txt\.from\.json: .*remove .*json"):
         translate_files(Shouting(), files, MADE_FROM, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "made_from", "message"),
+    [
+        (
+            LINES,
+            {**MADE_FROM, "search": {"beam_size": 1}},
+            r"out\.txt was started with another search; .*remove .*txt to",
+        ),
+        (
+            [*LINES[:-1], LINES[-1].upper()],
+            MADE_FROM,
+            r"in\.txt has changed since .*out\.txt was started; restore it, or remove",
+        ),
+        ([*LINES, "another"], MADE_FROM, r"in\.txt has changed since"),
+        (LINES[:-1], MADE_FROM, r"in\.txt has become shorter since"),
+        (None, MADE_FROM, r"in\.txt: no such file"),
+    ],
+)
+def test_an_output_is_finished_for_the_same_input_and_settings_alone(
+    tmp_path: Path, lines: list[str] | None, made_from: dict[str, object], message: str
+) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", LINES)
+    translate_files(Shouting(), files, MADE_FROM, resume=True)
+    assert files.are_finished()
+    files.check_finished(MADE_FROM)
+    (tmp_path / "in.txt").unlink()
+    if lines is not None:
+        write_input(tmp_path / "in.txt", lines)
+    left = left_of(files)
+    with pytest.raises((RunError, DataError), match=message):
+        files.check_finished(made_from)
+    assert left_of(files) == left
+
+
+def test_of_an_output_made_without_a_record_it_is_not_known_what_it_is_made_of(tmp_path: Path) -> None:
+    files = Files(tmp_path / "in.txt", tmp_path / "out.txt")
+    write_input(tmp_path / "in.txt", LINES)
+    translate_files(Shouting(), files, MADE_FROM, resume=True)
+    translate_files(Shouting(), files, MADE_FROM, resume=False)
+    assert {*left_of(files)} == {"out.txt"}
+    with pytest.raises(RunError, match=r"out\.txt was not made with --continue"):
+        files.check_finished(MADE_FROM)
+
+
+def test_the_command_finishes_once_and_notices_another_model(in_solved: Path, tmp_path: Path, cli: Cli) -> None:
+    command = ["translate", "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt"), "--continue"]
+    write_input(tmp_path / "in.txt", ["1 2 3"])
+    assert cli(*command)[0] == 0
+    code, _, err = cli(*command)
+    assert (code, err) == (0, f"nmt: {tmp_path / 'out.txt'} is finished already\n")
+    code, _, err = cli(*command, "--beam-size", "2")
+    assert (code, "out.txt was started with another search" in err) == (2, True)
+    (tmp_path / "in.txt").unlink()
+    assert cli(*command)[0] == 2
+    write_input(tmp_path / "in.txt", ["1 2 3"])
+    model = open_run(None).model_file
+    was = model.stat()
+    os.utime(model)
+    code, _, err = cli(*command)
+    os.utime(model, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (code, "or a model that has been trained since" in err) == (2, True)
+    assert (tmp_path / "out.txt").read_text() == "1 2 3\n"
 
 
 def test_an_output_with_more_lines_than_its_input_is_refused(tmp_path: Path) -> None:

@@ -61,9 +61,6 @@ def translate(
 
     files = Files(input_file, output_file, alignments, prefixes)
     _check(text, files, prefix, resume, search.device, devices)
-    if resume and files.are_finished():
-        print(f"nmt: {output_file} is finished already", file=sys.stderr)
-        return
     runs = open_runs(models)
     config = runs[0].inference_config()
     is_typed = bool(text) or (files == Files(None, None) and sys.stdin.isatty())
@@ -136,6 +133,10 @@ def _translate_files(
     source = runs[0].inference_config().source
     written = {option: str(value) for option, value in made_by.items()} | {"--prefixes": prefixes_of(files.prefixes)}
     sources = made_from(files, runs, decoding, translator.engine_name, source, written)
+    if resume and files.are_finished():
+        files.check_finished(sources, source)
+        print(f"nmt: {files.output} is finished already", file=sys.stderr)
+        return
     totals = translate_files(translator, files, sources, resume, source, record, prefix)
     if files.input:
         print(totals, file=sys.stderr)

@@ -58,11 +58,19 @@ class Files:
 
     def are_finished(self) -> bool:
         """Whether all outputs exist and none is unfinished."""
-        return all(path.exists() for path in self.outputs()) and not _made_from_file(self.outputs()[0]).exists()
+        return all(path.exists() for path in self.outputs()) and not _are_unfinished(self.outputs())
+
+    def check_finished(self, made_from: dict[str, Any], source: SourceConfig = TEXT) -> None:
+        """`RunError` if finished outputs are not of these files, models and settings, or it is not known."""
+        output = self.outputs()[0]
+        if not _made_from_file(output).exists():
+            raise RunError(f"{output} was not made with --continue, which records of what it is made; remove it first")
+        text = self.input if source.type == "text" else None
+        _check_made_from(output, output, made_from, text, f"remove {output} to start over", sys.maxsize)
 
 
 def _check_output(option: str, path: Path) -> None:
-    if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .part.json is added
+    if len(os.fsencode(path.name)) > 240:  # a name has at most 255 bytes, and .from.json is added
         raise ConfigError(f"{option} {path.name[:20]}...: this name is too long for a file")
     if path.suffix in COMPRESSIONS and path.suffix != ".gz":  # only gzip can be resumed at any line
         raise ConfigError(f"{option} {path}: what is written is compressed with gzip alone; let the name end in .gz")
@@ -270,9 +278,9 @@ _READ = "read"
 class OutputFiles:
     """Files that get one line for each input line. They have their names only when they are complete.
 
-    Until then the lines are in NAME.part. NAME.part.json beside the first file says what they are made from, and the
+    Until then the lines are in NAME.part. NAME.from.json beside the first file says what they are made from, and the
     size and hash of the input that has been read. With `resume`, the `done` lines that are complete in all files are
-    kept. A file whose name ends in .gz is compressed.
+    kept, and NAME.from.json stays for the next time. A file whose name ends in .gz is compressed.
 
     Raises `RunError` if there are unfinished files and `resume` is not set, or they were made from something else:
     another input, or one that has changed in the part that had been read. The rest of the input may change and grow.
@@ -283,43 +291,23 @@ class OutputFiles:
     ) -> None:
         self.done = 0
         self._paths = paths
-        self._parts = [path.with_name(f"{path.name}.part") for path in paths]
+        self._parts = [_part(path) for path in paths]
         self._made_from = made_from
         self._made_from_file = _made_from_file(paths[0])
-        self._again = "the same command" if resume else "the same command with --continue"
+        self._resume = resume
         read = Beginning(0, hashlib.sha256().hexdigest())
-        if self._made_from_file.exists():
-            read = self._check(resume, input_file) or read
+        if _are_unfinished(paths):
+            remedy = f"remove {self._made_from_file} to start over"
+            if not resume:
+                raise RunError(
+                    f"{self._parts[0]} holds the lines of an unfinished translation: resume it with --continue, or "
+                    f"{remedy}"
+                )
+            read = _check_made_from(paths[0], self._parts[0], made_from, input_file, remedy) or read
             self.done = min(sum(1 for _ in _complete_lines(part)) for part in self._parts)
         self.record_read(read)
         with _writing(self._parts[0]):
             self._files = [_reopened(part, self.done) for part in self._parts]
-
-    def _check(self, resume: bool, input_file: Path | None) -> Beginning | None:
-        """The part of the input file that had been read; None without an input file."""
-        part = self._parts[0]
-        remedy = f"remove {self._made_from_file} to start over"
-        if not resume:
-            raise RunError(
-                f"{part} holds the lines of an unfinished translation: resume it with --continue, or {remedy}"
-            )
-        before = read_json(self._made_from_file)
-        before = before if isinstance(before, dict) else {}
-        for key, value in self._made_from.items():
-            if (old := before.get(key)) != value:
-                which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
-                raise RunError(f"{part} was started with another {key}{which}; resume with the same one, or {remedy}")
-        if input_file is None:
-            return None
-        try:
-            read = Beginning(**before[_READ])
-            now = Beginning.of(input_file, read.size)
-        except (KeyError, TypeError):
-            raise RunError(f"{self._made_from_file}: does not say how much had been read; {remedy}") from None
-        if now != read:
-            what = "has become shorter" if now.size < read.size else "has changed"
-            raise RunError(f"{input_file} {what} since {part} was started; restore it, or {remedy}")
-        return read
 
     def record_read(self, read: Beginning) -> None:
         """Record which part of the input has been read, to check when the translation resumes."""
@@ -343,21 +331,56 @@ class OutputFiles:
                     file.close()
                     flush(part)
                     part.replace(path)
-                self._made_from_file.unlink()
+                if not self._resume:
+                    self._made_from_file.unlink()
             return
         for file in self._files:
             with contextlib.suppress(OSError):  # the error that is being raised is reported
                 file.close()
         if self.done:
-            message = f"{self.done:,} lines are in {self._parts[0]}; {self._again} resumes it"
-            print(f"nmt: {message}", file=sys.stderr)
+            again = "the same command" if self._resume else "the same command with --continue"
+            print(f"nmt: {self.done:,} lines are in {self._parts[0]}; {again} resumes it", file=sys.stderr)
         else:
             for path in (*self._parts, self._made_from_file):
                 path.unlink(missing_ok=True)
 
 
 def _made_from_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part.json")
+    return path.with_name(f"{path.name}.from.json")
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _are_unfinished(paths: Sequence[Path]) -> bool:
+    return _made_from_file(paths[0]).exists() and any(_part(path).exists() for path in paths)
+
+
+def _check_made_from(
+    output: Path, made: Path, made_from: dict[str, Any], input_file: Path | None, remedy: str, size: int = 0
+) -> Beginning | None:
+    """The part of the input file that had been read for an output; None without an input file.
+
+    `RunError` if what is `made` is from something else, or the input has changed: in that part, or `size` bytes.
+    """
+    before = read_json(_made_from_file(output))
+    before = before if isinstance(before, dict) else {}
+    for key, value in made_from.items():
+        if (old := before.get(key)) != value:
+            which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
+            raise RunError(f"{made} was started with another {key}{which}; resume with the same one, or {remedy}")
+    if input_file is None:
+        return None
+    try:
+        read = Beginning(**before[_READ])
+        now = Beginning.of(input_file, max(size, read.size))
+    except (KeyError, TypeError):
+        raise RunError(f"{_made_from_file(output)}: does not say how much had been read; {remedy}") from None
+    if now != read:
+        what = "has become shorter" if now.size < read.size else "has changed"
+        raise RunError(f"{input_file} {what} since {made} was started; restore it, or {remedy}")
+    return read
 
 
 @contextlib.contextmanager
