@@ -1,6 +1,7 @@
 """The reports of a training."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -133,3 +134,17 @@ def test_without_tensorboard_nothing_is_started(copy_task: Path, cli: Cli, monke
     assert "nmt: training.monitor: TensorBoard is not installed: " in stderr
     assert "scripts/install tensorboard" in stderr
     assert not Path("runs/copy/config.yaml").exists()
+
+
+def test_figures_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reports = Monitor(file)
+    reports.interval({"step": 1, "epoch": 1, "loss": math.inf, "learning_rate": 0.1, "tgt_tokens_per_second": 9.0}, "")
+    reports.validation({"step": 1, "loss": math.nan, "bleu": 0.5}, is_best=False)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    interval, validation = (json.loads(line, parse_constant=refuse) for line in file.read_text().splitlines())
+    assert (interval["loss"], interval["learning_rate"]) == (None, 0.1)
+    assert (validation["loss"], validation["bleu"]) == (None, 0.5)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,8 @@ class Monitor:
 
     def _append(self, record: dict[str, Any]) -> None:
         if not self._silent:
-            append(self._metrics_file, json.dumps(record))
+            no_json = [key for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
+            append(self._metrics_file, json.dumps(record | dict.fromkeys(no_json)))
         if self._scalars is not None:
             self._scalars.add(record)
 
