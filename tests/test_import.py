@@ -26,6 +26,7 @@ from safetensors.torch import load_file
 import nmt
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import load_tokenizers
+from nmt.decoding.alignment import WordAligner
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
@@ -308,6 +309,21 @@ def test_a_lines_tag_reaches_each_of_its_parts(tmp_path: Path, monkeypatch: pyte
         typed.in_parts(">>xx<< A cat. A cat.", "", True)
     with pytest.raises(DataError, match=r"needs to know which"):
         typed.in_parts("A cat. A cat.", "", True)
+
+
+def test_a_tag_is_no_word_of_an_alignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        def attention(self, sources: list[list[int]], targets: list[list[int]]) -> list[np.ndarray]:
+            return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]
+
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("many"), tags=TAGS)
+    import_model(Path("many"), "many", None, None, "deu")
+    tokenizers = load_tokenizers(Path("runs/many/tokenizer"))
+    src, tgt = tokenizers.src.encode("a man sleeps"), tokenizers.tgt.encode("你好")
+    for language in ("zh", "en"):  # words are characters, or what is between spaces
+        aligned = WordAligner(Engine(), tokenizers, language, "zh").align([src, src[1:]], [tgt, tgt])
+        assert len({one.num_src_words for one in aligned}) == 1
 
 
 def test_a_run_without_tags_has_none_to_choose(folder: Path, cli: Cli, copy_task: Path) -> None:

@@ -109,4 +109,5 @@ def _words_of_characters(text: str, language: str) -> list[int]:
 
 
 def _words(tokenizer: Tokenizer, ids: Sequence[int], language: str) -> list[list[int]]:
-    return word_numbers(tokenizer.words(ids), tokenizer.pieces(ids), language)
+    pieces = [tokenizer.split_tag(piece)[1] for piece in tokenizer.pieces(ids)]  # a target tag is no text
+    return word_numbers(tokenizer.words(ids), pieces, language)
