@@ -25,6 +25,9 @@ from safetensors.torch import load_file
 
 import nmt
 from nmt.config.inference import DecodingConfig
+from nmt.config.training import Config
+from nmt.data.augmentation import Augmentation, ragged
+from nmt.data.letters import lowercase, title_case, without_punctuation
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.alignment import WordAligner
 from nmt.decoding.source_text import SourceText
@@ -324,6 +327,40 @@ def test_a_tag_is_no_word_of_an_alignment(tmp_path: Path, monkeypatch: pytest.Mo
     for language in ("zh", "en"):  # words are characters, or what is between spaces
         aligned = WordAligner(Engine(), tokenizers, language, "zh").align([src, src[1:]], [tgt, tgt])
         assert len({one.num_src_words for one in aligned}) == 1
+
+
+@pytest.mark.parametrize("default", [None, "deu"])
+def test_augmentation_leaves_tags_at_the_beginning_of_sources(
+    default: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of one tag are joined behind it, those of two stay apart; changed text is encoded as what it is."""
+    monkeypatch.chdir(tmp_path)
+    write_folder(Path("many"), tags=TAGS)
+    run = RunFolder(Path(import_model(Path("many"), "many", None, "de", default).run))
+    tokenizers = load_tokenizers(run.tokenizer)
+    unk = tokenizers.src.special.unk
+    texts = [line for line in sentences("source", 50) if unk not in tokenizers.src.encode(f">>nld<<{line}")][:4]
+    tags = [">>nld<<", ">>nld<<", ">>nld<<", ">>deu<<"]  # the first is joined with the third
+    lines = [f"{tag} {text}" for tag, text in zip(tags, texts, strict=True)]
+    src = ragged([np.array(tokenizers.src.encode(line)) for line in lines])
+    tgt = ragged([np.array(tokenizers.tgt.encode(text)) for text in texts])
+    settings = run.inference_config().model_dump(mode="json")
+    files = {"src": "a", "tgt": "b"}
+    settings["data"] |= {"train": files, "validation": files, "max_length": 500}
+    for augmentation in ({"fragments": 0.9999999}, {"typed_input": 0.9999999}):
+        config = Config.model_validate(
+            {**settings, "augmentation": augmentation, "training": {"max_steps": 9000, "init_from": "many"}}
+        )
+        found = [Augmentation(config, tokenizers, epoch)(0, src, tgt).src for epoch in range(6)]
+        for ids, lengths in found:
+            rows = np.split(ids, np.cumsum(lengths)[:-1])
+            if "fragments" in augmentation:
+                one, two, three, four = (tokenizers.src.encode(line) for line in lines)
+                assert [row.tolist() for row in rows] == [[*one, *three[1:]], two, four]
+                continue
+            for tag, text, row in zip(tags, texts, rows, strict=True):
+                changed = without_punctuation(text), lowercase(text), title_case(text)
+                assert row.tolist() in [tokenizers.src.encode(f"{tag} {one}") for one in changed]
 
 
 def test_a_run_without_tags_has_none_to_choose(folder: Path, cli: Cli, copy_task: Path) -> None:

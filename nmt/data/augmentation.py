@@ -1,7 +1,8 @@
 """Random changes to training pairs, different each time a pair is seen: subword sampling, typed input,
 fragments, copies, and word dropout of what the decoder reads.
 
-A pair's text is decoded from its ids. A tag before its source (`data.train.tag`) is set aside meanwhile. Everything
+A pair's text is decoded from its ids. A tag before its source (`data.train.tag`, or an imported model's) is set aside
+meanwhile. Everything
 random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
 in any worker and in any process.
 """
@@ -62,7 +63,10 @@ class Augmentation:
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
         self._phrases = Phrases(lexicon) if lexicon is not None else None
-        self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
+        tags = tokenizers.src.special.tags
+        self._tags = np.array(tags, dtype=np.int64)
+        pieces = [tokenizers.src.split_tag(piece)[0] for piece in tokenizers.src.pieces(tags)]
+        self._written_tags = {tag: piece for tag, piece in zip(tags, pieces, strict=True) if piece}
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
@@ -89,8 +93,8 @@ class Augmentation:
                 # A change of the source alone would teach the model to change what it copies.
                 changes = [None if has_copy else change for change, has_copy in zip(changes, copied, strict=True)]
             if src[0].ndim == 1:  # ids: vectors are not text
-                src = self._rewritten(src, changes, self._samplers[0], draws, limits[0])
-            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
+                src = self._rewritten(src, changes, self._samplers[0], draws, limits[0], tags)
+            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1], tags)
         return Augmented(
             _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
@@ -108,7 +112,7 @@ class Augmentation:
             return src, np.zeros(len(lengths), dtype=np.int64)
         first = ids[np.cumsum(lengths) - lengths]
         tags = np.where(np.isin(first, self._tags), first, 0)
-        return (ids[~np.isin(ids, self._tags)], lengths - (tags > 0)), tags
+        return (np.delete(ids, (np.cumsum(lengths) - lengths)[tags > 0]), lengths - (tags > 0)), tags
 
     def _room(self, tags: NDArray[np.integer]) -> int:
         """Maximum number of ids of a row, without its tag."""
@@ -150,7 +154,13 @@ class Augmentation:
         return ragged(rows[0]), ragged(rows[1]), np.array([*tags_of_rows, *tags[2 * half :]]), cuts
 
     def _rewritten(
-        self, side: Ragged, changes: Sequence[Change | None], sampler: SubwordSampler | None, draws: Random, limit: int
+        self,
+        side: Ragged,
+        changes: Sequence[Change | None],
+        sampler: SubwordSampler | None,
+        draws: Random,
+        limit: int,
+        tags: NDArray[np.integer],
     ) -> Ragged:
         """A side's sentences with changed texts and sampled pieces; one that would have more than `limit` stays."""
         rows = _rows(side)
@@ -158,7 +168,8 @@ class Augmentation:
             new = own = row.tolist()
             if change and self._src_unk not in own:  # <unk> cannot be decoded
                 changed = change(self._tokenizer.decode(own))
-                new = self._tokenizer.encode(self._tokenizer.normalize(changed))
+                tag = self._written_tags.get(int(tags[index]), "")  # that of an imported model is encoded, too
+                new = self._tokenizer.encode(tag + self._tokenizer.normalize(changed))[bool(tag) :]
             if sampler:
                 new = sampler(new, draws)
             if new is not own and 0 < len(new) <= limit:

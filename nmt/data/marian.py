@@ -112,8 +112,7 @@ class MarianTokenizer:
         return ids if tag is None or not ids else [self._ids[tag], *ids]
 
     def decode(self, ids: Sequence[int]) -> str:
-        default = None if self._side.default_tag is None else self._ids[self._side.default_tag]
-        pieces = [self._pieces[int(index)] for index in ids if index not in self.special and index != default]
+        pieces = [self._pieces[int(index)] for index in ids if index not in self.special]
         text: str = self._processor.decode_pieces(pieces)
         return text.replace("▁", " ").strip()
 
@@ -159,7 +158,7 @@ class MarianFiles:
             known = f"its target tags are {_listed(tags)}" if tags else "it has no target tags"
             raise ConfigError(f"--tgt-tag {self.tgt_tag}: not in this model's vocabulary; {known}")
         # A source has no start; its pad is as good as any other id.
-        src_special = SpecialIds(src[PAD], src[PAD], src[EOS], src[UNK])
+        src_special = SpecialIds(src[PAD], src[PAD], src[EOS], src[UNK], tuple(src[tag] for tag in tags))
         tgt_special = SpecialIds(tgt[PAD], self.start, tgt[EOS], tgt[UNK])
         return (
             MarianSide(self.source_spm, src, src_special, self.tgt_tag, tags),

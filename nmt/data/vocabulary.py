@@ -19,7 +19,7 @@ class SpecialIds:
     unk: int
     """Represents text outside the vocabulary."""
     tags: tuple[int, ...] = ()
-    """Those of `tokenizer.tags`, in order: a source may begin with one; no text is encoded to them."""
+    """Those of `tokenizer.tags`, in order, or of an imported model: a source may begin with one."""
 
     def __contains__(self, index: int) -> bool:
         return index in (self.pad, self.start, self.eos, self.unk) or index in self.tags
