@@ -4,7 +4,6 @@ The run's own are evaluation/NAME.hyp and NAME.json for each test set of its con
 have the ensemble's other models, and a hash of texts, search and scoring where these are not the configured ones.
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -23,7 +22,7 @@ from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
 from nmt.decoding.request import Sampling
-from nmt.errors import DataError, RunError
+from nmt.errors import DataError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs import Recorded, RunFolder
 
@@ -53,6 +52,8 @@ class Stored(NamedTuple):
     """The test set's name, or that of the file where several of the run's own evaluations have this name."""
     hypotheses: Path
     content: Evaluated
+    is_as_searched: bool
+    """Whether these are the translations of the run's present model by the configured search."""
     deviation: str
     """What makes it another than the run's own, in words; empty if nothing does."""
 
@@ -61,9 +62,7 @@ class _Configured:
     """A run's configuration, as far as it decides which evaluations are the run's own."""
 
     def __init__(self, run: RunFolder, with_text: bool = True) -> None:
-        self.weights = weights_file(run)
-        self.inference = run.inference_config()
-        self.settings = run.evaluation_config()
+        self.weights, self.inference, self.settings = weights_file(run), run.inference_config(), run.evaluation_config()
         self.test = run.config().data.test if run.has_training_config() else {}
         self.with_text = with_text
 
@@ -71,14 +70,17 @@ class _Configured:
         """Whether its test set has the text of the configured one with this name; None if that cannot be said."""
         if one.test_set not in self.test or not self.with_text:
             return None
-        src, tgt = sides_of(self.test[one.test_set])
-        try:  # vectors and images, which can be large, are not read
-            is_same = self.inference.source.type != "text" or side_key(src).hex() == one.src_sha256
-            return is_same and (side_key(tgt).hex(),) == one.references_sha256
+        # Vectors and images are not read, which can be large, nor devices, which need not end.
+        is_text = self.inference.source.type == "text"
+        read = sides_of(self.test[one.test_set])[0 if is_text else 1 :]
+        try:
+            keys = [side_key(side).hex() for side in read if side.path.is_file()]
         except DataError:
             return None
+        known = [one.src_sha256, *one.references_sha256][0 if is_text else 1 :]
+        return keys == known if len(keys) == len(read) else None
 
-    def other_translations(self, one: Evaluated) -> list[str]:
+    def other_search(self, one: Evaluated) -> list[str]:
         """What makes its translations others than those of the present model by the configured search."""
         wanted, used = (decoding.model_dump(mode="json") for decoding in (self.inference.decoding, one.decoding))
         found = [f"{key} {used[key]}" for key in used if used[key] != wanted[key] and key != "batch_tokens"]
@@ -92,16 +94,15 @@ class _Configured:
 
     def other_scoring(self, one: Evaluated) -> list[str]:
         """What makes its scores others than those of the configured metrics."""
-        found = []
-        if one.scores.keys() != set(metric_names(self.settings, self.inference.data.tgt_lang)):
-            found.append(f"metrics {', '.join(one.scores)}")
-        tokenizer = f"|tok:{bleu_tokenizer(self.inference.data.tgt_lang, self.settings.bleu_tokenizer)}"
-        if "bleu" in one.scores and tokenizer not in one.scores["bleu"].signature:
-            found.append("another tokenizer of BLEU")
-        # TER always ignores case.
-        if any("|case:lc" in score.signature for metric, score in one.scores.items() if metric != "ter"):
-            found.append("case ignored")
-        return found
+        language = self.inference.data.tgt_lang
+        signatures = "".join(score.signature for metric, score in one.scores.items() if metric != "ter")
+        tokenizer = f"|tok:{bleu_tokenizer(language, self.settings.bleu_tokenizer)}"
+        found = {
+            f"metrics {', '.join(one.scores)}": one.scores.keys() != set(metric_names(self.settings, language)),
+            "another tokenizer of BLEU": "|tok:" in signatures and tokenizer not in signatures,
+            "case ignored": "|case:lc" in signatures,  # as TER always does
+        }
+        return [reason for reason, holds in found.items() if holds]
 
 
 def stored_evaluations(run: RunFolder, with_text: bool = True) -> list[Stored]:
@@ -109,22 +110,23 @@ def stored_evaluations(run: RunFolder, with_text: bool = True) -> list[Stored]:
 
     Without their text, which is outside of the run's folder, test sets of one name count as the same.
     """
-    if not (paths := sorted(run.evaluation.glob("*.json"))):
+    if not any(run.evaluation.glob("*.json")):
         return []
     configured, found = _Configured(run, with_text), []
-    order = list(configured.test)
-    for path in paths:
+    order = {name: number for number, name in enumerate(configured.test)}
+    for path in sorted(run.evaluation.glob("*.json"), key=lambda path: (order.get(path.stem, len(order)), path.name)):
         one = Evaluated.read(path, "run nmt eval again, or remove the file")
-        reasons = [*configured.other_translations(one), *configured.other_scoring(one)]
-        has_text = configured.has_text_of(one)
+        search, has_text = configured.other_search(one), configured.has_text_of(one)
+        reasons = [*search, *configured.other_scoring(one)]
         if has_text is False:
             reasons.append(f"not the text of data.test.{one.test_set}")
         elif has_text and path.stem != one.test_set and not reasons:
             reasons.append("the configuration has changed since; run nmt eval again")
-        found.append(Stored(one.test_set, path.with_suffix(".hyp"), one, ", ".join(reasons)))
+        found.append(Stored(one.test_set, path.with_suffix(".hyp"), one, not search, ", ".join(reasons)))
     alike = Counter(one.name for one in found if not one.deviation)
-    found = [one if one.deviation or alike[one.name] < 2 else one._replace(name=one.hypotheses.stem) for one in found]
-    return sorted(found, key=lambda one: order.index(one.name) if one.name in order else len(order))
+    return [
+        one._replace(name=one.hypotheses.stem) if not one.deviation and alike[one.name] > 1 else one for one in found
+    ]
 
 
 def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[str] | None:
@@ -132,27 +134,22 @@ def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[s
 
     An engine other than `auto` is to be the one that made them.
     """
-    configured = _Configured(run)
-    key = side_key(src, configured.inference.source).hex()
-    for path in sorted(run.evaluation.glob("*.json")):
-        with contextlib.suppress(RunError, OSError):  # damaged
-            one = Evaluated.read(path)
-            if one.src_sha256 != key or configured.other_translations(one):
-                continue
-            hypotheses = list(read_lines(path.with_suffix(".hyp")))
-            if len(hypotheses) == one.lines and engine in ("auto", one.engine.partition(",")[0]):
+    key = side_key(src, run.inference_config().source).hex()
+    for _, path, one, is_as_searched, _ in stored_evaluations(run):
+        if is_as_searched and one.src_sha256 == key and engine in ("auto", one.engine.partition(",")[0]):
+            hypotheses = list(read_lines(path)) if path.is_file() else []
+            if len(hypotheses) == one.lines:
                 return hypotheses
     return None
 
 
 def store(run: RunFolder, one: Evaluated, hypotheses: Sequence[str], folder: Path | None = None) -> Path:
     """Write an evaluation and its hypotheses, whose path is returned; in another `folder`, by the test set's name."""
-    name, configured = one.test_set, _Configured(run)
+    name = one.test_set
     if folder is None:
+        configured, alone = _Configured(run), one.model_copy(update={"weights": one.weights[:1]})
         name += _ensemble_suffix(one.models[1:])
-        alone = one.model_copy(update={"weights": one.weights[:1]})
-        reasons = [*configured.other_translations(alone), *configured.other_scoring(one)]
-        if reasons or not configured.has_text_of(one):
+        if configured.other_search(alone) or configured.other_scoring(one) or not configured.has_text_of(one):
             signatures = [score.signature for score in one.scores.values()]
             content = one.model_dump(mode="json", include={"src_sha256", "references_sha256", "decoding", "sampling"})
             name += f".{hashlib.sha256(json.dumps([content, signatures]).encode()).hexdigest()[:8]}"

@@ -1,6 +1,5 @@
 """What a run was worth: everything that its report and its model card show."""
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,8 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
 from nmt.errors import DataError, RunError
-from nmt.evaluation.metrics import make_metrics, score
-from nmt.evaluation.significance import confidence_intervals
+from nmt.evaluation.metrics import configured_metrics
+from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.evaluation.stored import Stored, stored_evaluations
 from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
@@ -152,32 +151,25 @@ def _shown(value: object) -> str:
 
 
 def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:
-    """The run's evaluations; with the texts of the configuration's test sets, also their confidence intervals."""
-    sets = config.data.test if with_data else {}
+    """The run's evaluations; with the texts of the configuration's test sets, its own have confidence intervals."""
     for one in stored_evaluations(run, with_data):
-        scores = {metric: ReportedScore(score, None) for metric, score in one.content.scores.items()}
-        if one.name in sets:
-            scores = _with_intervals(scores, list(read_lines(one.hypotheses)), sides_of(sets[one.name])[1], config)
-        yield ScoredSet(one, scores)
+        files = config.data.test.get(one.name) if with_data and not one.deviation else None
+        intervals = _intervals(one, sides_of(files)[1], config) if files else {}
+        yield ScoredSet(
+            one, {name: ReportedScore(score, intervals.get(name)) for name, score in one.content.scores.items()}
+        )
 
 
-def _with_intervals(
-    scores: dict[Metric, ReportedScore], hypotheses: list[str], reference: Side, config: Config
-) -> dict[Metric, ReportedScore]:
-    """The scores with intervals, where the references still give these scores."""
+def _intervals(one: Stored, reference: Side, config: Config) -> dict[Metric, Interval]:
+    """Those of the run's own evaluation, if its references are at hand, and not too many."""
+    if one.content.lines > MAX_RESAMPLED_LINES:
+        return {}
     try:
-        references = list(reference.lines())
+        references, hypotheses = list(reference.lines()), list(read_lines(one.hypotheses))
     except DataError:
-        return scores
-    if len(references) != len(hypotheses) or len(references) > MAX_RESAMPLED_LINES:
-        return scores
-    metrics = make_metrics(list(scores), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
-    now = score(metrics, hypotheses, [references])
-    intervals = confidence_intervals(metrics, hypotheses, [references])
-    return {
-        name: dataclasses.replace(one, interval=intervals[name]) if now[name] == one.score else one
-        for name, one in scores.items()
-    }
+        return {}
+    metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
+    return confidence_intervals(metrics, hypotheses, [references]) if len(references) == len(hypotheses) else {}
 
 
 def _averaged(run: RunFolder) -> str:
