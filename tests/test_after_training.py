@@ -42,7 +42,7 @@ def test_a_missing_package_and_a_bug_are_lines(tmp_path: Path, monkeypatch: pyte
     export_after_training(run, config, lines.append)
     missing, bug = lines
     assert missing.startswith("no export to ctranslate2 was made: CTranslate2 is not installed: ")
-    assert_says(bug, "no export to argos was made: ", "ZeroDivisionError", "nmt export argos")
+    assert_says(bug, "no export to argos was made: ", "ZeroDivisionError", f"nmt export argos --model {run.path}")
     assert not run.exports.exists()
 
 

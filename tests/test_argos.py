@@ -19,7 +19,7 @@ import nmt.exporting.proof
 from nmt.config.inference import InferenceConfig
 from nmt.data.hashes import file_hashes
 from nmt.decoding.translator import load
-from nmt.errors import RunError
+from nmt.errors import ExportError, RunError
 from nmt.exporting.argos import argos_code, export_argos, metadata
 from nmt.marian.importing import import_model
 from nmt.runs import RunFolder
@@ -128,6 +128,14 @@ def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"tokenizer\.type is word; train with model\.preset: argos"):
         export_argos(run, device="cpu")
     assert not run.exports.exists()
+
+
+def test_a_package_that_translates_worse_is_refused_with_its_own_command(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.exporting.proof, "BLEU_DIFFERENCE", -1000.0)
+    with pytest.raises(ExportError, match=rf"not kept.*nmt export argos --model {run.path} --quantization int16$"):
+        export_argos(run, "int8", device="cpu", max_lines=1)
 
 
 def test_a_long_sentence_is_no_error(package: Path) -> None:

@@ -76,18 +76,18 @@ def export_ctranslate2(
         write_json(temporary / "export.json", description)
         comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
         is_exact = quantization == "float32" and shortlist is None
-        check(comparisons, folder, run, is_exact, remedy(quantization))
+        check(comparisons, folder, run, is_exact, remedy("ctranslate2", run, quantization))
         result = ExportedRun(str(run.path), str(folder), "ctranslate2", comparisons, usage, quantization)
         write_description(temporary / "export.json", description, result)
     return result
 
 
-def remedy(quantization: str) -> str:
+def remedy(format: str, run: RunFolder, quantization: str) -> str:
     """What to do about an export with too low a BLEU, to be appended to a message; nothing for unchanged weights."""
     if quantization == "float32":
         return ""
-    others = "float32 or int16" if quantization.startswith("int8") else "float32"
-    return f"; use --quantization {others}"
+    better = "int16" if quantization.startswith("int8") else "float32"
+    return f"; try nmt export {format} --model {run.path} --quantization {better}"
 
 
 class Prepared(NamedTuple):

@@ -34,6 +34,7 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
             say(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
             what = str(error) or type(error).__name__
-            say(f"no export to {format} was made: {what}; to try again: nmt export {format}")
+            again = f"nmt export {format}{' --quantization float32' if format == 'ctranslate2' else ''}"
+            say(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
         else:
             say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")

@@ -90,7 +90,7 @@ def export_argos(
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
         comparisons = compare(run, config, prepared.text, decodings, translate)
-        check(comparisons, file, run, False, remedy(quantization))
+        check(comparisons, file, run, False, remedy("argos", run, quantization))
         description = describe(run, "argos") | {"quantization": quantization}
         result = ExportedRun(str(run.path), str(folder), "argos", comparisons, usage, quantization, notes)
         write_text(package / "README.md", _readme(result, description, codes))
