@@ -29,6 +29,14 @@ def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 COMMANDS = dict(all_commands(typer.main.get_command(app)))
 
 
+def test_an_exports_summary_is_not_cut(cli: Cli) -> None:
+    code, out, _ = cli("export", "--help")
+    assert code == 0
+    for words, command in COMMANDS.items():
+        if words[0] == "export":
+            assert " ".join(command.help.split("\n\n")[0].split()) in " ".join(out.split())
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_commands_help_ends_with_two_examples_that_parse(cli: Cli, words: tuple[str, ...]) -> None:
     code, out, _ = cli(*words, "--help")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,10 +18,17 @@ from nmt.processes import python_command
 from nmt.training.launching import launch
 
 
-def test_each_process_gets_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("system", [sys.platform, "darwin", "win32"])
+def test_each_process_gets_its_rank(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other systems than this one are emulated: Windows has no `os.uname`."""
+    if system != sys.platform:
+        monkeypatch.delattr(os, "uname", raising=False)
+        monkeypatch.setattr("nmt.training.launching.sys", SimpleNamespace(platform=system))
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
     program = """
 import json, os, sys
+open(sys.argv[1] + os.environ["RANK"] + ".loopback", "w").write(os.environ.get("GLOO_SOCKET_IFNAME", ""))
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
 open(sys.argv[1] + os.environ["RANK"], "w").write(json.dumps([os.environ[name] for name in names]))
 """
@@ -30,6 +38,7 @@ open(sys.argv[1] + os.environ["RANK"], "w").write(json.dumps([os.environ[name] f
         assert of_one == [str(rank), str(rank), "3", "3", "127.0.0.1", "2"]
     assert launch(1, python_command(program, f"{tmp_path}/alone"), threads=5) == 0
     assert json.loads((tmp_path / "alone0").read_text(encoding="utf-8"))[-1] == "5"
+    assert {"linux": "lo", "darwin": "lo0"}.get(system, "") == (tmp_path / "alone0.loopback").read_text()
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137), ("1 / 0", 1)])

@@ -94,7 +94,7 @@ app = typer.Typer(
     help="Train a translator from two text files, translate with it, and score it.",
 )
 exports = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format."
+    cls=_Commands, no_args_is_help=True, rich_markup_mode=None, help="Export a run's model to another program's format."
 )
 
 

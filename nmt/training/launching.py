@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from types import FrameType
@@ -40,9 +41,9 @@ def launch(count: int, command: Sequence[str], threads: int | None = None) -> in
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": str(True),
         "OMP_NUM_THREADS": str(threads or max(1, cores_to_use() // count)),
-        # The loopback interface: the machine's own name may not resolve.
-        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo0" if os.uname().sysname == "Darwin" else "lo"),
     }
+    if loopback := {"linux": "lo", "darwin": "lo0"}.get(sys.platform):  # the machine's own name may not resolve
+        common["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", loopback)
     environments = {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
     program, *arguments = command
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
