@@ -119,6 +119,11 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
     arguments = ("compare", "copy", "worse", "--samples", "2")
     assert "translating" in say(*arguments)[2]
     assert say("eval", "--model", "copy", "--beam-size", "1")[0] == 0
+    assert "translating" not in say(*arguments)[2]
+    config = two_runs / "runs/copy/config.yaml"
+    config.write_text(config.read_text().replace("beam_size: 3", "beam_size: 1"))
+    assert "translating" not in say(*arguments)[2]  # as configured now
+    config.write_text(config.read_text().replace("beam_size: 1", "beam_size: 2"))
     assert "copy: translating test" in say(*arguments)[2]
     shutil.copy("runs/worse/model.safetensors", "runs/copy/model.safetensors")
     _, out, err = say(*arguments)
@@ -127,7 +132,6 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
     hypotheses = two_runs / "runs/copy/evaluation/test.hyp"
     hypotheses.write_text("".join(hypotheses.read_text().splitlines(keepends=True)[:-1]))
     assert "copy: translating test" in say(*arguments)[2]
-    config = two_runs / "runs/copy/config.yaml"
     config.write_text(config.read_text().replace("batch_tokens: 2048", "batch_tokens: 512"))
     assert "translating" not in say(*arguments)[2]
     for side in ("en", "de"):

@@ -265,7 +265,7 @@ def test_averages_models_and_exports(make_run: Callable[..., RunFolder]) -> None
 def test_all_runs_are_listed_and_a_broken_one_stops_nothing(make_run: Callable[..., RunFolder], cli: Cli) -> None:
     best = make_run("b", *RECORDS, validation(12, 40.0))
     write_evaluation(best, "test", 33.25)
-    write_evaluation(best, "test.ensemble-a", 99.0, models=2)
+    write_evaluation(best, "test.1a2b3c4d", 99.0, models=2)
     make_run("a", *RECORDS)
     make_run("none", train_record(3), model=False)
     make_run("broken", config="data: [\n")

@@ -55,8 +55,8 @@ def compare(
     if not runs and (device or engine):
         raise ConfigError(f"{'--engine' if engine else '--device'} is for runs; files are not translated")
     scoring.settings(EvaluationConfig())  # fails before anything is translated
-    files, where = Files(ref or (), src, train or ()), (device or "auto", engine or "auto")
-    material = read_material(runs or (), hyp or (), files, scoring.tgt_lang, where)
+    files = Files(ref or (), src, train or (), device or "auto", engine or "auto")
+    material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
     comparison = compare_systems(material, test, samples)
     if output is not None:

@@ -1,12 +1,11 @@
 """Evaluations stored in a run folder, and which of them are its own: as configured, by its present model.
 
-The run's own are evaluation/NAME.hyp and NAME.json for each test set of its configuration. The names of all others also
-have the ensemble's other models, and a hash of texts, search and scoring where these are not the configured ones.
+The run's own are evaluation/NAME.hyp and NAME.json for each test set of its configuration. The names of all others have
+a hash of texts, models, search and scoring.
 """
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +86,7 @@ class _Configured:
         if one.sampling:
             found.append("drawn at random (--sample or --mbr)")
         if len(one.weights) > 1:
-            found.append(f"an ensemble of {len(one.weights)} models")
+            found.append(f"an ensemble with {', '.join(one.models[1:])}")
         elif not (self.weights.is_file() and one.weights[0].is_still(self.weights)):
             found.append("the model has changed since; run nmt eval again")
         return found
@@ -145,26 +144,16 @@ def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[s
 
 def store(run: RunFolder, one: Evaluated, hypotheses: Sequence[str], folder: Path | None = None) -> Path:
     """Write an evaluation and its hypotheses, whose path is returned; in another `folder`, by the test set's name."""
-    name = one.test_set
-    if folder is None:
-        configured, alone = _Configured(run), one.model_copy(update={"weights": one.weights[:1]})
-        name += _ensemble_suffix(one.models[1:])
-        if configured.other_search(alone) or configured.other_scoring(one) or not configured.has_text_of(one):
-            signatures = [score.signature for score in one.scores.values()]
-            content = one.model_dump(mode="json", include={"src_sha256", "references_sha256", "decoding", "sampling"})
-            name += f".{hashlib.sha256(json.dumps([content, signatures]).encode()).hexdigest()[:8]}"
+    name, configured = one.test_set, _Configured(run)
+    reasons = [] if folder else [*configured.other_search(one), *configured.other_scoring(one)]
+    if reasons or not (folder or configured.has_text_of(one)):
+        content = one.model_dump(mode="json", include={"src_sha256", "references_sha256", "decoding", "sampling"})
+        key = [content, one.models[1:], [score.signature for score in one.scores.values()]]
+        name += f".{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}"
     path = (folder or run.evaluation) / f"{name}.hyp"
     write_text(path, "".join(f"{line}\n" for line in hypotheses))
     write_json(path.with_suffix(".json"), one.model_dump(mode="json"))
     return path
-
-
-def _ensemble_suffix(others: Sequence[str]) -> str:
-    """The suffix of an ensemble's files, in the folder of its first run: `.ensemble-B+C` for A, B and C."""
-    text = "+".join(re.sub(r"[^\w.-]", "_", RunFolder(Path(other)).name) for other in others)
-    if len(text.encode()) > 100:  # a file's name has at most 255 bytes
-        text = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f".ensemble-{text}" if text else ""
 
 
 def weights_file(run: RunFolder) -> Path:

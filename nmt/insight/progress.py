@@ -10,7 +10,7 @@ from typing import Literal
 from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, RunError
-from nmt.evaluation.stored import Stored, stored_evaluations
+from nmt.evaluation.stored import stored_evaluations
 from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
 from nmt.locks import is_locked
 from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
@@ -96,7 +96,10 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
     """
     trainer = run.marked_trainer()
     is_alive = bool(trainer) and is_locked(run.path)
-    evaluations = stored_evaluations(run, with_text) if run.exists() else []
+    scored: list[tuple[str, Mapping[str, float], str]] = [
+        (one.name, {key: score.value for key, score in one.content.scores.items()}, one.deviation)
+        for one in (stored_evaluations(run, with_text) if run.exists() else ())
+    ]
     basic = RunStatus(
         name=run.name,
         path=str(run.path),
@@ -105,8 +108,8 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         is_latest=_latest(run) == run.name,
         has_model=run.model_file.is_file(),
         parameters=_num_parameters(run.model_file),
-        test_scores={one.name: _scores(one) for one in evaluations if not one.deviation},
-        other_scores=[(one.name, _scores(one), one.deviation) for one in evaluations if one.deviation],
+        test_scores={name: values for name, values, deviation in scored if not deviation},
+        other_scores=[one for one in scored if one[2]],
         changed=_modified(run.metrics_file) or _modified(run.model_file) or _modified(run.config_file),
     )
     if not run.exists():
@@ -217,10 +220,6 @@ def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
         return str(diagnosis["reason"]) if is_now else ""
     except (KeyError, TypeError, IndexError):
         raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
-
-
-def _scores(one: Stored) -> dict[str, float]:
-    return {metric: score.value for metric, score in one.content.scores.items()}
 
 
 def _values(description: object, key: str) -> dict[str, float]:

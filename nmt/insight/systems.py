@@ -31,17 +31,18 @@ from nmt.runs import RUNS, RunFolder, open_run
 
 log = logging.getLogger("nmt")
 
-_Where = tuple[str, str]  # the device and the engine that translate
-
 
 class Files(NamedTuple):
-    """The files that the command line names; where it names none, the runs' configurations do."""
+    """The files that the command line names; where it names none, the runs' configurations do. What translates them."""
 
     references: Sequence[Path] = ()
     src: Path | None = None
     """Without `references`, a file with both sides."""
     train: Sequence[Path] = ()
     """The target side of the training text."""
+    device: str = "auto"
+    """Where runs translate that still have to."""
+    engine: str = "auto"
 
 
 class Output(NamedTuple):
@@ -95,9 +96,7 @@ class Material(NamedTuple):
     """Whether BLEU and chrF ignore case."""
 
 
-def read_material(
-    runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None, where: _Where = ("auto", "auto")
-) -> Material:
+def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None) -> Material:
     """The outputs of runs and files; what a run has not translated with its current weights is translated now.
 
     Each text names one run or file, or with commas several seeds of one system. Raises `ConfigError` if there are fewer
@@ -119,7 +118,7 @@ def read_material(
     settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
     _check_seeds(opened)
     train = _training_text(opened, files)
-    test_sets = tuple(_translated_sets(opened, paths, named, languages[0], where))
+    test_sets = tuple(_translated_sets(opened, paths, named, languages[0], files))
     return Material(test_sets, language, settings, train)
 
 
@@ -192,7 +191,7 @@ def _translated_sets(
     paths: Sequence[Sequence[Path]],
     given: NamedText | None,
     src_lang: str,
-    where: _Where,
+    files: Files,
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one that was named, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
@@ -213,7 +212,7 @@ def _translated_sets(
         for test_set in read.values()  # one: files of translations need named references
         if given is not None
     }
-    translated = {run.path: _run_hypotheses(run, named, where) for run in runs}
+    translated = {run.path: _run_hypotheses(run, named, files) for run in runs}
     last = {path: path.resolve().name for path in (*translated, *written)}
     alike = Counter(last.values())
     names = {path: str(path) if alike[name] > 1 else name for path, name in last.items()}
@@ -228,28 +227,24 @@ def _translated_sets(
 def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> None:
     """`ConfigError` if the run gives the name of a test set to another text."""
     own = run.config().data.test if run.has_training_config() else {}
+    source = first.inference_config().source
     for name in own.keys() & named.keys():
         src, references = named[name]
-        here, there = (src, references[0]), sides_of(own[name])
-        source = first.inference_config().source
-        if here != there and _keys(here, source) != _keys(there, source):
+        texts = [[side_key(one, source), side_key(tgt)] for one, tgt in ((src, references[0]), sides_of(own[name]))]
+        if texts[0] != texts[1]:
             raise ConfigError(
                 f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
                 f"files to translate: --src FILE --ref FILE"
             )
 
 
-def _keys(sides: tuple[Side, Side], source: SourceConfig) -> list[bytes]:
-    return [side_key(sides[0], source), side_key(sides[1])]
-
-
 def _run_hypotheses(
-    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], where: _Where
+    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], files: Files
 ) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found, missing = {}, {}
     for name, (src, references) in named.items():
-        stored = stored_hypotheses(run, src, where[1])
+        stored = stored_hypotheses(run, src, files.engine)
         if stored is None:
             missing[name] = (src, references)
         else:
@@ -258,7 +253,7 @@ def _run_hypotheses(
         log.info("%s: translating %s", run.path, ", ".join(missing))
         config = run.inference_config()
         metrics = configured_metrics(run.evaluation_config(), config.data.tgt_lang)
-        for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, *where):
+        for name, evaluation in evaluate_runs([run], missing, metrics, config.decoding, files.device, files.engine):
             found[name] = evaluation.hypotheses
     return found
 
