@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import SOLVED, VOCAB_SIZE, Cli, batch_of
 from torch import Tensor
 
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.models.dropout import Dropout
 from nmt.models.factory import build_model
-from nmt.training.loss import Objective, cross_entropy_sums
+from nmt.training.loss import Objective, cross_entropy_sums, plain_sums
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
@@ -55,18 +54,6 @@ def test_losses_and_gradients_are_those_of_the_cpu(kind: str, compiled: bool, r_
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
 
 
-def exact_loss(states: Tensor, weight: Tensor, targets: Tensor, r_drop: float) -> Tensor:
-    """The loss as torch computes it, of one or two passes."""
-    losses = F.log_softmax(states @ weight.t(), dim=1)
-    passes = losses.chunk(2 if r_drop else 1)
-    total = sum(F.cross_entropy(one, targets, reduction="sum", label_smoothing=0.1) for one in passes) / len(passes)
-    if r_drop:
-        p, q = passes
-        for one, other in ((p, q), (q, p)):
-            total = total + r_drop / 4 * F.kl_div(other, one, reduction="sum", log_target=True)
-    return torch.as_tensor(total)
-
-
 @pytest.mark.parametrize("backend", [None, "inductor"])
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -76,7 +63,7 @@ def test_the_loss_is_that_in_float64(dtype: torch.dtype, r_drop: float, backend:
     weight = (torch.randn(5000, 64, device="cuda") / 4).to(dtype).float()
     targets = torch.randint(5000, (300 if r_drop else 600,), device="cuda")
     expected = [tensor.double().requires_grad_() for tensor in (states, weight)]
-    exact = exact_loss(*expected, targets, r_drop)
+    exact = plain_sums(*expected, targets, 0.1, r_drop).smoothed
     found = [tensor.clone().requires_grad_() for tensor in (states, weight)]
     scale = torch.tensor(64.0, device="cuda") if dtype == torch.float16 else None
     with torch.autocast("cuda", dtype):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from nmt.data.batches import Batch
 from nmt.models.interface import Backend, TrainableModel
@@ -72,6 +74,43 @@ def chunk_rows(vocab_size: int, device: torch.device) -> int:
 def logits_bytes(num_positions: int, vocab_size: int, device: torch.device) -> int:
     """Bytes of the fp32 logits in memory at once, for N positions."""
     return 4 * vocab_size * min(num_positions, chunk_rows(vocab_size, device))
+
+
+def plain_sums(
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+    bias: Tensor | None = None,
+) -> LossSums:
+    """The sums of `cross_entropy_sums` as formulas that autograd differentiates, in about twice the time.
+
+    With p = log softmax(W h + b) of a position, target t, and for R-Drop q of the second pass, the loss is a sum of:
+
+        CE(p) = -(1 - e) p_t - e mean(p)
+        (CE(p) + CE(q)) / 2 + alpha / 4 sum((exp(p) - exp(q)) (p - q))          the sum is KL(p || q) + KL(q || p)
+    """
+    passes = 2 if r_drop else 1
+    rows = states.reshape(passes, -1, states.shape[1])  # (passes, N, D)
+    size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // passes)
+    chunks = zip(torch.split(rows, size, 1), torch.split(targets, size), strict=True)
+    settings = weight, bias, label_smoothing, r_drop
+    parts = [checkpoint(_plain_chunk, *chunk, *settings, use_reentrant=False) for chunk in chunks]
+    return LossSums(*(torch.stack(sums).sum() for sums in zip(*parts, strict=True)))
+
+
+def _plain_chunk(
+    rows: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, e: float, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """The two sums of (passes, C, D) states; their logits are computed again in the backward pass."""
+    log_p = F.linear(rows, weight, bias).log_softmax(-1, dtype=weight.dtype)  # (passes, C, V)
+    cross_entropy = -log_p.gather(-1, targets.expand(len(rows), -1)[..., None]).sum() / len(rows)
+    smoothed = (1 - e) * cross_entropy - e * log_p.mean(-1).sum() / len(rows)
+    if alpha:
+        p, q = log_p
+        smoothed = smoothed + alpha / 4 * ((p.exp() - q.exp()) * (p - q)).sum()
+    return smoothed, cross_entropy.detach()
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
