@@ -221,7 +221,7 @@ def _free_in_control_groups() -> list[int]:
     return free
 
 
-def resident_memory(dtype: torch.dtype) -> int:
+def held_memory(dtype: torch.dtype) -> int:
     """Bytes that this process holds, with the kernels that it will make; 0 where the system does not say."""
     with contextlib.suppress(OSError):
         held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

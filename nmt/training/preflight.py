@@ -15,14 +15,7 @@ from nmt.data.statistics import side_report, survey
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder
-from nmt.training.memory import (
-    fit_batch_tokens,
-    free_memory,
-    resident_memory,
-    resolve_auto_batch,
-    size,
-    try_worst_batch,
-)
+from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, resolve_auto_batch, size, try_worst_batch
 from nmt.training.preparation import Prepared, Problems
 from nmt.training.trainer import Trainer, evaluating
 
@@ -171,7 +164,7 @@ def _settle_memory(trainer: Trainer) -> None:
     free = free_memory(prepared.device)
     if free is not None and prepared.device.type == "cpu":
         free //= trainer.ranks.local_size
-    held = resident_memory(prepared.dtype) if prepared.device.type == "cpu" else 0
+    held = held_memory(prepared.dtype) if prepared.device.type == "cpu" else 0
     trainer.model.train()
     if config.training.update_tokens is not None:
         fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
