@@ -95,3 +95,10 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         file_hash(Path("absent"))
     with pytest.raises(DataError, match="cannot be read"):
         file_hash(tmp_path)
+
+
+def test_hashes_that_cannot_be_cached_are_right(tmp_path: Path) -> None:
+    """As on a read-only disk: here, a file is in the folder's place."""
+    Path("runs").touch()
+    Path("a").write_text("text")
+    assert file_hash(Path("a")) == hashlib.sha256(b"text").digest()

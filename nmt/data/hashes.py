@@ -4,6 +4,7 @@ As in git, the hash of a large file is cached with its size, times and inode. A 
 renamed since then has a different change time (ctime), which no program can reset.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -79,7 +80,8 @@ def file_hashes(paths: Iterable[Path]) -> list[bytes]:
         str(path.resolve()): [state, digest.hex()] for path, (digest, state) in zip(paths, found, strict=True) if state
     }
     if cached | new != cached:
-        write_json(CACHE / _HASHES_FILE, cached | new)
+        with contextlib.suppress(OSError):  # a disk that is full or read-only
+            write_json(CACHE / _HASHES_FILE, cached | new)
     return [digest for digest, _ in found]
 
 

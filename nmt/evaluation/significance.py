@@ -135,8 +135,7 @@ def _exchanged(metric: SacreMetric, one: Any, other: Any, samples: int, generato
     for start in range(0, samples, 32):
         kept = generator.integers(2, size=(min(32, samples - start), len(one)), dtype=bool)
         for sides in zip(kept @ one + ~kept @ other, ~kept @ one + kept @ other, strict=True):
-            first, second = (metric._aggregate_and_compute(sums[None]).score for sums in sides)
-            found.append(abs(first - second))
+            found.append(np.ptp([metric._aggregate_and_compute(sums[None]).score for sums in sides]))
     return np.array(found)
 
 
