@@ -225,7 +225,8 @@ def find_run(model: str | None) -> RunFolder:
     if not run.path.is_dir():
         others = run_names()
         raise RunError(f"{model}: no such run" + (f"; under {RUNS}/ there are {', '.join(others)}" if others else ""))
-    if not run.exists() and not run.marked_trainer() and not run.tokenizer.is_dir():
+    has_vocabulary_alone = run.tokenizer.is_dir() and not run.model_file.is_file()
+    if not (run.exists() or run.marked_trainer() or has_vocabulary_alone):
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
     _refuse_links(run)
     return run

@@ -231,7 +231,7 @@ ROWS = [
     Row("run: weights that are unreadable", f"{TRANSLATE} 1", ["model.safetensors: ", "Permission denied"],
         unreadable="model.safetensors"),
     Row("run: an export for another engine", f"{TRANSLATE} --engine ctranslate2 1", ["nmt export ctranslate2"]),
-    Row("run: an export that is damaged", f"{TRANSLATE} 1", ["export.json: cannot be read"],
+    Row("run: an export that is damaged", f"{TRANSLATE} --engine ctranslate2 1", ["export.json: cannot be read"],
         all_of(folder(f"{RUN}/export/ctranslate2-int8"), write(f"{RUN}/export/ctranslate2-int8/export.json", "{"))),
     Row("run: unlike vocabularies", f"{TRANSLATE} --model pieces 1", ["have different vocabularies"]),
     # ------------------------------------------------------------------------------------------- translations: options
