@@ -236,7 +236,7 @@ def test_a_run_finds_its_batches_and_a_resume_keeps_them(
 
 def test_too_little_memory_is_reported_before_the_first_step(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nmt.training.preflight, "free_memory", lambda device: 300_000)
-    with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 0 MB"):
+    with pytest.raises(TrainingError, match=r"the worst batch, \d+ pairs of \d+ pieces, does not fit into the 300 kB"):
         trained(copy_task)
     assert not (Path("runs/run") / "metrics.jsonl").exists()
 
