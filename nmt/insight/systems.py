@@ -242,14 +242,8 @@ def _run_hypotheses(
     run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], files: Files
 ) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
-    found, missing = {}, {}
-    for name, (src, references) in named.items():
-        stored = stored_hypotheses(run, src, files.engine)
-        if stored is None:
-            missing[name] = (src, references)
-        else:
-            found[name] = stored
-    if missing:
+    found = {name: lines for name, (src, _) in named.items() if (lines := stored_hypotheses(run, src, files.engine))}
+    if missing := {name: sides for name, sides in named.items() if name not in found}:
         log.info("%s: translating %s", run.path, ", ".join(missing))
         config = run.inference_config()
         metrics = configured_metrics(run.evaluation_config(), config.data.tgt_lang)

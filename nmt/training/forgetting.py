@@ -145,10 +145,8 @@ def _scored(
     config: Config, metrics: dict[Metric, SacreMetric], run: RunFolder, sets: Mapping[str, CorpusFiles], folder: Path
 ) -> Iterator[tuple[str, Evaluation]]:
     wanted = {name: (src, [tgt]) for name, (src, tgt) in ((name, sides_of(files)) for name, files in sets.items())}
-    if wanted:
-        # PyTorch, so that no quantization is compared with fp32.
-        device = config.training.device
-        yield from evaluate_runs([run], wanted, metrics, config.decoding, device, "torch", None, folder)
+    if wanted:  # by PyTorch, so that no quantization is compared with fp32
+        yield from evaluate_runs([run], wanted, metrics, config.decoding, config.training.device, "torch", None, folder)
 
 
 def _evaluated(run: RunFolder, when: str, name: str) -> Evaluated | None:
