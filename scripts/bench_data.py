@@ -16,7 +16,6 @@ at the end. Each figure is taken in a process of its own, by the functions that 
     plan         an epoch's, in that process
     walk         resident memory of that process, after its first batch and after every quarter of an epoch; and at
                  its peak until the first batch, while the epoch was planned
-    table        memory of the table that finds duplicates, a pair
     nmt data     pairs a second, all passes over the text included; processor time of all processes; private memory
 """
 
@@ -274,7 +273,6 @@ def watch_start(folder: Path) -> dict[str, Any]:
 
 def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
     """All measurements of one corpus, which is made in `folder` first."""
-    from nmt.data.duplicates import PairTable
 
     def say(line: str) -> None:
         print(f"{num_pairs:,} pairs: {line}", file=sys.stderr, flush=True)
@@ -294,7 +292,6 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
     start_of = watch_start(folder)
     say(f"first batch after {start_of['seconds_to_first_batch']:.1f} s")
     without = watch_encoding("encoding_without_duplicates", folder)
-    table = PairTable(num_pairs).nbytes / num_pairs
     profile = watch_encoding("profile", folder)
     say(f"nmt data: {profile['pairs_per_second']:,.0f} a second")
     return {
@@ -307,7 +304,7 @@ def measure_size(num_pairs: int, folder: Path) -> dict[str, Any]:
             "share_of_each": {how: encoding["pairs_per_second"] / rate for how, rate in own["each"].items()},
         },
         "start": start_of,
-        "without_duplicates": {**without, "table_bytes_a_pair": table},
+        "without_duplicates": without,
         "profile": profile,
     }
 
@@ -316,9 +313,9 @@ def print_table(results: list[dict[str, Any]]) -> None:
     """The figures as Markdown."""
     print("| pairs | encode, pairs/s | of SentencePiece's own (threads, processes) | private memory, peak (added) |"
           " first batch | plan |"
-          " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak | table |"
+          " RSS over an epoch (peak of planning) | without duplicates: pairs/s, peak |"
           " nmt data: seconds (of processors), peak |")  # fmt: skip
-    print("|" + " --- |" * 10)
+    print("|" + " --- |" * 9)
     for of in results:
         encoding, start, without, profile = (of[key] for key in ("encoding", "start", "without_duplicates", "profile"))
         shares = encoding["share_of_each"]
@@ -331,7 +328,6 @@ def print_table(results: list[dict[str, Any]]) -> None:
             f"{start['plan_seconds']:.2f} s | {', '.join(map(str, start['rss_mb']))} MB "
             f"({start['peak_rss_mb']}) | "
             f"{without['pairs_per_second']:,.0f}, {without['private_mb_peak']} MB | "
-            f"{without['table_bytes_a_pair']:.1f} bytes a pair | "
             f"{profile['seconds']:.0f} s ({profile['cpu_seconds']:.0f}), {profile['private_mb_peak']} MB |"
         )
 

@@ -273,7 +273,7 @@ def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkey
 def test_the_amount_of_queued_text_is_limited(
     tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.data.encoding, "MAX_PENDING_BYTES", 1000)
+    monkeypatch.setattr(nmt.data.corpus, "MAX_PENDING_BYTES", 1000)
     drawn = 0
 
     def blocks() -> Iterator[Block]:

@@ -14,12 +14,14 @@ import pytest
 from conftest import COPY_TASK, Cli
 
 from nmt import atomic
+from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.holdout import draw, with_hold_outs
 from nmt.data.selection import select
+from nmt.data.sentence_index import SentenceIndex
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import ConfigError, DataError, NmtError
 from nmt.inheritance import load_run_config
@@ -27,6 +29,7 @@ from nmt.locks import locked
 from nmt.runs import RunFolder
 
 Pair = tuple[str, str]
+NONE = SentenceIndex()
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 WITHOUT_TEXT = COPY_TASK[COPY_TASK.index("  max_length") :]
 
@@ -72,36 +75,36 @@ def pairs_in(stem: str) -> list[Pair]:
 @pytest.mark.parametrize("number", [1, 7, 40, 60])
 def test_drawn_pairs_are_of_the_corpus_and_share_nothing(number: int) -> None:
     corpus = made_up(200)
-    drawn = draw(lambda: corpus, number, seed=1)
+    drawn = draw(lambda: corpus, number, 1, NONE)
     assert len(drawn) == number
     assert set(drawn) <= set(corpus)
     assert apart(drawn)
     assert all(src.strip() and tgt.strip() for src, tgt in drawn)
-    assert draw(lambda: corpus, number, seed=1) == drawn
-    assert draw(lambda: corpus, number, seed=2) != drawn
-    assert draw(lambda: corpus[::-1], number, seed=1) == drawn
-    assert draw(lambda: corpus * 3, number, seed=1) == drawn
+    assert draw(lambda: corpus, number, 1, NONE) == drawn
+    assert draw(lambda: corpus, number, 2, NONE) != drawn
+    assert draw(lambda: corpus[::-1], number, 1, NONE) == drawn
+    assert draw(lambda: corpus * 3, number, 1, NONE) == drawn
 
 
-def test_a_draw_takes_what_there_is_and_finds_what_is_rare() -> None:
+def test_a_draw_takes_what_there_is_and_finds_what_is_rare(write_lines: Callable[[str, list[str]], Path]) -> None:
     corpus = [("the same", f"t {index}") for index in range(1500)] + [("other", "t 3"), ("rare", "r")]
-    drawn = draw(lambda: corpus, 3, seed=1)
+    drawn = draw(lambda: corpus, 3, 1, NONE)
     assert {src for src, _ in drawn} == {"the same", "other", "rare"}
-    assert len(draw(lambda: corpus, 4, seed=1)) == 3
-    taken = ({"the same"}, {"r"})
-    assert draw(lambda: corpus, 3, 1, taken) == [("other", "t 3")]
+    assert len(draw(lambda: corpus, 4, 1, NONE)) == 3
+    taken = CorpusFiles(src=write_lines("a.en", ["the  same", "x"]), tgt=write_lines("a.de", ["x", "r"]))
+    assert draw(lambda: corpus, 3, 1, SentenceIndex([taken])) == [("other", "t 3")]
 
 
 def test_what_a_file_cannot_begin_with_is_not_drawn() -> None:
     corpus = [("\ufeffs", "t"), ("s", "\ufeff"), ("kept", "too")]
-    assert draw(lambda: corpus, 3, seed=1) == [("kept", "too")]
+    assert draw(lambda: corpus, 3, 1, NONE) == [("kept", "too")]
 
 
 def test_every_pair_is_as_likely_as_any_other() -> None:
     corpus = [(f"s {index}", f"t {index}") for index in range(20)]
     counts = dict.fromkeys(corpus, 0)
     for seed in range(1000):
-        for pair in draw(lambda: corpus + 9 * corpus[:1], 5, seed):
+        for pair in draw(lambda: corpus + 9 * corpus[:1], 5, seed, NONE):
             counts[pair] += 1
     assert min(counts.values()) > 200 and max(counts.values()) < 300  # 250 ± 3.6 standard deviations of 13.7
 

@@ -11,7 +11,7 @@ import dataclasses
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from itertools import compress, islice, zip_longest
 from pathlib import Path
@@ -24,15 +24,18 @@ from nmt.data.lines import count_lines_of, decode_line, read_lines, split_lines,
 from nmt.data.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
 from nmt.data.tmx import read_tmx
 from nmt.errors import DataError
+from nmt.processes import Workers
 from nmt.suffixes import pairs_format
 
 # Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
 BLOCK_PAIRS = 2000
 BLOCK_BYTES = 1 << 18
+MAX_PENDING_BYTES = 1 << 23  # of blocks in memory at once, even if their lines are long
 NUMBER_BYTES = 8  # of a pair's number in the cache of decoded files
 
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class PairReader(Protocol):
@@ -305,6 +308,8 @@ class Block:
     """A byte for each pair, 0 if it is left out; None: all are chosen."""
     files: CorpusFiles | None = None
     """The corpus, if it is one file: pairs and lines may have different numbers, which a message looks up there."""
+    corpus: int = 0
+    """The corpus's number among those that are read, from 0."""
 
     def __len__(self) -> int:
         """Number of its pairs, chosen or not."""
@@ -363,6 +368,25 @@ def read_blocks(files: CorpusFiles) -> Iterator[Block]:
             tgt_lines.clear()
     if src_lines:
         yield block()
+
+
+def over_blocks(
+    prepare: Callable[[], Callable[[Block], Answer]], blocks: Iterable[Block], num_processes: int, task: str
+) -> Iterator[Answer]:
+    """Yield what the function that `prepare` returns says of each block, in order: in N processes, or for N < 2 here.
+
+    `TrainingError`, "a process that `task` ...", if one dies.
+    """
+    if num_processes < 2:
+        yield from map(prepare(), blocks)
+        return
+    # numpy's matrix products are not needed, and their threads cost memory.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with Workers([prepare] * num_processes, environment) as workers:
+        yield from workers.answers(
+            blocks, lambda block: len(block.src) + len(block.tgt), lambda block: f"{task} {block.src_name}",
+            MAX_PENDING_BYTES,
+        )  # fmt: skip
 
 
 def count_pairs(corpora: Sequence[CorpusFiles]) -> int:

@@ -8,28 +8,27 @@ import functools
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.source import TEXT
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import Block, read_blocks
-from nmt.data.duplicates import line_hash
+from nmt.data.corpus import Block, over_blocks
 from nmt.data.rules import PairRules, length_of
 from nmt.data.scripts import is_out_of_script, scripts_of
+from nmt.data.sentence_index import Hashes, Pair, SentenceIndex, sentence_hashes
+from nmt.data.vectors import all_blocks
 from nmt.languages import is_without_spaces
-from nmt.processes import Workers
 
 RATIO_EDGES = (
     0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0
 )  # fmt: skip
 """Where the bins of the length ratio begin, but for the first, which begins at 0."""
 
-MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
 EXAMPLES = 3
 """Pairs that are remembered for each rule."""
 
@@ -80,6 +79,8 @@ class Counts:
     """Number of pairs that each rule would leave out if it were the only one."""
     violating: dict[str, list[Place]] = dataclasses.field(default_factory=dict)
     """The first few pairs that each rule would leave out."""
+    known: dict[Pair, Place] = dataclasses.field(default_factory=dict)
+    """The first pair with each sentence or pair of the test sets, as `SentenceIndex.known` names it."""
     src: SideCounts = dataclasses.field(default_factory=SideCounts)
     tgt: SideCounts = dataclasses.field(default_factory=SideCounts)
 
@@ -91,6 +92,8 @@ class Counts:
         self.violations.update(other.violations)
         for rule, places in other.violating.items():
             self.violating[rule] = (self.violating.get(rule, []) + places)[:EXAMPLES]
+        for one, place in other.known.items():
+            self.known.setdefault(one, place)
         self.src.add(other.src)
         self.tgt.add(other.tgt)
 
@@ -101,7 +104,7 @@ class BlockProfile(NamedTuple):
     corpus: int
     """Its corpus's number, from 0."""
     counts: Counts
-    hashes: NDArray[np.uint64]
+    hashes: Hashes
     """(2, P) of the source and of the target; 0 for a line that is empty or undecodable."""
 
 
@@ -114,6 +117,7 @@ class Counting(NamedTuple):
     """The rules whose violations are counted."""
     usual_ratio: float = 1.0
     """By what the lengths of targets are divided before they are compared with those of sources."""
+    tests: SentenceIndex = SentenceIndex()
 
 
 class Profiler:
@@ -122,19 +126,23 @@ class Profiler:
     def __init__(self, counting: Counting) -> None:
         self._languages = (counting.src_lang, counting.tgt_lang)
         self._scripts = tuple(map(scripts_of, self._languages))
+        self._tests = counting.tests
         self._rules = PairRules(counting.rules, *self._languages, counting.usual_ratio)
         self._seen: tuple[set[int], set[int]] = (set(), set())
 
-    def __call__(self, request: tuple[int, Block]) -> BlockProfile:
-        """The counts of a block of the corpus with this number."""
-        corpus, block = request
+    def __call__(self, block: Block) -> BlockProfile:
+        """The counts of a block."""
         lines = block.lines(strict=False)
         sides = [comparable(of_side) for of_side in lines]
-        of_src, of_tgt = (self._side(number, of_side, (corpus, block.first)) for number, of_side in enumerate(sides))
+        of_src, of_tgt = (
+            self._side(number, of_side, (block.corpus, block.first)) for number, of_side in enumerate(sides)
+        )
         counts = Counts(pairs=len(block), src=of_src, tgt=of_tgt)
         bins: list[int] = []
         for index, pair in enumerate(zip(*sides, strict=True)):
             src, tgt = pair
+            for one in self._tests.known(src or "", tgt or ""):
+                counts.known.setdefault(one, (block.corpus, block.first + index))
             if src and tgt:
                 counts.copies += src == tgt
                 bins.append(bisect_right(RATIO_EDGES, length_of(tgt) / max(1, length_of(src))))
@@ -145,9 +153,9 @@ class Profiler:
             for rule in self._rules.violated(*given):
                 counts.violations[rule] += 1
                 if counts.violations[rule] <= EXAMPLES:
-                    counts.violating.setdefault(rule, []).append((corpus, block.first + index))
+                    counts.violating.setdefault(rule, []).append((block.corpus, block.first + index))
         counts.ratios = Counter(bins)
-        return BlockProfile(corpus, counts, line_hashes(sides))
+        return BlockProfile(block.corpus, counts, sentence_hashes(zip(*sides, strict=True)))
 
     def _side(self, number: int, lines: Sequence[str | None], first: Place) -> SideCounts:
         """The counts of one side's lines, of which the first has the place `first`."""
@@ -199,22 +207,13 @@ def is_unusual(character: str, scripts: frozenset[str]) -> bool:
     return is_meaningless or is_out_of_script(character, scripts)
 
 
-def line_hashes(sides: Sequence[Sequence[str | None]]) -> NDArray[np.uint64]:
-    """64 bits of the hash of each line, (2, P); 0 for one that is empty or no text.
-
-    The probability that any two of n different lines collide is below n**2 / 2**65: 3e-6 for ten million.
-    """
-    hashes = b"".join(line_hash(line)[:8] if line else bytes(8) for lines in sides for line in lines)
-    return np.frombuffer(hashes, dtype=np.uint64).reshape(2, -1)
-
-
 class Counted(NamedTuple):
     """What is counted of some corpora."""
 
     counts: Counts
     pairs: tuple[int, ...]
     """Of each corpus."""
-    hashes: NDArray[np.uint64]
+    hashes: Hashes
     """(2, N) of all sources and targets, in order; 0 for a line that is empty or undecodable."""
 
     def place(self, index: int) -> Place:
@@ -233,24 +232,9 @@ def count_pairs(corpora: Sequence[CorpusFiles], counting: Counting, num_processe
     """
     total, pairs = Counts(), [0] * len(corpora)
     hashes = [np.zeros((2, 0), np.uint64)]
-    requests = ((number, block) for number, files in enumerate(corpora) for block in read_blocks(files))
-    for found in _answers(requests, functools.partial(Profiler, counting), num_processes):
+    prepare = functools.partial(Profiler, counting)
+    for found in over_blocks(prepare, all_blocks(corpora, TEXT), num_processes, "read"):
         total.add(found.counts)
         pairs[found.corpus] += found.counts.pairs
         hashes.append(found.hashes)
     return Counted(total, tuple(pairs), np.concatenate(hashes, axis=1))
-
-
-def _answers(
-    requests: Iterator[tuple[int, Block]], prepare: Callable[[], Profiler], num_processes: int
-) -> Iterator[BlockProfile]:
-    if num_processes < 2:
-        yield from map(prepare(), requests)
-        return
-    # numpy's matrix products are not needed, and their threads cost memory.
-    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with Workers([prepare] * num_processes, environment) as workers:
-        yield from workers.answers(
-            requests, lambda request: len(request[1].src) + len(request[1].tgt),
-            lambda request: f"read {request[1].src_name}", MAX_PENDING_BYTES,
-        )  # fmt: skip

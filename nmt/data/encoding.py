@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean
-from nmt.data.corpus import Block
+from nmt.data.corpus import Block, over_blocks
 from nmt.data.tokenizer import LONG_LINE_BYTES, Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import OpenFiles
-from nmt.processes import Workers, available_cores
-
-MAX_PENDING_BYTES = 1 << 23  # of text in memory at once, even if its lines are long
+from nmt.processes import available_cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +116,10 @@ def encode_blocks(
     """
     if num_processes < 2:
         files = OpenFiles()
-        for block in blocks:
-            yield encode_block(block, tokenizers, job, files=files)
-        return
+        return (encode_block(block, tokenizers, job, files=files) for block in blocks)
     threads = -(-available_cores() // num_processes)
     prepare = functools.partial(_encoder, tokenizer_folder.resolve(), job, threads)
-    # numpy's matrix products are not needed, and their threads cost memory.
-    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with Workers([prepare] * num_processes, environment) as workers:
-        yield from workers.answers(
-            blocks, lambda block: len(block.src) + len(block.tgt), lambda block: f"encoded {block.src_name}",
-            MAX_PENDING_BYTES,
-        )  # fmt: skip
+    return over_blocks(prepare, blocks, num_processes, "encoded")
 
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:

@@ -7,6 +7,7 @@ that would have been drawn together.
 
 import hashlib
 import heapq
+import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -16,6 +17,7 @@ from nmt.config.training import Config, TrainingConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import count_pairs, is_empty, pairs_in, read_pairs
 from nmt.data.selection import select
+from nmt.data.sentence_index import Pair, SentenceIndex, independent
 from nmt.errors import ConfigError, DataError
 from nmt.languages import is_without_spaces
 from nmt.locks import locked
@@ -25,8 +27,6 @@ MIN_PAIRS = 50
 PAIRS_FOR_ONE = 20
 AUTO_LIMITS = 10, 1000
 """With `auto`, one pair in `PAIRS_FOR_ONE` is drawn, within these limits."""
-
-Pair = tuple[str, str]
 
 
 def with_hold_outs(config: Config, say: Callable[[str], None]) -> Config:
@@ -119,7 +119,7 @@ def _draw_missing(
             wanted = _missing(wanted)
             others = [*(files for name, files in data.held_out.items() if name not in wanted), *data.exclude]
             total = sum(sizes[name] for name in wanted)
-            drawn = draw(_usable(corpora, config, say), total, config.training.seed, _sentences(others))
+            drawn = draw(_usable(corpora, config, say), total, config.training.seed, SentenceIndex(others))
             if len(drawn) < total:
                 if list(data.hold_outs) == ["validation"] and data.validation.holdout == "auto":
                     return {**sizes, "validation": 0}
@@ -170,44 +170,28 @@ def _characters(pieces: int, tokenizer: str, language: str) -> int:
     return pieces * (6 if tokenizer == "word" else 2 if is_without_spaces(language) else 4)
 
 
-def _sentences(texts: Iterable[CorpusFiles]) -> tuple[set[str], set[str]]:
-    """The normalized sources and targets of some texts."""
-    pairs = [pair for files in texts for pair in read_pairs(files)]
-    return {normalize(src) for src, _ in pairs}, {normalize(tgt) for _, tgt in pairs}
-
-
-def draw(
-    pairs: Callable[[], Iterable[Pair]], number: int, seed: int, taken: tuple[set[str], set[str]] = (set(), set())
-) -> list[Pair]:
+def draw(pairs: Callable[[], Iterable[Pair]], number: int, seed: int, taken: SentenceIndex) -> list[Pair]:
     """Draw N pairs, or as many as there are, of which no two share a normalized source or target.
 
-    None has an empty side, or a source or target in `taken`. `pairs` starts to read them again; few are in memory.
+    None has an empty side, or shares a sentence with `taken`. `pairs` starts to read them again; few are in memory.
     """
     room = 4 * number + 100
     while True:
         ordered = _first_of(pairs(), room, seed, taken)
-        sources: set[str] = set()
-        targets: set[str] = set()
-        drawn: list[Pair] = []
-        for src, tgt in ordered:
-            one, other = normalize(src), normalize(tgt)
-            if one not in sources and other not in targets and len(drawn) < number:
-                sources.add(one)
-                targets.add(other)
-                drawn.append((src, tgt))
+        drawn = list(itertools.islice(independent(ordered), number))
         if len(drawn) == number or len(ordered) < room:
             return drawn
         room *= 4  # many share a sentence
 
 
-def _first_of(pairs: Iterable[Pair], room: int, seed: int, taken: tuple[set[str], set[str]]) -> list[Pair]:
+def _first_of(pairs: Iterable[Pair], room: int, seed: int, taken: SentenceIndex) -> list[Pair]:
     """The first `room` different usable pairs in the order of their hashes."""
     largest_first: list[int] = []  # the hashes, negative: a heap
     kept: dict[int, Pair] = {}
     for src, tgt in pairs:
         one, other = normalize(src), normalize(tgt)
         # At the start of a text, a byte order mark would be dropped.
-        if not (one and other) or one in taken[0] or other in taken[1] or "\ufeff" in (src[:1], tgt[:1]):
+        if not (one and other) or taken.shares(one, other) or "\ufeff" in (src[:1], tgt[:1]):
             continue
         digest = hashlib.blake2b(f"{seed}\n{one}\n{other}".encode(), digest_size=16).digest()
         order = int.from_bytes(digest, "big")

@@ -3,10 +3,9 @@
 Every pair is read and counted; all else is found from an even sample.
 """
 
-import hashlib
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -14,9 +13,10 @@ from typing import NamedTuple
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
 from nmt.data.compression import opened
-from nmt.data.corpus import read_pairs, reader_of
+from nmt.data.corpus import reader_of
 from nmt.data.discovery import Corpora
 from nmt.data.scripts import is_out_of_script, scripts_of
+from nmt.data.sentence_index import SentenceIndex, independent
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
 
@@ -98,8 +98,7 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     """
     for files in corpora.files:
         _check_is_not_utf16(files)
-    in_tests = {_hash(side) for files in tests for pair in read_pairs(files) for side in pair}
-    raw, pairs, in_test = _sampled(corpora.files, in_tests)
+    raw, pairs, in_test = _sampled(corpora.files, SentenceIndex(tests))
     if not pairs:
         raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
     decoded = [pair for one in raw if (pair := _decoded(*one.sides)) is not None]
@@ -116,20 +115,11 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
         damaged=len(raw) - len(decoded),
         duplicates=len(sample) - len(set(sample)),
         identical=sum(src == tgt for src, tgt in sample),
-        independent=_independent(sample),
+        independent=sum(1 for _ in independent(sample)),
         in_test=in_test,
     )
     _check_order(found, corpora)
     return found
-
-
-def _independent(pairs: Iterable[tuple[str, str]]) -> int:
-    count, seen = 0, set[tuple[int, str]]()
-    for pair in pairs:
-        sides = set(enumerate(pair))
-        count += seen.isdisjoint(sides)
-        seen |= sides
-    return count
 
 
 class _Raw(NamedTuple):
@@ -141,7 +131,7 @@ class _Raw(NamedTuple):
     sides: tuple[bytes, bytes]
 
 
-def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list[_Raw], int, int]:
+def _sampled(corpora: Sequence[CorpusFiles], tests: SentenceIndex) -> tuple[list[_Raw], int, int]:
     """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
     random, kept, pairs, in_test = Random(0), list[_Raw](), 0, 0
     for number, files in enumerate(corpora):
@@ -152,13 +142,9 @@ def _sampled(corpora: Sequence[CorpusFiles], in_tests: set[bytes]) -> tuple[list
             elif place < SAMPLED_PAIRS:
                 kept[place] = _Raw(number, index, (src, tgt))
             pairs += 1
-            if in_tests:
-                in_test += any(_hash(side.decode(errors="replace")) in in_tests for side in (src, tgt))
+            if tests.pairs:
+                in_test += tests.shares(*(normalize(side.decode(errors="replace")) for side in (src, tgt)))
     return sorted(kept), pairs, in_test
-
-
-def _hash(line: str) -> bytes:
-    return hashlib.blake2b(normalize(line).encode(), digest_size=8).digest()
 
 
 def _decoded(src: bytes, tgt: bytes) -> tuple[str, str] | None:

@@ -8,17 +8,16 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import read_blocks, reader_of
-from nmt.data.counts import RATIO_EDGES, Counted, Place, comparable, line_hashes
+from nmt.data.corpus import reader_of
+from nmt.data.counts import RATIO_EDGES, Counted, Place
+from nmt.data.sentence_index import Hashes, Pair, SentenceIndex, pair_hashes, times_before
 
 _NUM_BINS = 9  # of lengths: eight of the same width, and one for what is longer
 _SHOWN = 10  # characters, at most
 _REPEATED = 5  # lines, at most
 _EXAMPLES = 3
-_PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so a target's hash and a source's one never cancel out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +245,7 @@ def side_profiles(
             language=language,
             empty=side.empty,
             undecodable=side.undecodable,
-            different=_num_different(counted.hashes[number]),
+            different=int(np.count_nonzero(np.unique(counted.hashes[number]))),
             words=_lengths(side.words, word_width) if side.words else None,
             characters=_lengths(side.characters, character_width),
             longest=line(side.longest[1]).where if side.longest[0] else "",
@@ -263,15 +262,10 @@ def side_profiles(
     return profile_of(0, src_lang), profile_of(1, tgt_lang)
 
 
-def duplicates(hashes: NDArray[np.uint64]) -> Duplicates:
+def duplicates(hashes: Hashes) -> Duplicates:
     """How many of the pairs with these hashes, (2, P), repeat an earlier one."""
     complete = hashes[:, (hashes != 0).all(axis=0)]
-    pairs = complete.shape[1]
-    return Duplicates(
-        pair=pairs - _num_different(_pair_hashes(complete)),
-        source=pairs - _num_different(complete[0]),
-        target=pairs - _num_different(complete[1]),
-    )
+    return Duplicates(*(int(np.count_nonzero(times_before(one))) for one in (pair_hashes(complete), *complete)))
 
 
 def ratio_bins(ratios: Mapping[int, int]) -> tuple[Bin, ...]:
@@ -280,17 +274,7 @@ def ratio_bins(ratios: Mapping[int, int]) -> tuple[Bin, ...]:
     return tuple(Bin(low, high, ratios.get(index, 0)) for index, (low, high) in enumerate(limits))
 
 
-def _num_different(hashes: NDArray[np.uint64]) -> int:
-    return int(np.count_nonzero(np.unique(hashes)))
-
-
-def _pair_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """(P,) hashes of pairs, by those of their sides (2, P)."""
-    mixed: NDArray[np.uint64] = hashes[0] * _PAIR_FACTOR + hashes[1]
-    return mixed
-
-
-def _most_repeated(hashes: NDArray[np.uint64]) -> list[tuple[int, int]]:
+def _most_repeated(hashes: Hashes) -> list[tuple[int, int]]:
     """The lines that occur most often: the number of the pair that has it first, from 0, and how often it occurs."""
     different, counts = np.unique(hashes, return_counts=True)
     counts[different == 0] = 1
@@ -331,24 +315,19 @@ def _decoded(line: bytes) -> str:
     return line.decode(errors="replace").removeprefix("\ufeff").strip()
 
 
-def overlap(name: str, test: CorpusFiles, counted: Counted, corpora: Sequence[CorpusFiles]) -> Overlap:
-    """How much of a test set is in the corpora; it is read in blocks, and again for examples."""
-    blocks = [line_hashes([comparable(lines) for lines in block.lines(strict=False)]) for block in read_blocks(test)]
-    hashes = np.concatenate([np.zeros((2, 0), np.uint64), *blocks], axis=1)
-    src, tgt = (np.isin(mine, theirs) & (mine != 0) for mine, theirs in zip(hashes, counted.hashes, strict=True))
-    both = np.isin(_pair_hashes(hashes), _pair_hashes(counted.hashes)) & src & tgt
-    shared: list[int] = np.flatnonzero(src | tgt)[:_EXAMPLES].tolist()
-    others = [
-        counted.place(int(np.flatnonzero(counted.hashes[side] == hashes[side, index])[0]))
-        for index in shared
-        for side in [0 if src[index] else 1]
-    ]
+def overlap(name: str, test: CorpusFiles, known: Mapping[Pair, Place], corpora: Sequence[CorpusFiles]) -> Overlap:
+    """How much of a test set is known in the corpora; both are read again for examples."""
+    pairs = SentenceIndex([test]).pairs
+    sides = [[(src, "") in known for src, _ in pairs], [("", tgt) in known for _, tgt in pairs]]
+    shared = [index for index, known_sides in enumerate(zip(*sides, strict=True)) if any(known_sides)][:_EXAMPLES]
+    others = [known[(pairs[index][0], "") if sides[0][index] else ("", pairs[index][1])] for index in shared]
     here, there = texts_at([test], [(0, index + 1) for index in shared]), texts_at(corpora, others)
     examples = []
     for index, other in zip(shared, others, strict=True):
         src_line, tgt_line = here[0, index + 1]
         examples.append(Shared(src_line.where, there[other][0].where, src_line.text, tgt_line.text))
-    return Overlap(name, hashes.shape[1], int(src.sum()), int(tgt.sum()), int(both.sum()), tuple(examples))
+    both = sum(all(pair) and pair in known for pair in pairs)
+    return Overlap(name, len(pairs), sum(sides[0]), sum(sides[1]), both, tuple(examples))
 
 
 def name_of(files: CorpusFiles) -> str:

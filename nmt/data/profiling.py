@@ -29,6 +29,7 @@ from nmt.data.profile import (
 )
 from nmt.data.rules import PAIR_RULES
 from nmt.data.selection import RULES, judge_corpora, usual_ratio_of, write_examples
+from nmt.data.sentence_index import SentenceIndex
 from nmt.data.vectors import check_corpora
 from nmt.errors import ConfigError
 from nmt.processes import num_processes_for
@@ -62,29 +63,27 @@ def profile_corpora(
     num_pairs = check_corpora(corpora, TEXT)
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
-    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora, num_pairs))
+    index = SentenceIndex(tests.values())
+    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora, num_pairs), index)
     counted = count_pairs(corpora, counting, num_processes)
     if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
-    verdicts: list[list[NDArray[np.uint8]]] = [[] for _ in corpora]
-    for corpus, judged in judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes):
-        verdicts[corpus].append(judged)
-    judged_corpora = [np.concatenate(parts) for parts in verdicts]
+    verdicts = judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes)
     src, tgt = side_profiles(counted, corpora, *languages)
-    kept = [int((one == 0).sum()) for one in judged_corpora]
+    kept = [int((one == 0).sum()) for one in verdicts]
     profile = Profile(
         pairs=counted.counts.pairs,
         kept=sum(kept),
         corpora=tuple(map(CorpusProfile, map(name_of, corpora), counted.pairs, kept)),
-        rules=_rules(cleaning, counted, corpora, judged_corpora),
+        rules=_rules(cleaning, counted, corpora, verdicts),
         src=src,
         tgt=tgt,
         ratio=ratio_bins(counted.counts.ratios),
         copies=counted.counts.copies,
         duplicates=duplicates(counted.hashes),
-        against=tuple(overlap(name, files, counted, corpora) for name, files in tests.items()),
+        against=tuple(overlap(name, files, counted.counts.known, corpora) for name, files in tests.items()),
     )
-    return Profiled(corpora, profile, judged_corpora)
+    return Profiled(corpora, profile, verdicts)
 
 
 def _also_on(cleaning: CleaningConfig) -> CleaningConfig:

@@ -1,11 +1,10 @@
 """Which pairs of the training corpora are kept: the rules of `data.cleaning`, and no sentence of a held-out text.
 
 The corpora are read once, in blocks. Worker processes apply the rules for a single pair, and hash what is left; whether
-a pair or a sentence has occurred before is decided in this process, by hash tables. The verdicts, a byte a pair, are
+a pair or a sentence has occurred before is decided in this process, by the hashes. The verdicts, a byte a pair, are
 kept in a folder that is named by a hash of everything that they depend on.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -22,14 +21,14 @@ from nmt.atomic import building, read_json, write_json, write_text
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
-from nmt.data.cleaning import CleaningCounts, normalize
-from nmt.data.corpus import Block, places_of, raw_pairs, read_pairs
-from nmt.data.duplicates import PairTable, line_hash, pair_hash
+from nmt.data.cleaning import CleaningCounts
+from nmt.data.corpus import Block, over_blocks, places_of, raw_pairs
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
-from nmt.data.vectors import OpenFiles, blocks_of, check_corpora, fingerprint
+from nmt.data.sentence_index import Hashes, SentenceIndex, normalized_pairs, pair_hashes, sentence_hashes, times_before
+from nmt.data.vectors import OpenFiles, all_blocks, blocks_of, check_corpora
 from nmt.errors import DataError
-from nmt.processes import Workers, num_processes_for
+from nmt.processes import num_processes_for
 
 RULES = ("empty", *PAIR_RULES, "overlap", "duplicates", "max_repeats")
 """In the order in which they are applied. A verdict is 0 for a pair that is kept, or 1 + the index of its rule."""
@@ -37,10 +36,6 @@ EXAMPLES = 20
 """Maximum number of pairs for each rule in cleaning.tsv."""
 _FORMAT = 3  # raise it when a rule changes
 _SAMPLE = 10_000  # maximum number of pairs whose lengths say which ratio is usual
-_MAX_PENDING_BYTES = 1 << 23
-
-Hashes = NDArray[np.uint8]
-"""Hashes of `HASH_BYTES` each, concatenated."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,50 +67,36 @@ class Judge(NamedTuple):
 
     cleaning: CleaningConfig
     languages: tuple[str, str]
-    usual_ratio: float = 1.0
-    sources: frozenset[bytes] = frozenset()
-    """Hashes of sentences that leave the training text."""
-    targets: frozenset[bytes] = frozenset()
+    usual_ratio: float
+    excluded: SentenceIndex
+    """Sentences that leave the training text."""
     source: SourceConfig = TEXT
 
     @property
-    def compares_lines(self) -> bool:
-        """Whether it matters if a source or a target alone has occurred before."""
-        return self.cleaning.max_repeats is not None or self.cleaning.duplicates not in (None, "pair")
+    def compares_pairs(self) -> bool:
+        """Whether it matters if a sentence has occurred before."""
+        return self.cleaning.max_repeats is not None or self.cleaning.duplicates is not None
 
 
 class Judged(NamedTuple):
     """What a worker says about a block."""
 
+    corpus: int
     verdicts: NDArray[np.uint8]
     """(P,)"""
-    pairs: Hashes
-    """Of the pairs that are kept so far; empty unless they are needed."""
-    sources: Hashes
-    targets: Hashes
+    hashes: Hashes
+    """(2, K) of the pairs that are kept so far; empty unless they are needed."""
 
 
 def judge_block(block: Block, judge: Judge, rules: PairRules, files: OpenFiles) -> Judged:
     """Apply the rules for a single pair; `DataError` for a line that is not UTF-8, unless the rule for it is on."""
-    if judge.source.type == "text":
-        src_lines, tgt_lines = block.lines(strict=not judge.cleaning.encoding)
-    else:
-        tgt_lines = block.tgt_lines()
-        src_lines = [fingerprint(one) for one in files.read(block.src_name, judge.source, *block.rows)]
-    verdicts = np.zeros(len(tgt_lines), dtype=np.uint8)
-    hashes: list[list[bytes]] = [[], [], []]
-    for index, (src, tgt) in enumerate(zip(src_lines, tgt_lines, strict=True)):
-        one, other = normalize(src), normalize(tgt)
-        rule = _first_violated(one, other, judge, rules)
-        if rule:
+    pairs = normalized_pairs(block, judge.source, files, strict=not judge.cleaning.encoding)
+    verdicts = np.zeros(len(pairs), dtype=np.uint8)
+    for index, (src, tgt) in enumerate(pairs):
+        if rule := _first_violated(src, tgt, judge, rules):
             verdicts[index] = 1 + RULES.index(rule)
-            continue
-        if judge.cleaning.duplicates == "pair":
-            hashes[0].append(pair_hash(one, other))
-        if judge.compares_lines:
-            hashes[1].append(line_hash(one))
-            hashes[2].append(line_hash(other))
-    return Judged(verdicts, *(np.frombuffer(b"".join(some), dtype=np.uint8) for some in hashes))
+    kept = itertools.compress(pairs, (verdicts == 0).tolist()) if judge.compares_pairs else ()
+    return Judged(block.corpus, verdicts, sentence_hashes(kept))
 
 
 def _first_violated(src: str, tgt: str, judge: Judge, rules: PairRules) -> str:
@@ -124,39 +105,7 @@ def _first_violated(src: str, tgt: str, judge: Judge, rules: PairRules) -> str:
         return "empty"
     if violated := rules.violated(src, tgt):
         return violated[0]
-    if judge.sources and (line_hash(src) in judge.sources or line_hash(tgt) in judge.targets):
-        return "overlap"
-    return ""
-
-
-class _Earlier:
-    """Which pairs, sources and targets have occurred in the blocks before."""
-
-    def __init__(self, cleaning: CleaningConfig, judge: Judge, num_pairs: int) -> None:
-        self._cleaning = cleaning
-        self._pairs = PairTable(num_pairs) if cleaning.duplicates == "pair" else None
-        sides = 2 if judge.compares_lines else 0
-        self._sides = [PairTable(num_pairs, counting=True) for _ in range(sides)]
-
-    def judge(self, judged: Judged) -> NDArray[np.uint8]:
-        """The verdicts with those of the rules that compare pairs."""
-        verdicts = judged.verdicts.copy()
-        kept = np.flatnonzero(verdicts == 0)
-        repeats = [
-            table.count(hashes) for table, hashes in zip(self._sides, (judged.sources, judged.targets), strict=False)
-        ]
-        if self._cleaning.max_repeats is not None:
-            at_most = self._cleaning.max_repeats
-            verdicts[kept[(repeats[0] >= at_most) | (repeats[1] >= at_most)]] = 1 + RULES.index("max_repeats")
-        repeated = np.zeros(len(kept), dtype=np.bool_)
-        if self._pairs is not None:
-            repeated = ~self._pairs.add(judged.pairs)
-        if self._cleaning.duplicates in ("source", "either"):
-            repeated |= repeats[0] > 0
-        if self._cleaning.duplicates in ("target", "either"):
-            repeated |= repeats[1] > 0
-        verdicts[kept[repeated]] = 1 + RULES.index("duplicates")
-        return verdicts
+    return "overlap" if judge.excluded.shares(src, tgt) else ""
 
 
 def judge_corpora(
@@ -166,8 +115,8 @@ def judge_corpora(
     excluded: Sequence[CorpusFiles] = (),
     source: SourceConfig = TEXT,
     num_processes: int | None = None,
-) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """The verdicts on each block of the corpora, in order, with the index of its corpus.
+) -> list[NDArray[np.uint8]]:
+    """Return the verdicts on the pairs of each corpus.
 
     No pair that shares its source or target with one in `excluded` is kept. Raises `DataError` if a file cannot be read
     or sides differ in length. The number of processes does not change the verdicts; its default depends on the numbers
@@ -176,48 +125,34 @@ def judge_corpora(
     num_pairs = check_corpora(corpora, source)
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
-    sources, targets = _sentences(excluded)
     ratio = usual_ratio_of(corpora, num_pairs) if cleaning.length_ratio else 1.0
-    judge = Judge(cleaning, languages, ratio, sources, targets, source)
-    earlier = _Earlier(cleaning, judge, num_pairs)
-    with _judges(judge, num_processes) as judged:
-        for index, files in enumerate(corpora):
-            for one in judged(blocks_of(files, source)):
-                yield index, earlier.judge(one)
+    judge = Judge(cleaning, languages, ratio, SentenceIndex(excluded), source)
+    judged = list(over_blocks(functools.partial(_judging, judge), all_blocks(corpora, source), num_processes, "read"))
+    sizes = np.bincount([one.corpus for one in judged], [len(one.verdicts) for one in judged])
+    verdicts = np.concatenate([one.verdicts for one in judged])
+    hashes = np.concatenate([one.hashes for one in judged], axis=1)
+    judged.clear()  # 16 bytes a pair
+    _compare_pairs(verdicts, hashes, cleaning)
+    return np.split(verdicts, np.cumsum(sizes)[:-1].astype(np.int64))
 
 
-@contextlib.contextmanager
-def _judges(judge: Judge, num_processes: int) -> Iterator[Callable[[Iterable[Block]], Iterator[Judged]]]:
-    """`judge_block` for many blocks, in order, by worker processes if there are several."""
-    if num_processes < 2:
-        yield functools.partial(map, _judging(judge))
-        return
-    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with Workers([functools.partial(_judging, judge)] * num_processes, environment) as workers:
-        yield functools.partial(workers.answers, size=_size, task=_task, room=_MAX_PENDING_BYTES)
-
-
-def _size(block: Block) -> int:
-    return len(block.src) + len(block.tgt)
-
-
-def _task(block: Block) -> str:
-    return f"read {block.src_name}"
+def _compare_pairs(verdicts: NDArray[np.uint8], hashes: Hashes, cleaning: CleaningConfig) -> None:
+    """Add the verdicts of the rules that compare pairs, by the hashes (2, K) of those that are kept so far."""
+    kept = np.flatnonzero(verdicts == 0)
+    if cleaning.max_repeats is not None:
+        for side in hashes:
+            verdicts[kept[times_before(side) >= cleaning.max_repeats]] = 1 + RULES.index("max_repeats")
+    compared: dict[str | None, Iterable[Hashes]] = {
+        None: (), "pair": [pair_hashes(hashes)], "source": hashes[:1], "target": hashes[1:], "either": hashes
+    }  # fmt: skip
+    for one in compared[cleaning.duplicates]:
+        verdicts[kept[times_before(one) > 0]] = 1 + RULES.index("duplicates")
 
 
 def _judging(judge: Judge) -> Callable[[Block], Judged]:
     """The function with which a worker answers requests."""
     rules, files = PairRules(judge.cleaning, *judge.languages, judge.usual_ratio), OpenFiles()
     return lambda block: judge_block(block, judge, rules, files)
-
-
-def _sentences(excluded: Sequence[CorpusFiles]) -> tuple[frozenset[bytes], frozenset[bytes]]:
-    """The hashes of all sources and of all targets."""
-    pairs = [(normalize(src), normalize(tgt)) for files in excluded for src, tgt in read_pairs(files)]
-    sources, targets = (
-        {line_hash(line) for line in lines if line} for lines in ([s for s, _ in pairs], [t for _, t in pairs])
-    )
-    return frozenset(sources), frozenset(targets)
 
 
 def usual_ratio_of(corpora: Sequence[CorpusFiles], num_pairs: int) -> float:
@@ -248,12 +183,8 @@ def select(
             if temporary is not None:
                 say("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
                 judged = judge_corpora(corpora, cleaning, languages, excluded, source)
-                sizes = [0] * len(corpora)
-                with (temporary / "verdicts").open("wb") as file:
-                    for index, verdicts in judged:
-                        sizes[index] += len(verdicts)
-                        file.write(verdicts.tobytes())
-                write_json(temporary / "sizes.json", sizes)
+                np.concatenate(judged).tofile(temporary / "verdicts")
+                write_json(temporary / "sizes.json", [len(one) for one in judged])
     sizes = read_json(folder / "sizes.json")
     verdicts = np.fromfile(folder / "verdicts", dtype=np.uint8)
     key = hashlib.sha256((verdicts == 0).tobytes()).hexdigest()[:20] if verdicts.any() else ""

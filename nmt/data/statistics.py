@@ -2,28 +2,26 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
-from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Config
-from nmt.data.corpus import raw_pairs, sides_of
+from nmt.data.corpus import sides_of
 from nmt.data.hashes import CACHE, corpus_keys
-from nmt.data.lines import read_lines
-from nmt.data.selection import Selection, select
+from nmt.data.selection import Selection, chosen_blocks, select
+from nmt.data.sentence_index import Pair, SentenceIndex, normalized_pairs
 from nmt.data.tokenizer import Tokenizer, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import check_corpora, fingerprint, vector_blocks
+from nmt.data.vectors import OpenFiles, check_corpora
 from nmt.errors import RunError
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
 
-_SURVEY_FORMAT = 1  # raise it when the counts of a survey change
+_SURVEY_FORMAT = 2  # raise it when the counts of a survey change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +106,8 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class Overlap:
-    """The overlap of a held-out text with the training text."""
+class Seen(NamedTuple):
+    """How much of a held-out text is in the training text."""
 
     pairs: int
     """Number of pairs in the held-out text."""
@@ -118,19 +115,18 @@ class Overlap:
     """Number of these pairs that occur in the training text, with the same target."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """Properties of the training text that deserve a warning before training.
 
-    Lines are compared as bytes, without white space at the ends; pairs with an empty side are neither copied nor seen.
-    Vectors and images are compared as numbers, and are never copies.
+    Pairs with an empty side are neither copied nor seen. Vectors and images are compared as numbers, and are never
+    copies.
     """
 
     pairs: int
     copied: int
     """Number of pairs with identical source and target."""
-    overlaps: dict[str, Overlap]
-    """The overlap with each held-out text, by its name."""
+    held_out: dict[str, Seen]
+    """By the name of the held-out text."""
 
 
 def survey(
@@ -149,55 +145,32 @@ def survey(
     if selection is not None:
         digest.update(selection.key.encode())
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
-    found = _read_survey(cached)
-    if found is None:
-        texts = {name: list(_pairs(files, source)) for name, files in held_out.items()}
-        found = _survey(corpora, texts, source, selection)
-        write_json(cached, dataclasses.asdict(found))
-    return found
+    try:
+        pairs, copied, seen = read_json(cached)
+        return Survey(pairs, copied, {name: Seen(*one) for name, one in seen.items()})
+    except (RunError, TypeError, ValueError, AttributeError):  # there is none, or it is damaged
+        found = _survey(corpora, held_out, source, selection)
+        write_json(cached, found)
+        return found
 
 
 def _survey(
     corpora: Sequence[CorpusFiles],
-    held_out: Mapping[str, list[tuple[bytes, bytes]]],
+    held_out: Mapping[str, CorpusFiles],
     source: SourceConfig,
     selection: Selection | None,
 ) -> Survey:
-    wanted = {pair for text in held_out.values() for pair in text if all(pair)}
-    sources = {src for src, _ in wanted}  # for most pairs, checking the source is enough
-    seen = set()
-    pairs = copied = 0
-    for index, files in enumerate(corpora):
-        text = _pairs(files, source)
-        for src, tgt in text if selection is None else itertools.compress(text, selection.chosen(index)):
-            pairs += 1
-            if src == tgt and src:
-                copied += 1
-            if src in sources and (src, tgt) in wanted:
-                seen.add((src, tgt))
-    overlaps = {name: Overlap(len(text), sum(pair in seen for pair in text)) for name, text in held_out.items()}
-    return Survey(pairs, copied, overlaps)
-
-
-def _pairs(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[bytes, bytes]]:
-    """Each pair's lines without white space at the ends; for vectors, a hash in place of the source line."""
-    if source.type != "text":
-        vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
-        for one, line in zip(vectors, read_lines(files.tgt_file), strict=True):
-            yield fingerprint(one).encode(), line.strip().encode()
-        return
-    pairs = raw_pairs(files)
-    for src, tgt in itertools.islice(pairs, 1):
-        yield src.removeprefix(BOM_UTF8).strip(), tgt.removeprefix(BOM_UTF8).strip()
-    for src, tgt in pairs:
-        yield src.strip(), tgt.strip()
-
-
-def _read_survey(path: Path) -> Survey | None:
-    """The cached survey; None if it is missing or damaged."""
-    try:
-        value = read_json(path)
-        overlaps = {name: Overlap(**overlap) for name, overlap in value["overlaps"].items()}
-        return Survey(value["pairs"], value["copied"], overlaps)
-    except (RunError, TypeError, KeyError, AttributeError):
-        return None
+    texts = {name: SentenceIndex([files], source).pairs for name, files in held_out.items()}
+    wanted = {pair for text in texts.values() for pair in text if all(pair)}
+    seen = set[Pair]()
+    files = OpenFiles()
+    num_pairs = copied = 0
+    for index, corpus in enumerate(corpora):
+        for block in chosen_blocks(corpus, source, selection, index):
+            pairs = normalized_pairs(block, source, files)
+            num_pairs += len(pairs)
+            copied += sum(src == tgt != "" for src, tgt in pairs)
+            seen |= wanted.intersection(pairs)
+    return Survey(
+        num_pairs, copied, {name: Seen(len(text), sum(map(seen.__contains__, text))) for name, text in texts.items()}
+    )

@@ -20,10 +20,11 @@ from sacrebleu.metrics.chrf import CHRF
 
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
-from nmt.data.cleaning import normalize
+from nmt.config.source import TEXT
 from nmt.data.corpus import count_pairs, read_pairs
-from nmt.data.duplicates import PairTable, pair_hash
 from nmt.data.profiling import check_folder, write_texts
+from nmt.data.sentence_index import normalized_pairs, pair_hashes, sentence_hashes, times_before
+from nmt.data.vectors import OpenFiles, all_blocks
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
 from nmt.errors import ConfigError, DataError
@@ -107,7 +108,7 @@ def filter_pairs(
     check_folder(folder)
     languages = judges.languages()
     sizes = [count_pairs([files]) for files in corpora]
-    verdicts = _verdicts_on_text(corpora, sum(sizes))
+    verdicts = _verdicts_on_text(corpora)
     scores = _scores(corpora, verdicts, judges, say)
     _apply(verdicts, scores, limits)
     counts = np.bincount(verdicts, minlength=1 + len(RULES))
@@ -126,23 +127,17 @@ def filter_pairs(
     )
 
 
-def _verdicts_on_text(corpora: Sequence[CorpusFiles], num_pairs: int) -> NDArray[np.uint8]:
+def _verdicts_on_text(corpora: Sequence[CorpusFiles]) -> NDArray[np.uint8]:
     """(P,) the verdicts of the rules that need no model."""
-    verdicts = np.zeros(num_pairs, dtype=np.uint8)
-    seen = PairTable(num_pairs)
-    numbered = enumerate(_pairs(corpora))
-    while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
-        hashes: dict[int, bytes] = {}
-        for index, (src, tgt) in block:
-            one, other = normalize(src), normalize(tgt)
-            if not (one and other):
-                verdicts[index] = _EMPTY
-            elif one == other:
-                verdicts[index] = _IDENTICAL
-            else:
-                hashes[index] = pair_hash(one, other)
-        is_new = seen.add(np.frombuffer(b"".join(hashes.values()), dtype=np.uint8))
-        verdicts[np.array([*hashes], dtype=np.int64)[~is_new]] = _DUPLICATE
+    found, hashes = list[int](), [sentence_hashes(())]
+    for block in all_blocks(corpora, TEXT):
+        pairs = normalized_pairs(block, TEXT, OpenFiles())
+        found += (_IDENTICAL * (src == tgt) if src and tgt else _EMPTY for src, tgt in pairs)
+        hashes.append(sentence_hashes(pairs))
+    verdicts = np.array(found, dtype=np.uint8)
+    kept = np.flatnonzero(verdicts == 0)
+    of_pairs = pair_hashes(np.concatenate(hashes, axis=1)[:, kept])
+    verdicts[kept[times_before(of_pairs) > 0]] = _DUPLICATE
     return verdicts
 
 

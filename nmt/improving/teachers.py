@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.data import DataConfig
 from nmt.config.file import load_config
 from nmt.config.training import Config
-from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_pairs
+from nmt.data.selection import select
+from nmt.data.statistics import survey
 from nmt.decoding.engines import shared_tokenizers
 from nmt.errors import ConfigError, NmtError
 from nmt.inheritance import load_run_config, starting_run
@@ -68,17 +67,16 @@ def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) ->
     They are the teachers, and the run that the student starts from. Raises `ConfigError` for one that has learned most
     of a set: the student's score there would say nothing.
     """
-    sets = {
-        name: {(normalize(src), normalize(tgt)) for src, tgt in read_pairs(files)} for name, files in held_out.items()
-    }
     for teacher in names:
         try:
-            seen = _learned(open_run(teacher).config().data, sets)
+            data = open_run(teacher).config().data
+            languages = data.src_lang, data.tgt_lang
+            selection = select(data.train, data.cleaning, languages, data.excluded_from_training)
+            found = survey(data.train, held_out, selection=selection).held_out
         except NmtError as error:
             log.warning("%s: whether it has learned the student's held-out text is not known: %s", teacher, error)
             continue
-        for name, pairs in seen.items():
-            size, count = len(sets[name]), len(pairs)
+        for name, (size, count) in found.items():
             if count > MOST * size:
                 raise ConfigError(
                     f"{teacher}: has learned {count:,} of the {size:,} pairs of the student's {name}, whose score "
@@ -86,20 +84,3 @@ def check_teachers(names: Sequence[str], held_out: Mapping[str, CorpusFiles]) ->
                 )
             if count:
                 log.warning("%s: has learned %d of the %d pairs of the student's %s", teacher, count, size, name)
-
-
-def _learned(data: DataConfig, sets: Mapping[str, set[tuple[str, str]]]) -> dict[str, set[tuple[str, str]]]:
-    """The pairs of each set that are in a training text, and are not kept apart from it."""
-    apart: tuple[set[str], set[str]] = set(), set()
-    for files in data.excluded_from_training:
-        for pair in read_pairs(files):
-            for lines, line in zip(apart, pair, strict=True):
-                lines.add(normalize(line))
-    seen: dict[str, set[tuple[str, str]]] = {name: set() for name in sets}
-    for corpus in data.train:
-        for src, tgt in read_pairs(corpus):
-            pair = normalize(src), normalize(tgt)
-            for name, pairs in sets.items():
-                if pair in pairs and pair[0] not in apart[0] and pair[1] not in apart[1]:
-                    seen[name].add(pair)
-    return seen

@@ -70,10 +70,10 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             f"in {found.copied:,} of {found.pairs:,} training pairs ({found.copied / found.pairs:.1%}) source and "
             f"target are the same text, which teaches the model to copy; leave them out"
         )
-    for name, overlap in found.overlaps.items():
-        if overlap.seen > MAX_SEEN * overlap.pairs:
+    for name, (pairs, seen) in found.held_out.items():
+        if seen > MAX_SEEN * pairs:
             yield (
-                f"{name}: {overlap.seen:,} of {overlap.pairs:,} pairs ({overlap.seen / overlap.pairs:.1%}) also "
+                f"{name}: {seen:,} of {pairs:,} pairs ({seen / pairs:.1%}) also "
                 f"occur in the training text, so its scores will be too good; remove them from one of the two"
             )
 
