@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,15 @@ from conftest import Cli
 
 from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig
-from nmt.config.source import VectorSource
 from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.decoding.translator import Translation
-from nmt.errors import ConfigError, DataError, NmtError, RunError
-from nmt.improving import distilling
-from nmt.improving.distilling import Distillation, best_lines, nearest_lines, write_student
-from nmt.improving.teachers import load_student, open_teachers
+from nmt.errors import ConfigError, DataError, RunError
 from nmt.locks import locked
+from nmt.recipes import distill
+from nmt.recipes.distill import choose, write_student
 from nmt.runs import RunFolder
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -111,11 +108,9 @@ class PretendedTeachers:
 def distilled(monkeypatch: pytest.MonkeyPatch, *, teachers: Sequence[str] = ("one", "two"),
               overrides: Sequence[str] = (), **asked: Any) -> tuple[Config, PretendedTeachers]:  # fmt: skip
     """The student's configuration, with pretended translations."""
-    monkeypatch.setattr(distilling, "line_translator", pretended := PretendedTeachers(Path()))
-    config = load_student(Path("tiny.yaml"), overrides, FOLDER)
+    monkeypatch.setattr(distill, "line_translator", pretended := PretendedTeachers(Path()))
     options = {"mono_src": Path("mono.en"), "n_best": 2, **asked}
-    file = write_student(Distillation(open_teachers(teachers, config, FOLDER), FOLDER, **options), config)
-    return load_config(file), pretended
+    return load_config(write_student(Path("tiny.yaml"), overrides, teachers, FOLDER, **options)), pretended
 
 
 def learned(config: Config) -> list[list[tuple[str, str]]]:
@@ -150,11 +145,10 @@ def test_the_translation_nearest_to_the_reference_is_chosen(tmp_path: Path) -> N
         scores = [sacrebleu.sentence_chrf(text, [reference]).score for text in texts]
         expected.append(texts[scores.index(max(scores))])
     assert expected[:3] == ["Ein Mann schlief auf dem Sofa.", "Zwei Hunde rennen.", "xxxx"]
-    assert nearest_lines(n_best, references).splitlines() == [*expected, "😀"]
-    assert best_lines(n_best).splitlines() == [*(texts[0] for _, texts in cases), "😀"]
+    assert choose(n_best, references) == ([*(texts[0] for _, texts in cases), "😀"], [*expected, "😀"])
     references.write_text("one line\n", encoding="utf-8")
     with pytest.raises(DataError, match="is not the translation of"):
-        nearest_lines(n_best, references)
+        choose(n_best, references)
 
 
 # ------------------------------------------------------------------------------------------- the text
@@ -307,6 +301,7 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     (here / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
     student, teacher = ["--config", "tiny.yaml"], ["--teacher", "one"]
     start = ["--set", "training.init_from=two"]
+    vectors = ["--set", "source.type=vectors", "--set", "source.features=4"]
     for options, message in (
         (teacher, "name the student's configuration and its teachers"),
         (student, "name the student's configuration and its teachers"),
@@ -314,21 +309,19 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
         ([*student, *teacher, *teacher], "is named twice"),
         ([*student, *teacher, "--teacher", "back"], "translates zh-en, and the student en-zh"),
         ([*student, *teacher, "--teacher", "other"], "have different vocabularies"),
-        ([*student, *teacher, "--folder", "."], "is in the folder of its student"),
+        ([*student, *teacher, "--folder", "."], "is in the folder of the student"),
         ([*student, *teacher, "--mono-src", "none"], "no such file"),
         ([*student, *teacher, "--mono-src", "pairs.tsv"], "holds pairs"),
         ([*student, *teacher, "--set", "training.init_from=none"], "training.init_from: none: no such run"),
+        ([*student, *teacher, *vectors], "the sources of this configuration are vectors"),
         ([*student, *teacher, *start, "--folder", "."], "runs/two is in the folder of the student"),
         ([*student, *teacher, *start, "--set", "model.d_model=64"], "training.init_from: runs/two has another model"),
     ):
         code, _, err = cli("distill", *options)
         assert (code, message in err) == (2, True), (options, err)
-    vectors = load_config(Path("tiny.yaml")).model_copy(update={"source": VectorSource(type="vectors", features=4)})
-    with pytest.raises(ConfigError, match="the sources of this configuration are vectors"):
-        write_student(Distillation((), FOLDER), vectors)
     (here / "runs/one/export.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(NmtError, match=re.escape("is an export; name the run that it was made from")):
-        open_teachers(["one"], load_config(Path("tiny.yaml")), FOLDER)
+    code, _, err = cli("distill", *student, *teacher)
+    assert (code, "is an export; name the run that it was made from" in err) == (2, True), err
 
 
 # ------------------------------------------------------------------------------------------- trained for real
@@ -336,7 +329,8 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of all files that are to be the same: not those that say when and where a training ran, or have scores."""
-    logs = {"metrics.jsonl", "training.json", "config.yaml", "latest", "files.json", "cleaning.tsv", "1.jsonl"}
+    logs = {"metrics.jsonl", "training.json", "config.yaml", "latest", "files.json", "cleaning.tsv", "1.jsonl",
+            "1.jsonl.from.json"}  # fmt: skip
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -368,7 +362,7 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
         "  nmt eval --model whole/runs/student", "  nmt export ctranslate2 --model whole/runs/student",
     ]), errors  # fmt: skip
 
-    write, translations = distilling.as_json, [0]
+    write, translations = distill.as_json, [0]
 
     def stopping(*arguments: Any, **options: Any) -> str:
         translations[0] += 1
@@ -376,7 +370,7 @@ def test_a_distillation_that_is_stopped_ends_with_the_same_files(
             raise Killed
         return write(*arguments, **options)
 
-    monkeypatch.setattr(distilling, "as_json", stopping)
+    monkeypatch.setattr(distill, "as_json", stopping)
     kills = 0
     while True:
         try:

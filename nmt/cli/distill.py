@@ -43,8 +43,7 @@ def distill(
 
     A distillation that was stopped resumes.
     """
-    from nmt.improving.distilling import STUDENT, Distillation, write_student
-    from nmt.improving.teachers import load_student, open_teachers
+    from nmt.recipes.distill import write_student
 
     if config is None or not teachers:
         raise ConfigError("name the student's configuration and its teachers: --config FILE --teacher RUN")
@@ -53,28 +52,18 @@ def distill(
     if mono_src is not None and pairs_format(mono_src) is not None:
         raise ConfigError(f"{mono_src}: holds pairs, which belong to data.train; name a text, a sentence a line")
     where = folder or Path(f"{config.stem}.distill")
-    settings = load_student(config, overrides or (), where)
-    file = write_student(
-        Distillation(open_teachers(teachers, settings, where), where, mono_src, n_best, keep_real), settings
-    )
-    _train(file)
-    student = where / "runs" / STUDENT
+    file = write_student(config, overrides or (), teachers, where, mono_src, n_best, keep_real)
+    with contextlib.chdir(where):  # as `nmt train student.yaml` there
+        run = run_named(file.stem)
+        settings = load_run_config(Path(file.name), (), run, False)
+        try:
+            finish(settings, run, train_run(settings, run, "auto", ALONE, False, ["train", file.name]))
+        except typer.Exit as ended:  # of several processes, one of which has done all that follows a training
+            if ended.exit_code:
+                raise
+    student = where / run.path
     print(f"the student: {student}")
     print(f"  nmt translate --model {student}")
     if settings.data.test:
         print(f"  nmt eval --model {student}")
     print(f"  nmt export ctranslate2 --model {student}")
-
-
-def _train(file: Path) -> None:
-    """Train as `nmt train FILE` does in the file's folder."""
-    with contextlib.chdir(file.parent):
-        run = run_named(file.stem)
-        settings = load_run_config(Path(file.name), (), run, False)
-        try:
-            trained = train_run(settings, run, "auto", ALONE, False, ["train", file.name])
-        except typer.Exit as ended:  # of several processes
-            if ended.exit_code:
-                raise
-        else:
-            finish(settings, run, trained)
