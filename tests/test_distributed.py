@@ -144,7 +144,7 @@ def assert_same_curve(ours: RunFolder, theirs: RunFolder) -> None:
     ("batches", "dropout", "others"),
     [
         (2, 0.0, ["training.batch_parts=2", "training.ema_decay=0.9", "augmentation.fragments=0.3"]),
-        (5, 0.3, ["training.r_drop=1"]),
+        pytest.param(5, 0.3, ["training.r_drop=1"], marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_follow_the_curve_of_one(
@@ -167,7 +167,7 @@ def test_an_update_in_parts_is_the_same_update(copy_task: Path) -> None:
     assert_same_curve(parts, whole)
 
 
-@pytest.mark.parametrize("scaler", [False, True])
+@pytest.mark.parametrize("scaler", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(two: Two, copy_task: Path, scaler: bool) -> None:
     patch = KEEP_WEIGHTS + AT_STEP_5.format(
         happening="self.objective.register_forward_hook(lambda module, batch, sums: "
@@ -215,6 +215,7 @@ def test_a_run_of_one_process_and_one_batch_an_update_resumes_on_two(two: Two, c
         ("os.kill(os.getpid(), signal.SIGKILL)", "pass", [3, -9], "nmt: another process died without an error message"),
     ],
 )
+@pytest.mark.slow
 def test_a_process_that_fails_ends_all_with_its_message(
     two: Two, copy_task: Path, happening: str, elsewhere: str, codes: list[int], message: str
 ) -> None:
@@ -371,6 +372,7 @@ def loader():
 """
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_does_not_end_the_loaders(tmp_path: Path) -> None:
     program = """
 def main():
@@ -396,6 +398,7 @@ if __name__ == "__main__":
     assert "'NoneType' object has no attribute 'gather'" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_trainer_that_is_killed_end_too(tmp_path: Path) -> None:
     """They hold the other end of its output, which closes when the last of them has ended."""
     program = """

@@ -357,7 +357,10 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGKILL))],
+)
 def test_a_training_that_is_stopped_while_it_encodes_leaves_no_process_and_no_traceback(
     copy_task: Path, number: int
 ) -> None:

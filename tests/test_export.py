@@ -732,6 +732,7 @@ def _modules_without(*names: str) -> set[str]:
     return {module for module, owners in modules if packages.isdisjoint(map(canonicalize_name, owners))} - {"nmt"}
 
 
+@pytest.mark.slow
 def test_the_documented_install_without_torch_is_enough(run: RunFolder, tmp_path: Path) -> None:
     """Of the packages that docs/exporting.md names for another machine, and nothing else."""
     page = (Path(__file__).parents[1] / "docs" / "exporting.md").read_text(encoding="utf-8")

@@ -696,6 +696,7 @@ def test_on_a_terminal_an_output_file_is_written_and_no_conversation_is_held(
 # --- Several devices -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_devices_translate_as_one_does(
     in_solved: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -367,7 +367,7 @@ SAVED = ["training.ema_decay=0.9", "training.log_every=2", "training.best_metric
          "training.validate_every=3", "training.save_every_minutes=1e-9"]  # fmt: skip
 
 
-@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
     copy_task: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
@@ -402,6 +402,7 @@ def test_a_run_resumes_after_any_operation_of_a_save_fails_and_ends_the_same(
         }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_disk_that_the_kernel_reports_full(forks: ForkServer, copy_task: Path) -> None:
     trained(copy_task, "run", "training.max_steps=6")
     before = {path: path.read_bytes() for path in Path("runs/run").rglob("*") if path.is_file()}

@@ -179,7 +179,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         return RunFolder(run.path.absolute())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        signal.SIGKILL,
+    ],
+)
 def test_stopped_and_resumed_equals_straight_to_the_bit(
     forks: ForkServer, straight: RunFolder, copy_task: Path, number: int
 ) -> None:

@@ -284,7 +284,7 @@ def engine_model() -> Transformer:
     return model
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_neither_batch_size_nor_order_changes_a_translation(engine_model: Transformer, beam_size: int) -> None:
     tokenizers = word_tokenizers(WORDS[:20])
     random = np.random.default_rng(1)

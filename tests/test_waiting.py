@@ -31,6 +31,7 @@ def test_where_waiting_can_be_watched_spinning_is_not_bounded(monkeypatch: pytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's library")
+@pytest.mark.slow
 def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() -> None:
     """As the library has read it, through the command line."""
     program = """
@@ -80,6 +81,7 @@ def test_idle_teams_make_more_threads_than_cores_and_no_more_than_that(num_threa
 
 
 @pytest.mark.skipif(sys.platform != "linux" or available_cores() < 2, reason="asks Linux, on two cores")
+@pytest.mark.slow
 def test_threads_spin_less_while_they_wait_for_a_core_and_compute_the_same() -> None:
     """A second team of threads exists while the time without a core grows, and ends afterwards."""
     program = """
