@@ -182,22 +182,22 @@ WRONG_ORDER = "swap --src and --tgt, or --src-lang and --tgt-lang"
         (
             {"train.src": "ru", "train.tgt": "en"},
             "--src train.src --tgt train.tgt --src-lang en --tgt-lang ru",
-            "train.src and train.tgt: by scripts, the source text is in ru and the target text in en",
+            "train.src, train.tgt: by scripts, the source text is in ru and the target text in en",
         ),
         (
             {"train.src": "de", "train.tgt": "en"},
             "--src train.src --tgt train.tgt --src-lang en --tgt-lang de",
-            "train.src and train.tgt: by letters, the source text is in de and the target text in en",
+            "train.src, train.tgt: by letters, the source text is in de and the target text in en",
         ),
         (
             {"train.src": "fr", "train.tgt": "de"},
             "--src train.src --tgt train.tgt --src-lang de --tgt-lang fr",
-            "train.src and train.tgt: by letters, the source text is in fr and the target text in de",
+            "train.src, train.tgt: by letters, the source text is in fr and the target text in de",
         ),
         (
             {"train.en": "en", "train.de": "ru"},
             "--src train.en --tgt train.de",
-            "train.en and train.de: 100% of the lines on the side of de have no letter of its script (Latn)",
+            "train.en, train.de: 100% of the lines on the side of de have no letter of its script (Latn)",
         ),
     ],
 )

@@ -84,8 +84,8 @@ def _chosen(
     src_lang: str | None,
     tgt_lang: str | None,
 ) -> _Chosen:
+    from nmt.data.corpus import name_of
     from nmt.data.discovery import discover
-    from nmt.data.profile import name_of
 
     cleaning, tests = CleaningConfig.recommended(), dict[str, CorpusFiles]()
     excluded: tuple[CorpusFiles, ...] = ()

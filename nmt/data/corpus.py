@@ -401,6 +401,11 @@ def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
     return sum(counts)
 
 
+def name_of(files: CorpusFiles) -> str:
+    """A corpus by its files."""
+    return str(files.pairs) if files.pairs else f"{files.src}, {files.tgt}"
+
+
 def is_empty(files: CorpusFiles) -> DataError:
     """The error for a corpus without pairs."""
     return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")

@@ -4,11 +4,10 @@ Nothing that is counted grows with the corpus, but for 16 bytes a pair: a hash o
 """
 
 import dataclasses
-import functools
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -108,26 +107,15 @@ class BlockProfile(NamedTuple):
     """(2, P) of the source and of the target; 0 for a line that is empty or undecodable."""
 
 
-class Counting(NamedTuple):
-    """How pairs are counted."""
-
-    src_lang: str
-    tgt_lang: str
-    rules: CleaningConfig
-    """The rules whose violations are counted."""
-    usual_ratio: float = 1.0
-    """By what the lengths of targets are divided before they are compared with those of sources."""
-    tests: SentenceIndex = SentenceIndex()
-
-
 class Profiler:
     """Counts blocks. It remembers which characters it has seen, to look for the first line of each only once."""
 
-    def __init__(self, counting: Counting) -> None:
-        self._languages = (counting.src_lang, counting.tgt_lang)
-        self._scripts = tuple(map(scripts_of, self._languages))
-        self._tests = counting.tests
-        self._rules = PairRules(counting.rules, *self._languages, counting.usual_ratio)
+    def __init__(
+        self, languages: tuple[str, str], rules: CleaningConfig, usual_ratio: float, tests: SentenceIndex
+    ) -> None:
+        self._languages, self._tests = languages, tests
+        self._scripts = tuple(map(scripts_of, languages))
+        self._rules = PairRules(rules, *languages, usual_ratio)
         self._seen: tuple[set[int], set[int]] = (set(), set())
 
     def __call__(self, block: Block) -> BlockProfile:
@@ -225,14 +213,13 @@ class Counted(NamedTuple):
         raise AssertionError("there are fewer pairs")
 
 
-def count_pairs(corpora: Sequence[CorpusFiles], counting: Counting, num_processes: int) -> Counted:
+def count_text(corpora: Sequence[CorpusFiles], prepare: Callable[[], Profiler], num_processes: int) -> Counted:
     """Count all pairs of some corpora, in N worker processes, or with N < 2 in this one.
 
     Raises `DataError` if a file cannot be read or its sides differ in length.
     """
     total, pairs = Counts(), [0] * len(corpora)
     hashes = [np.zeros((2, 0), np.uint64)]
-    prepare = functools.partial(Profiler, counting)
     for found in over_blocks(prepare, all_blocks(corpora, TEXT), num_processes, "read"):
         total.add(found.counts)
         pairs[found.corpus] += found.counts.pairs

@@ -11,9 +11,9 @@ from random import Random
 from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.cleaning import normalize
 from nmt.data.compression import opened
-from nmt.data.corpus import reader_of
+from nmt.data.corpus import name_of, reader_of
+from nmt.data.counts import comparable
 from nmt.data.discovery import Corpora
 from nmt.data.scripts import is_out_of_script, scripts_of
 from nmt.data.sentence_index import SentenceIndex, independent
@@ -101,7 +101,7 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     raw, pairs, in_test = _sampled(corpora.files, SentenceIndex(tests))
     if not pairs:
         raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
-    decoded = [pair for one in raw if (pair := _decoded(*one.sides)) is not None]
+    decoded = [(src, tgt) for _, _, (src, tgt) in raw if src is not None and tgt is not None]
     _check_encoding(corpora.files, raw)
     sample = tuple(pair for pair in decoded if all(pair))
     if not sample:
@@ -122,46 +122,39 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     return found
 
 
-class _Raw(NamedTuple):
-    """A pair of the sample, undecoded."""
+class _Sampled(NamedTuple):
+    """A pair of the sample."""
 
     corpus: int
     number: int
     """In its corpus, from 1."""
-    sides: tuple[bytes, bytes]
+    sides: list[str | None]
+    """As `comparable` has them."""
 
 
-def _sampled(corpora: Sequence[CorpusFiles], tests: SentenceIndex) -> tuple[list[_Raw], int, int]:
+def _sampled(corpora: Sequence[CorpusFiles], tests: SentenceIndex) -> tuple[list[_Sampled], int, int]:
     """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
-    random, kept, pairs, in_test = Random(0), list[_Raw](), 0, 0
+    random, kept, pairs, in_test = Random(0), list[_Sampled](), 0, 0
     for number, files in enumerate(corpora):
-        for index, (src, tgt) in enumerate(reader_of(files).raw_pairs(), start=1):
+        for index, raw in enumerate(reader_of(files).raw_pairs(), start=1):
             place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
-            if pairs < SAMPLED_PAIRS:
-                kept.append(_Raw(number, index, (src, tgt)))
-            elif place < SAMPLED_PAIRS:
-                kept[place] = _Raw(number, index, (src, tgt))
             pairs += 1
-            if tests.pairs:
-                in_test += tests.shares(*(normalize(side.decode(errors="replace")) for side in (src, tgt)))
-    return sorted(kept), pairs, in_test
+            if place >= SAMPLED_PAIRS and not tests.pairs:
+                continue
+            sides = comparable([side.decode(errors="surrogateescape") for side in raw])
+            in_test += tests.shares(*(side or "" for side in sides))
+            if place < SAMPLED_PAIRS:
+                kept[place : place + 1] = [_Sampled(number, index, sides)]
+    return sorted(kept, key=lambda one: (one.corpus, one.number)), pairs, in_test
 
 
-def _decoded(src: bytes, tgt: bytes) -> tuple[str, str] | None:
-    try:
-        texts = src.decode(), tgt.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if any("\0" in text for text in texts) else (normalize(texts[0]), normalize(texts[1]))
-
-
-def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Raw]) -> None:
+def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Sampled]) -> None:
     """`DataError` if a side of a corpus is in another encoding than UTF-8."""
     for number, files in enumerate(corpora):
         of_corpus = [one for one in raw if one.corpus == number]
         reader = reader_of(files)
         for side, name in enumerate((reader.src_name, reader.tgt_name)):
-            damaged = [one for one in of_corpus if not _is_text(one.sides[side])]
+            damaged = [one for one in of_corpus if one.sides[side] is None]
             if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
                 continue
             path = files.tgt_file if side else files.src_file
@@ -186,13 +179,6 @@ def _conversion(path: Path, encoding: str) -> str:
     """The command that converts a text to UTF-8, into a file that keeps the language at the end of its name."""
     to = path.with_name(f"{path.stem}.utf8{path.suffix}")
     return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(to))}"
-
-
-def _is_text(line: bytes) -> bool:
-    try:
-        return "\0" not in line.decode()
-    except UnicodeDecodeError:
-        return False
 
 
 def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
@@ -228,7 +214,7 @@ def _share_in_script(lines: Sequence[str], letters: set[str], scripts: frozenset
 def _check_order(found: Inspection, corpora: Corpora) -> None:
     """`DataError` if the sides are in the wrong order, or in other scripts than their languages."""
     src, tgt = found.src, found.tgt
-    name = _named(corpora.files)
+    name = name_of(corpora.files[0])
     by_scripts = all(side.own_script < side.other_script / 2 for side in (src, tgt))
     if by_scripts or _letters_say_swapped(found):
         raise DataError(
@@ -259,11 +245,6 @@ def _letters_say_swapped(found: Inspection) -> bool:
     straight = shares[0][0] + shares[1][1]
     crossed = shares[0][1] + shares[1][0]
     return crossed > _MIN_SWAPPED_LINES and crossed > 5 * straight
-
-
-def _named(files: Sequence[CorpusFiles]) -> str:
-    first = files[0]
-    return str(first.pairs) if first.pairs else f"{first.src} and {first.tgt}"
 
 
 def describe(found: Inspection) -> Iterator[str]:

@@ -328,8 +328,3 @@ def overlap(name: str, test: CorpusFiles, known: Mapping[Pair, Place], corpora: 
         examples.append(Shared(src_line.where, there[other][0].where, src_line.text, tgt_line.text))
     both = sum(all(pair) and pair in known for pair in pairs)
     return Overlap(name, len(pairs), sum(sides[0]), sum(sides[1]), both, tuple(examples))
-
-
-def name_of(files: CorpusFiles) -> str:
-    """A corpus by its files."""
-    return str(files.pairs) if files.pairs else f"{files.src}, {files.tgt}"

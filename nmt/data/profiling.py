@@ -1,5 +1,6 @@
 """The profile of corpora before anyone trains on them: their counts, what cleaning drops, and what is left, written."""
 
+import functools
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,22 +14,21 @@ from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT
-from nmt.data.corpus import raw_pairs
-from nmt.data.counts import EXAMPLES, Counted, Counting, Place, count_pairs
+from nmt.data.corpus import name_of, raw_pairs
+from nmt.data.counts import EXAMPLES, Counted, Profiler, count_text
 from nmt.data.profile import (
     CorpusProfile,
     Example,
     Profile,
     RuleProfile,
     duplicates,
-    name_of,
     overlap,
     ratio_bins,
     side_profiles,
     texts_at,
 )
 from nmt.data.rules import PAIR_RULES
-from nmt.data.selection import RULES, judge_corpora, usual_ratio_of, write_examples
+from nmt.data.selection import RULES, judge_corpora, spread, usual_ratio_of, write_examples
 from nmt.data.sentence_index import SentenceIndex
 from nmt.data.vectors import check_corpora
 from nmt.errors import ConfigError
@@ -64,8 +64,9 @@ def profile_corpora(
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     index = SentenceIndex(tests.values())
-    counting = Counting(*languages, _also_on(cleaning), usual_ratio_of(corpora, num_pairs), index)
-    counted = count_pairs(corpora, counting, num_processes)
+    usual_ratio = usual_ratio_of(corpora, num_pairs)
+    profiler = functools.partial(Profiler, languages, _also_on(cleaning), usual_ratio, index)
+    counted = count_text(corpora, profiler, num_processes)
     if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
     verdicts = judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes)
@@ -99,9 +100,8 @@ def _rules(
 ) -> tuple[RuleProfile, ...]:
     """What each rule drops, with examples."""
     dropped = np.bincount(np.concatenate(verdicts), minlength=1 + len(RULES))
-    places: dict[str, list[Place]] = {}
-    for number, rule in enumerate(RULES, start=1):
-        places[rule] = _first(verdicts, number) or counted.counts.violating.get(rule, [])
+    chosen = spread(verdicts, EXAMPLES)
+    places = {rule: some or counted.counts.violating.get(rule, []) for rule, some in chosen.items()}
     found = texts_at(corpora, {place for some in places.values() for place in some})
     return tuple(
         RuleProfile(
@@ -113,15 +113,6 @@ def _rules(
         )
         for number, rule in enumerate(RULES, start=1)
     )
-
-
-def _first(verdicts: Verdicts, verdict: int) -> list[Place]:
-    """The first few pairs with a verdict."""
-    places: list[Place] = []
-    for corpus, one in enumerate(verdicts):
-        if len(places) < EXAMPLES:
-            places += [(corpus, index + 1) for index in np.flatnonzero(one == verdict)[:EXAMPLES].tolist()]
-    return places[:EXAMPLES]
 
 
 def _setting(cleaning: CleaningConfig, rule: str) -> str:

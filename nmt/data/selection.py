@@ -62,22 +62,6 @@ class Selection:
         return CleaningCounts(int(of_rules.sum()), left_out)
 
 
-class Judge(NamedTuple):
-    """The rules for a single pair, for a worker process."""
-
-    cleaning: CleaningConfig
-    languages: tuple[str, str]
-    usual_ratio: float
-    excluded: SentenceIndex
-    """Sentences that leave the training text."""
-    source: SourceConfig = TEXT
-
-    @property
-    def compares_pairs(self) -> bool:
-        """Whether it matters if a sentence has occurred before."""
-        return self.cleaning.max_repeats is not None or self.cleaning.duplicates is not None
-
-
 class Judged(NamedTuple):
     """What a worker says about a block."""
 
@@ -88,24 +72,38 @@ class Judged(NamedTuple):
     """(2, K) of the pairs that are kept so far; empty unless they are needed."""
 
 
-def judge_block(block: Block, judge: Judge, rules: PairRules, files: OpenFiles) -> Judged:
-    """Apply the rules for a single pair; `DataError` for a line that is not UTF-8, unless the rule for it is on."""
-    pairs = normalized_pairs(block, judge.source, files, strict=not judge.cleaning.encoding)
-    verdicts = np.zeros(len(pairs), dtype=np.uint8)
-    for index, (src, tgt) in enumerate(pairs):
-        if rule := _first_violated(src, tgt, judge, rules):
-            verdicts[index] = 1 + RULES.index(rule)
-    kept = itertools.compress(pairs, (verdicts == 0).tolist()) if judge.compares_pairs else ()
-    return Judged(block.corpus, verdicts, sentence_hashes(kept))
+class Judge:
+    """The rules for a single pair, in a worker process; sentences in `excluded` leave the training text."""
 
+    def __init__(
+        self,
+        cleaning: CleaningConfig,
+        languages: tuple[str, str],
+        usual_ratio: float,
+        excluded: SentenceIndex,
+        source: SourceConfig,
+    ) -> None:
+        self._rules = PairRules(cleaning, *languages, usual_ratio)
+        self._cleaning, self._excluded, self._source, self._files = cleaning, excluded, source, OpenFiles()
 
-def _first_violated(src: str, tgt: str, judge: Judge, rules: PairRules) -> str:
-    """The first rule that a pair of normalized lines violates, or ''."""
-    if not (src and tgt):
-        return "empty"
-    if violated := rules.violated(src, tgt):
-        return violated[0]
-    return "overlap" if judge.excluded.shares(src, tgt) else ""
+    def __call__(self, block: Block) -> Judged:
+        """Apply the rules; `DataError` for a line that is not UTF-8, unless the rule for it is on."""
+        pairs = normalized_pairs(block, self._source, self._files, strict=not self._cleaning.encoding)
+        verdicts = np.zeros(len(pairs), dtype=np.uint8)
+        for index, (src, tgt) in enumerate(pairs):
+            if rule := self._first_violated(src, tgt):
+                verdicts[index] = 1 + RULES.index(rule)
+        compares_pairs = self._cleaning.max_repeats is not None or self._cleaning.duplicates is not None
+        kept = itertools.compress(pairs, (verdicts == 0).tolist()) if compares_pairs else ()
+        return Judged(block.corpus, verdicts, sentence_hashes(kept))
+
+    def _first_violated(self, src: str, tgt: str) -> str:
+        """The first rule that a pair of normalized lines violates, or ''."""
+        if not (src and tgt):
+            return "empty"
+        if violated := self._rules.violated(src, tgt):
+            return violated[0]
+        return "overlap" if self._excluded.shares(src, tgt) else ""
 
 
 def judge_corpora(
@@ -126,8 +124,8 @@ def judge_corpora(
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     ratio = usual_ratio_of(corpora, num_pairs) if cleaning.length_ratio else 1.0
-    judge = Judge(cleaning, languages, ratio, SentenceIndex(excluded), source)
-    judged = list(over_blocks(functools.partial(_judging, judge), all_blocks(corpora, source), num_processes, "read"))
+    judge = functools.partial(Judge, cleaning, languages, ratio, SentenceIndex(excluded), source)
+    judged = list(over_blocks(judge, all_blocks(corpora, source), num_processes, "read"))
     sizes = np.bincount([one.corpus for one in judged], [len(one.verdicts) for one in judged])
     verdicts = np.concatenate([one.verdicts for one in judged])
     hashes = np.concatenate([one.hashes for one in judged], axis=1)
@@ -147,12 +145,6 @@ def _compare_pairs(verdicts: NDArray[np.uint8], hashes: Hashes, cleaning: Cleani
     }  # fmt: skip
     for one in compared[cleaning.duplicates]:
         verdicts[kept[times_before(one) > 0]] = 1 + RULES.index("duplicates")
-
-
-def _judging(judge: Judge) -> Callable[[Block], Judged]:
-    """The function with which a worker answers requests."""
-    rules, files = PairRules(judge.cleaning, *judge.languages, judge.usual_ratio), OpenFiles()
-    return lambda block: judge_block(block, judge, rules, files)
 
 
 def usual_ratio_of(corpora: Sequence[CorpusFiles], num_pairs: int) -> float:
@@ -232,7 +224,7 @@ def write_examples(
     """
     found = {
         (corpus, pair): rule
-        for rule, places in _spread(verdicts).items()
+        for rule, places in spread(verdicts, EXAMPLES).items()
         for corpus, pair in places
     }  # fmt: skip
     rows: dict[str, list[str]] = {rule: [] for rule in RULES}
@@ -240,7 +232,7 @@ def write_examples(
         wanted = sorted(pair for of_corpus, pair in found if of_corpus == corpus)
         if not wanted:
             continue
-        numbers = dict(zip(wanted, places_of(files, [pair + 1 for pair in wanted]), strict=True))
+        numbers = dict(zip(wanted, places_of(files, wanted), strict=True))
         for pair, (src, tgt) in _pairs_at(files, source, wanted):
             cells = [found[corpus, pair], str(files.src_file), str(numbers[pair]), src, tgt]
             rows[cells[0]].append("\t".join(cells))
@@ -248,29 +240,28 @@ def write_examples(
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _spread(verdicts: Sequence[NDArray[np.uint8]]) -> Mapping[str, list[tuple[int, int]]]:
-    """For each rule the corpora and the indexes of some pairs that it left out, evenly spaced."""
+def spread(verdicts: Sequence[NDArray[np.uint8]], number: int) -> Mapping[str, list[tuple[int, int]]]:
+    """Choose N pairs that each rule left out, evenly spaced: their corpora, from 0, and numbers there, from 1."""
     begins = np.cumsum([0, *map(len, verdicts)])
+    of_all = np.concatenate(verdicts)
     chosen = {}
     for verdict, rule in enumerate(RULES, start=1):
-        places = np.concatenate(
-            [begin + np.flatnonzero(one == verdict) for begin, one in zip(begins, verdicts, strict=False)]
-        )
-        places = places[np.unique(np.linspace(0, len(places) - 1, min(EXAMPLES, len(places))).astype(int))]
+        places = np.flatnonzero(of_all == verdict)
+        places = places[np.unique(np.linspace(0, len(places) - 1, min(number, len(places))).astype(int))]
         corpora = np.searchsorted(begins, places, side="right") - 1
-        chosen[rule] = list(zip(corpora.tolist(), (places - begins[corpora]).tolist(), strict=True))
+        chosen[rule] = list(zip(corpora.tolist(), (places - begins[corpora] + 1).tolist(), strict=True))
     return chosen
 
 
 def _pairs_at(files: CorpusFiles, source: SourceConfig, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Some pairs by their indexes, in ascending order, on one line each."""
+    """Some pairs by their numbers, in ascending order, on one line each."""
     rest = set(wanted)
     if source.type == "text":
         pairs: Iterable[tuple[bytes, bytes]] = raw_pairs(files)
     else:
         lines = (line.encode() for block in blocks_of(files, source) for line in block.tgt_lines())
         pairs = ((b"", line) for line in lines)
-    for index, (src, tgt) in enumerate(itertools.islice(pairs, 1 + max(wanted))):
+    for index, (src, tgt) in enumerate(itertools.islice(pairs, max(wanted)), start=1):
         if index in rest:
             yield index, (_cell(src), _cell(tgt))
 
