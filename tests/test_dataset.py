@@ -145,7 +145,7 @@ def test_an_encoded_corpus_is_opened_again(numbers: CorpusFiles, tokenizer_folde
     for path in (numbers.src, numbers.tgt):
         path.touch()  # newer, and the same text
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.data.dataset, "check_corpora", None)  # nor are the lines counted again
+        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # nor are the lines counted again
         second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key

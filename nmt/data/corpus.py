@@ -389,18 +389,6 @@ def over_blocks(
         )  # fmt: skip
 
 
-def count_pairs(corpora: Sequence[CorpusFiles]) -> int:
-    """Read every file once, and return the number of pairs.
-
-    Raises `DataError` as a `PairReader` does, and if a corpus is empty.
-    """
-    counts = [pairs_in(files) for files in corpora]
-    for files, count in zip(corpora, counts, strict=True):
-        if not count:
-            raise is_empty(files)
-    return sum(counts)
-
-
 def name_of(files: CorpusFiles) -> str:
     """A corpus by its files."""
     return str(files.pairs) if files.pairs else f"{files.src}, {files.tgt}"

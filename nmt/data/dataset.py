@@ -36,7 +36,7 @@ from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
 from nmt.data.selection import Selection, chosen_blocks, no_pair_left
 from nmt.data.tokenizer import Tokenizers, tag_id, tokenizer_files
-from nmt.data.vectors import check_corpora, open_vectors
+from nmt.data.vectors import count_pairs, open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.processes import num_processes_for
 
@@ -172,7 +172,7 @@ def encode_corpus(
     made_from = _made_from(corpora, tokenizer_folder, max_length, selection, source)
     folder = CACHE / hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:20]
     if not folder.is_dir():
-        num_pairs = check_corpora(corpora, source)
+        num_pairs = count_pairs(corpora, source)
         if num_processes is None:
             num_processes = num_processes_for(num_pairs)
         dtype = "uint16" if max(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) <= 2**16 else "int32"

@@ -15,9 +15,10 @@ from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
 from nmt.config.training import Config, TrainingConfig
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_pairs, is_empty, pairs_in, read_pairs
+from nmt.data.corpus import is_empty, pairs_in, read_pairs
 from nmt.data.selection import select
 from nmt.data.sentence_index import Pair, SentenceIndex, independent
+from nmt.data.vectors import count_pairs
 from nmt.errors import ConfigError, DataError
 from nmt.languages import is_without_spaces
 from nmt.locks import locked

@@ -42,7 +42,7 @@ class Lengths:
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class PairExample:
     """A pair, and where it is."""
 
     where: str
@@ -149,7 +149,7 @@ class RuleProfile:
     alone: int | None
     """Pairs that it would drop if it were the only rule, or that it would drop if it were on. None for rules that
     compare pairs with each other."""
-    examples: tuple[Example, ...]
+    examples: tuple[PairExample, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.source import TEXT
 from nmt.data.corpus import name_of, raw_pairs
 from nmt.data.counts import EXAMPLES, Counted, Profiler, count_text
 from nmt.data.profile import (
     CorpusProfile,
-    Example,
+    PairExample,
     Profile,
     RuleProfile,
     duplicates,
@@ -30,7 +29,7 @@ from nmt.data.profile import (
 from nmt.data.rules import PAIR_RULES
 from nmt.data.selection import RULES, judge_corpora, spread, usual_ratio_of, write_examples
 from nmt.data.sentence_index import SentenceIndex
-from nmt.data.vectors import check_corpora
+from nmt.data.vectors import count_pairs
 from nmt.errors import ConfigError
 from nmt.processes import num_processes_for
 from nmt.suffixes import without_compression
@@ -60,7 +59,7 @@ def profile_corpora(
     The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
     dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
-    num_pairs = check_corpora(corpora, TEXT)
+    num_pairs = count_pairs(corpora)
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     index = SentenceIndex(tests.values())
@@ -109,7 +108,9 @@ def _rules(
             setting=_setting(cleaning, rule),
             dropped=int(dropped[number]),
             alone=counted.counts.violations[rule] if rule in PAIR_RULES and getattr(_also_on(cleaning), rule) else None,
-            examples=tuple(Example(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])),
+            examples=tuple(
+                PairExample(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])
+            ),
         )
         for number, rule in enumerate(RULES, start=1)
     )

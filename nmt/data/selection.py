@@ -26,7 +26,7 @@ from nmt.data.corpus import Block, over_blocks, places_of, raw_pairs
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
 from nmt.data.sentence_index import Hashes, SentenceIndex, normalized_pairs, pair_hashes, sentence_hashes, times_before
-from nmt.data.vectors import OpenFiles, all_blocks, blocks_of, check_corpora
+from nmt.data.vectors import OpenFiles, all_blocks, blocks_of, count_pairs
 from nmt.errors import DataError
 from nmt.processes import num_processes_for
 
@@ -120,7 +120,7 @@ def judge_corpora(
     or sides differ in length. The number of processes does not change the verdicts; its default depends on the numbers
     of pairs and cores.
     """
-    num_pairs = check_corpora(corpora, source)
+    num_pairs = count_pairs(corpora, source)
     if num_processes is None:
         num_processes = num_processes_for(num_pairs)
     ratio = usual_ratio_of(corpora, num_pairs) if cleaning.length_ratio else 1.0

@@ -16,7 +16,7 @@ from nmt.data.selection import Selection, chosen_blocks, select
 from nmt.data.sentence_index import Pair, SentenceIndex, normalized_pairs
 from nmt.data.tokenizer import Tokenizer, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import OpenFiles, check_corpora
+from nmt.data.vectors import OpenFiles, count_pairs
 from nmt.errors import RunError
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
@@ -83,7 +83,7 @@ def vocabulary_report(config: Config, run: RunFolder) -> dict[str, SideReport]:
     Raises `RunError` instead of replacing the vocabulary of a run that is already being trained.
     """
     data = config.data
-    check_corpora([*data.train, data.validation], config.source)
+    count_pairs([*data.train, data.validation], config.source)
     if not run.exists() and config.training.init_from is not None:
         copy_tokenizer(starting_run(config.training.init_from), run)
         tokenizers = load_tokenizers(run.tokenizer)

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.source import ImageSource, SourceConfig, VectorSource
-from nmt.data.corpus import BLOCK_PAIRS, Block, count_pairs, is_empty, listed_images, pairs_in, read_blocks
+from nmt.config.source import TEXT, ImageSource, SourceConfig, VectorSource
+from nmt.data.corpus import BLOCK_PAIRS, Block, is_empty, listed_images, pairs_in, read_blocks
 from nmt.data.lines import count_lines, read_lines
 from nmt.errors import DataError, MissingExtraError, how_to_install
 
@@ -246,10 +246,8 @@ def pairs_of(files: CorpusFiles, source: SourceConfig) -> int:
     return _check_pairing(files, len(open_vectors(files.src_file, source)))
 
 
-def check_corpora(corpora: Sequence[CorpusFiles], source: SourceConfig) -> int:
-    """The number of pairs of all corpora; `DataError` as for `pairs_of`, and if one is empty."""
-    if source.type == "text":
-        return count_pairs(corpora)
+def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:
+    """Count the pairs of all corpora, reading every file once; `DataError` as for `pairs_of`, and if one is empty."""
     counts = [pairs_of(files, source) for files in corpora]
     for files, count in zip(corpora, counts, strict=True):
         if not count:

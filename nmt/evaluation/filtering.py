@@ -21,10 +21,10 @@ from sacrebleu.metrics.chrf import CHRF
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT
-from nmt.data.corpus import count_pairs, read_pairs
+from nmt.data.corpus import read_pairs
 from nmt.data.profiling import check_folder, write_texts
 from nmt.data.sentence_index import normalized_pairs, pair_hashes, sentence_hashes, times_before
-from nmt.data.vectors import OpenFiles, all_blocks
+from nmt.data.vectors import OpenFiles, all_blocks, count_pairs
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
 from nmt.errors import ConfigError, DataError

@@ -19,7 +19,7 @@ from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vectors import check_corpora, open_vectors, source_names
+from nmt.data.vectors import count_pairs, open_vectors, source_names
 from nmt.decoding.source_text import Item, SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
@@ -133,7 +133,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
 
 def _read(files: CorpusFiles, source: SourceConfig) -> tuple[int, list[int], TestSet]:
     """The number of lines, and the chosen ones with their numbers, from 1."""
-    total = check_corpora([files], source)
+    total = count_pairs([files], source)
     count = min(total, MAX_LINES)
     chosen = bytes((line + 1) * count // total - line * count // total for line in range(total))  # `count` ones
     numbers = [line + 1 for line in range(total) if chosen[line]]

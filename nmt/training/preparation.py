@@ -16,7 +16,7 @@ from nmt.data.lexicon import Lexicon, learn_lexicon
 from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import check_corpora
+from nmt.data.vectors import count_pairs
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, NmtError
@@ -94,7 +94,7 @@ def prepare(
     texts = _Texts(config, problems)
     for corpus_files in () if resuming else data.train:
         with problems.collected():
-            check_corpora([corpus_files], source)
+            count_pairs([corpus_files], source)
     problems.raise_all()
 
     if num_workers(device, config.augmentation.is_on):
