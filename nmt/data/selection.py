@@ -175,7 +175,7 @@ def select(
             if temporary is not None:
                 say("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
                 judged = judge_corpora(corpora, cleaning, languages, excluded, source)
-                np.concatenate(judged).tofile(temporary / "verdicts")
+                (temporary / "verdicts").write_bytes(np.concatenate(judged).tobytes())
                 write_json(temporary / "sizes.json", [len(one) for one in judged])
     sizes = read_json(folder / "sizes.json")
     verdicts = np.fromfile(folder / "verdicts", dtype=np.uint8)
