@@ -96,10 +96,8 @@ ARCHITECTURES = [
 ]  # fmt: skip
 
 
-def engine_for(
-    model: Transformer, config: TransformerConfig, tokenizers: Tokenizers, folder: Path
-) -> CTranslate2Engine:
-    write_model(model, config, tokenizers, "float32", folder)
+def engine_for(model: Transformer, tokenizers: Tokenizers, folder: Path) -> CTranslate2Engine:
+    write_model(model, tokenizers, "float32", folder)
     return load_ctranslate2_engine(RunFolder(folder), tokenizers, "cpu")
 
 
@@ -114,7 +112,7 @@ def test_alignments_have_the_attention_of_the_same_layer(tmp_path: Path) -> None
     model = random_model(config, JOINT)
     sources = random_sources(9, JOINT.src.vocab_size)
     targets = [[], *random_sources(7, JOINT.tgt.vocab_size), []]
-    found = engine_for(model, config, JOINT, tmp_path).attention(sources, targets)
+    found = engine_for(model, JOINT, tmp_path).attention(sources, targets)
     for weights, src, tgt in zip(found, sources, targets, strict=True):
         assert weights.shape == (len(tgt), len(src))
         with torch.no_grad():
@@ -129,7 +127,7 @@ def test_alignments_have_the_attention_of_the_same_layer(tmp_path: Path) -> None
 @pytest.mark.parametrize(("config", "tokenizers"), ARCHITECTURES)
 def test_the_log_probabilities_are_ours(config: TransformerConfig, tokenizers: Tokenizers, tmp_path: Path) -> None:
     model = random_model(config, tokenizers)
-    write_model(model, config, tokenizers, "float32", tmp_path)
+    write_model(model, tokenizers, "float32", tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())
     assert said["layer_norm_epsilon"] == (1e-6 if config.layout == "marian" else 1e-5)
     sources = random_sources(8, tokenizers.src.vocab_size)
@@ -150,7 +148,7 @@ def test_layers_that_share_their_weights_are_in_the_file_once(tmp_path: Path) ->
     for number in (1, 4):
         config = TransformerConfig(**{**SMALL, "num_encoder_layers": number, "d_model": 64}, share_layers=True)
         (folder := tmp_path / str(number)).mkdir()
-        write_model(random_model(config, JOINT), config, JOINT, "int8", folder)
+        write_model(random_model(config, JOINT), JOINT, "int8", folder)
         sizes.append((folder / "model.bin").stat().st_size)
     one_layer = 4 * 64 * 64 + 2 * 64 * 24  # bytes; the three others are names alone
     assert 0 < sizes[1] - sizes[0] < one_layer / 2
@@ -175,7 +173,7 @@ def test_the_searches_find_the_same(
     """Sources of many lengths in one call, each with its own maximal length, which many outputs reach."""
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(60, tokenizers.src.vocab_size)
-    found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding)
+    found = engine_for(model, tokenizers, tmp_path).search(sources, decoding)
     expected = TorchEngine(model, tokenizers).search(sources, decoding)
     lengths = [len(hypotheses[0].tokens) for hypotheses in expected]
     assert len(set(lengths)) > 2
@@ -219,7 +217,7 @@ def test_a_forced_prefix_is_the_same_to_both(
         length_penalty=0.7,
     )
     expected = TorchEngine(model, tokenizers).search(sources, decoding, prefixes)
-    found = engine_for(model, config, tokenizers, tmp_path).search(sources, decoding, prefixes)
+    found = engine_for(model, tokenizers, tmp_path).search(sources, decoding, prefixes)
     free = TorchEngine(model, tokenizers).search(sources, decoding)
     cut = missed = 0
     for ours, theirs, prefix, unforced, ids in zip(expected, found, prefixes, free, sources, strict=True):
@@ -240,7 +238,7 @@ def test_a_forced_prefix_is_the_same_to_both(
 
 def test_threads_may_search_with_one_engine_at_once(tmp_path: Path) -> None:
     config, tokenizers = ARCHITECTURES[1]
-    engine = engine_for(random_model(config, tokenizers, seed=3), config, tokenizers, tmp_path)
+    engine = engine_for(random_model(config, tokenizers, seed=3), tokenizers, tmp_path)
     assert_threads_find_what_one_finds(engine.search, different_calls(tokenizers.src.vocab_size))
 
 
@@ -249,7 +247,7 @@ def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) ->
     """Two words, no repetition, and a minimal length of five."""
     config, tokenizers = TransformerConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b"]), tokenizer)
     model = random_model(config, tokenizers)
-    engine = engine_for(model, config, tokenizers, tmp_path)
+    engine = engine_for(model, tokenizers, tmp_path)
     decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=5, no_repeat_ngram_size=1)
     for searching in (engine, TorchEngine(model, tokenizers)):
         for best, *_ in searching.search([[4], [4, 5, 4]], decoding):
@@ -272,7 +270,7 @@ def test_rules_for_a_hypothesis() -> None:
 
 def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: Path) -> None:
     config, tokenizers = TransformerConfig(**SMALL), Tokenizers(tokenizer := words(["a"]), tokenizer)
-    engine = engine_for(random_model(config, tokenizers), config, tokenizers, tmp_path)
+    engine = engine_for(random_model(config, tokenizers), tokenizers, tmp_path)
     found = engine.search([[4], [4, 4]], DecodingConfig(beam_size=5, max_length=3, min_length=3))
     assert [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found] == [[(4, 4, 4)]] * 2
 
@@ -283,7 +281,7 @@ def test_a_search_with_a_diverged_model_is_an_error(beam_size: int, tmp_path: Pa
     model = random_model(config, tokenizers)
     with torch.no_grad():
         model.decoder_norm.bias[0] = torch.nan
-    engine = engine_for(model, config, tokenizers, tmp_path)
+    engine = engine_for(model, tokenizers, tmp_path)
     decoding = DecodingConfig(beam_size=beam_size, max_length=6)
     with pytest.raises(TrainingError, match="NaN"):
         Translator(tokenizers, engine, decoding, max_src_length=9).translate(["ß 0"])

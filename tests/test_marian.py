@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt.training.trainer
-from nmt.config.inference import DecodingConfig, TransformerConfig
+from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import load_ctranslate2_engine
 from nmt.ctranslate2.export import write_model
 from nmt.data.batches import pad, source_of
@@ -263,9 +263,7 @@ def test_searches_find_what_transformers_finds(name: str, tmp_path: Path, monkey
         assert same >= len(src) - 1, (beam_size, same)
         export = tmp_path / f"export-{beam_size}"
         export.mkdir()
-        config = both.run.inference_config().model
-        assert isinstance(config, TransformerConfig)
-        write_model(both.model, config, both.tokenizers, "float32", export)
+        write_model(both.model, both.tokenizers, "float32", export)
         engine = load_ctranslate2_engine(RunFolder(export), both.tokenizers, "cpu")
         others = engine.search(src, decoding)
         agreeing = sum(one[0].tokens == other[0].tokens for one, other in zip(found, others, strict=True))

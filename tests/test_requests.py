@@ -219,7 +219,7 @@ def test_both_engines_forbid_the_same_words_and_find_the_same_n_best(beam_size: 
     config, tokenizers = ARCHITECTURES[1]
     model = random_model(config, tokenizers, seed=3)
     sources = random_sources(40, tokenizers.src.vocab_size)
-    ours, theirs = TorchEngine(model, tokenizers), engine_for(model, config, tokenizers, tmp_path)
+    ours, theirs = TorchEngine(model, tokenizers), engine_for(model, tokenizers, tmp_path)
     free = DecodingConfig(beam_size=beam_size, max_length=12, max_length_ratio=0.5)
     found = ours.search(sources, free)
     pairs = Counter(pair for one in found for pair in itertools.pairwise(one[0].tokens) if pair[0] != pair[1])

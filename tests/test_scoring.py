@@ -59,7 +59,7 @@ def test_both_engines_have_the_same_scores(config: TransformerConfig, tokenizers
     model = random_model(config, tokenizers)
     sources = [*random_sources(30, tokenizers.src.vocab_size), [], [5], [6, UNK_ID]]
     targets = [*random_sources(30, tokenizers.tgt.vocab_size, longest=60), [4, 4, 5], [], [UNK_ID, 5]]
-    found = engine_for(model, config, tokenizers, tmp_path).score(sources, targets)
+    found = engine_for(model, tokenizers, tmp_path).score(sources, targets)
     expected = TorchEngine(model, tokenizers).score(sources, targets)
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, abs=1e-3)
@@ -71,7 +71,7 @@ def test_no_engine_cuts_a_long_source(tmp_path: Path) -> None:
         d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=1, max_positions=1200
     )
     model, src = random_model(config, JOINT), random_sentences(0, 1)[0] * 200
-    found = engine_for(model, config, JOINT, tmp_path).score([src[:1100]], [[4, 5]])
+    found = engine_for(model, JOINT, tmp_path).score([src[:1100]], [[4, 5]])
     assert found[0] == pytest.approx(TorchEngine(model, JOINT).score([src[:1100]], [[4, 5]])[0], abs=1e-4)
     assert found[0] != pytest.approx(TorchEngine(model, JOINT).score([src[:1023]], [[4, 5]])[0], abs=1e-4)
 

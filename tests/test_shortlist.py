@@ -74,7 +74,7 @@ def test_a_search_finds_what_a_model_finds_that_has_only_the_candidates(beam_siz
     """Each source alone, since the candidates are those of a batch. Without a shortlist, other tokens are better."""
     config = TransformerConfig(**SMALL, layout="marianmt-own-start", tie_embeddings="none")
     model = random_model(config, APART)
-    write_model(model, config, APART, "float32", tmp_path)
+    write_model(model, APART, "float32", tmp_path)
     random = np.random.default_rng(2)
     src, tgt = (tokenizer.pieces(range(4, tokenizer.vocab_size)) for tokenizer in (APART.src, APART.tgt))
     lists = {piece: {*random.choice(tgt, size=2).tolist()} for piece in src} | {"": {tgt[0]}}
@@ -111,7 +111,7 @@ def test_a_forbidden_word_of_several_pieces_is_left_out_as_without_a_shortlist(t
     sources = [tokenizer.encode(line)[:30] for line in text[:5]]
     free = DecodingConfig(beam_size=2, max_length=9, min_length=9)
     forbidden = free.model_copy(update={"forbidden_words": ["man"]})
-    write_model(model, config, tokenizers, "float32", tmp_path)
+    write_model(model, tokenizers, "float32", tmp_path)
     (tmp_path / FILE).write_text("\t" + " ".join(tokenizer.pieces(range(20, 25))) + "\n", encoding="utf-8")
     engine, ours = load_ctranslate2_engine(RunFolder(tmp_path), tokenizers, "cpu"), TorchEngine(model, tokenizers)
     for decoding, is_same in ((forbidden, True), (free, False)):

@@ -206,7 +206,7 @@ def test_an_export_has_the_log_probabilities_of_the_model(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.25 * torch.randn_like(parameter)
-    write_model(model, config, Tokenizers(src, tgt), "float32", tmp_path)
+    write_model(model, Tokenizers(src, tgt), "float32", tmp_path)
     source_ids, target_ids = src.encode(LINES[2]), tgt.encode(LINES[7])
     with torch.no_grad():
         logits = model(source_of([source_ids], src.special), torch.tensor([[tgt.special.start, *target_ids]]))

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.atomic import replacing, write_json, write_text
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import to_yaml
-from nmt.config.inference import DecodingConfig, InferenceConfig, TransformerConfig
+from nmt.config.inference import DecodingConfig, InferenceConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS
 from nmt.ctranslate2.shortlist import FILE as SHORTLIST
@@ -65,7 +67,7 @@ def export_ctranslate2(
         temporary.mkdir()
         write_text(temporary / "config.yaml", to_yaml(config))
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
-        write_model(prepared.model, prepared.architecture, prepared.tokenizers, quantization, temporary)
+        write_model(prepared.model, prepared.tokenizers, quantization, temporary)
         if shortlist is not None:
             write_text(temporary / SHORTLIST, learn_shortlist(shortlist, prepared.tokenizers))
         usage = [
@@ -90,11 +92,10 @@ def remedy(format: str, run: RunFolder, quantization: str) -> str:
     return f"; try nmt export {format} --model {run.path} --quantization {better}"
 
 
-class Prepared(NamedTuple):
+class ExportedModel(NamedTuple):
     """What an export to CTranslate2's format is made from."""
 
     model: Transformer
-    architecture: TransformerConfig
     tokenizers: Tokenizers
     config: InferenceConfig
     text: ProofText
@@ -102,7 +103,7 @@ class Prepared(NamedTuple):
 
 def prepare(
     run: RunFolder, quantization: str, src: Path | None, ref: Path | None, device: str, max_lines: int | None = None
-) -> Prepared:
+) -> ExportedModel:
     """All that is needed, before anything is written; an `NmtError` says what CTranslate2 has no model for."""
     if quantization not in QUANTIZATIONS:
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
@@ -120,12 +121,11 @@ def prepare(
     tokenizers = load_tokenizers(run.tokenizer)
     model = load_model(run, tokenizers)
     assert isinstance(model, Transformer)
-    return Prepared(model, config.model, tokenizers, config, text)
+    return ExportedModel(model, tokenizers, config, text)
 
 
 def write_model(
     model: Transformer,
-    config: TransformerConfig,
     tokenizers: Tokenizers,
     quantization: str,
     folder: Path,
@@ -138,10 +138,11 @@ def write_model(
     target ids that no search may choose, for programs that forbid none: their logits are lowered. `min_positions` is
     for programs that do not know the model's limit: sine waves are continued to so many.
     """
-    spec = _transformer(model, config, min_positions)
+    spec = _transformer(model, min_positions)
     if never:
-        has_bias = config.of_layout.output_bias
-        bias = _array(model.output.bias) if has_bias else np.zeros(tokenizers.tgt.vocab_size, np.float32)
+        bias = (
+            np.zeros(tokenizers.tgt.vocab_size, np.float32) if model.output.bias is None else _array(model.output.bias)
+        )
         bias[[*never]] = _LOWEST_LOGIT
         spec.decoder.projection.bias = bias
     for tokenizer, register in (
@@ -157,23 +158,22 @@ def write_model(
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token, spec.config.unk_token = eos, unk
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = config.of_layout.norm_epsilon
+    spec.config.layer_norm_epsilon = next(iter(model.decoder)).self_residual.norm.eps
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
 
 
-def _transformer(model: Transformer, config: TransformerConfig, min_positions: int) -> Any:
+def _transformer(model: Transformer, min_positions: int) -> Any:
     """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
-    specs = importlib.import_module("ctranslate2.specs")
-    swish = specs.Activation.SWISH
-    activations = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELU, "swish": swish, "swiglu": swish}
+    specs, first = importlib.import_module("ctranslate2.specs"), next(iter(model.decoder))
+    activations: dict[Any, str] = {torch.relu_: "RELU", F.gelu: "GELU", F.silu: "SWISH"}
     spec = specs.TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers),
-        config.num_heads,
-        pre_norm=config.norm == "pre",
-        activation=activations[config.activation],
-        ffn_glu=config.activation == "swiglu",
+        (len(model.encoder), len(model.decoder)),
+        first.self_attention.num_heads,
+        pre_norm=first.self_residual.pre_norm,
+        activation=specs.Activation[activations[first.feed_forward.activation]],
+        ffn_glu=first.feed_forward.gate is not None,
         alignment_layer=model.alignment_layer,
         alignment_heads=0,  # the mean of all
     )
@@ -183,16 +183,16 @@ def _transformer(model: Transformer, config: TransformerConfig, min_positions: i
     ):
         embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
         embeddings.weight = _array(embedding.weight)
-        part.scale_embeddings = config.of_layout.scale_embeddings  # before the positions are added
+        part.scale_embeddings = model.scale != 1  # before the positions are added
         table = positions.table  # CTranslate2's own sinusoids differ
-        if config.positions != "learned" and len(table) < min_positions:
-            table = sinusoidal_positions(min_positions, config.d_model, config.position_kind)
+        if positions.kind != "learned" and len(table) < min_positions:
+            table = sinusoidal_positions(min_positions, table.shape[1], positions.kind)
         part.position_encodings.encodings = _array(table)
         if isinstance(last_norm, nn.LayerNorm):
             _norm(part.layer_norm, last_norm)
-    spec.decoder.start_from_zero_embedding = config.of_layout.zero_start
+    spec.decoder.start_from_zero_embedding = model.zero_start
     spec.decoder.projection.weight = _array(model.output.weight)
-    if config.of_layout.output_bias:
+    if model.output.bias is not None:
         spec.decoder.projection.bias = _array(model.output.bias)
     for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
         _self_attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)

@@ -19,7 +19,7 @@ from typing import Any
 from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
-from nmt.ctranslate2.export import Prepared, prepare, remedy, write_model
+from nmt.ctranslate2.export import ExportedModel, prepare, remedy, write_model
 from nmt.data.marian import MarianFiles, is_marian
 from nmt.data.tokenizer import SentencePieceTokenizer
 from nmt.errors import RunError
@@ -82,10 +82,10 @@ def export_argos(
     with replacing(folder) as temporary:
         package = temporary / top
         (package / "model").mkdir(parents=True)
-        special = prepared.tokenizers.tgt.special
+        model, tokenizers = prepared.model, prepared.tokenizers
+        special = tokenizers.tgt.special
         never = (special.pad, special.start, special.unk, *special.tags)  # Argos forbids none of them
-        architecture, tokenizers = prepared.architecture, prepared.tokenizers
-        write_model(prepared.model, architecture, tokenizers, quantization, package / "model", never, _POSITIONS)
+        write_model(model, tokenizers, quantization, package / "model", never, _POSITIONS)
         write_bytes(package / "sentencepiece.model", source_model)
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
@@ -145,7 +145,7 @@ def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEA
     return found
 
 
-def _pieces(run: RunFolder, prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
+def _pieces(run: RunFolder, prepared: ExportedModel) -> tuple[bytes, tuple[str, ...]]:
     """The SentencePiece model that splits sources, and joins translations, too; and what is to be said about that."""
     src, tgt = prepared.tokenizers.src, prepared.tokenizers.tgt
     if is_marian(run.tokenizer):
@@ -161,10 +161,11 @@ def _pieces(run: RunFolder, prepared: Prepared) -> tuple[bytes, tuple[str, ...]]
             f"{run.path}: an Argos package holds a SentencePiece model, and tokenizer.type is "
             f"{prepared.config.tokenizer.type}; train with model.preset: argos, which says so before training"
         )
-    if prepared.architecture.positions == "learned" and prepared.architecture.max_positions < _POSITIONS:
+    positions = prepared.model.src_positions
+    if positions.kind == "learned" and len(positions.table) < _POSITIONS:
         raise RunError(
             f"{run.path}: Argos Translate translates sentences of up to 1,024 pieces, and this model has learned "
-            f"{prepared.architecture.max_positions:,} positions (model.max_positions); train with model.positions: "
+            f"{len(positions.table):,} positions (model.max_positions); train with model.positions: "
             f"sinusoidal, or max_positions: {_POSITIONS} and text of that length"
         )
     if same:

@@ -49,6 +49,7 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, max_positions: int, kind: PositionKind = "sinusoidal") -> None:
         super().__init__()
+        self.kind = kind
         if kind == "learned":
             self.table = nn.Parameter(torch.zeros(max_positions, d_model))
         else:
