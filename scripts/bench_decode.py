@@ -146,7 +146,6 @@ def file_translation(
     decoding = run.config().decoding.model_copy(update={"max_length": longest_output(run)})
     if name.startswith("nmt, "):
         import nmt
-        from nmt.decoding.request import Request
 
         engine = name.removeprefix("nmt, ")
         model = run.path if engine == "torch" else run.path / "export" / engine
@@ -162,7 +161,6 @@ def file_translation(
                     engine=engine.split("-")[0],
                     own_process=True,
                     precision=args.precision if engine == "torch" else None,
-                    request=Request(n_best=1),
                 )
             return translators[beam_size].translate(lines)
 

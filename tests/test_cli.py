@@ -180,11 +180,11 @@ from nmt.cli.translate import _interactive
 from nmt.decoding.translator import Translation
 
 class Shouting:
-    def stream(self, blocks, first=1, prefixes=None):
+    def stream(self, blocks, prefixes, request):
         for ((line,),) in [blocks]:
             yield Translation(line.encode().decode().upper(), 1)
 
-_interactive(Shouting(), None, lambda translation: translation.text)
+_interactive(Shouting(), None, None, lambda translation: translation.text)
 """
 
 

@@ -1,7 +1,6 @@
 """`nmt distill`: the choice by chrF, the text that is learned, what is held out, which teachers are refused, and a real
 one."""
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -20,6 +19,7 @@ from nmt.config.training import Config
 from nmt.data.corpus import read_pairs
 from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.locks import locked
@@ -84,7 +84,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class PretendedTeachers:
-    """In the place of `line_translator`: of two translations the second is nearer to the reference."""
+    """In the place of `load`: of two translations the second is nearer to the reference."""
 
     engine_name = "pretended"
 
@@ -93,13 +93,16 @@ class PretendedTeachers:
         self.calls: list[tuple[list[str], int]] = []
         """The models of each call, and the beam."""
 
-    @contextlib.contextmanager
-    def __call__(self, models: Sequence[str], decoding: DecodingConfig, engine: str) -> Iterator["PretendedTeachers"]:
+    def __call__(
+        self, models: Sequence[Path], decoding: DecodingConfig, engine: str, own_process: bool
+    ) -> "PretendedTeachers":
         assert engine == "torch"
-        self.calls.append(([Path(model).name for model in models], decoding.beam_size))
-        yield self
+        self.calls.append(([model.name for model in models], decoding.beam_size))
+        return self
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int, prefixes: None) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[str]], first: int, prefixes: None, request: Request
+    ) -> Iterator[Translation]:
         for line in (line for block in blocks for line in block):
             reference = self.references.get(f"{line}\n", "").strip()
             yield Translation("?", 1, n_best=(("?", -1.0), (f"{reference}.", -2.0)))
@@ -108,7 +111,7 @@ class PretendedTeachers:
 def distilled(monkeypatch: pytest.MonkeyPatch, *, teachers: Sequence[str] = ("one", "two"),
               overrides: Sequence[str] = (), **asked: Any) -> tuple[Config, PretendedTeachers]:  # fmt: skip
     """The student's configuration, with pretended translations."""
-    monkeypatch.setattr(distill, "line_translator", pretended := PretendedTeachers(Path()))
+    monkeypatch.setattr(distill, "load", pretended := PretendedTeachers(Path()))
     options = {"mono_src": Path("mono.en"), "n_best": 2, **asked}
     return load_config(write_student(Path("tiny.yaml"), overrides, teachers, FOLDER, **options)), pretended
 

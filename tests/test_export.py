@@ -41,7 +41,7 @@ from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from nmt.decoding.hypothesis import Hypothesis
-from nmt.decoding.request import BEST, Request, Sampling
+from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
@@ -586,10 +586,10 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
 
     monkeypatch.setattr("nmt.decoding.torch_engine.load_torch_engine", load_torch_engine)
 
-    def reason(models: list[Path], device: str, precision: str | None = None, request: Request = BEST) -> str:
+    def reason(models: list[Path], device: str, precision: str | None = None) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="nmt"):
-            load(models, device=device, precision=precision, request=request)
+            load(models, device=device, precision=precision)
         assert precisions.pop() == (precision or "fp32")
         assert taken.pop() == device
         (message,) = caplog.messages
@@ -598,9 +598,8 @@ def test_unsupported_searches_fall_back_to_torch_and_a_line_says_why(
         return message.removeprefix(start)
 
     assert "ensembles" in reason([run.path, run.path], "cpu")
-    assert "samples" in reason([run.path], "cpu", request=Request(sampling=Sampling()))
-    with pytest.raises(RunError, match="sampling needs the run that it was made from"):
-        load(run.exports / "ctranslate2-float32", request=Request(sampling=Sampling()))
+    with pytest.raises(ConfigError, match="cannot seed its samples"):
+        load(run.exports / "ctranslate2-float32").translate(["1"], request=Request(sampling=Sampling()))
     for precision in ("bf16", "fp32"):  # int8 is neither
         assert f"--precision {precision}" in reason([run.path], "cpu", precision=precision)
     assert reason([run.path], "cuda").startswith("on a GPU")

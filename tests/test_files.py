@@ -33,6 +33,7 @@ from nmt.data.compression import opened
 from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
 from nmt.decoding.parallel import ParallelTranslator
+from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation, with_prefixes
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.runs import open_run, open_runs
@@ -48,7 +49,9 @@ class Shouting:
         self.stop_after = stop_after
         self.seen: list[str] = []
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: object = None) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[str]], first: int, prefixes: None, request: Request
+    ) -> Iterator[Translation]:
         for block in blocks:
             for line in block:
                 if len(self.seen) == self.stop_after:
@@ -62,7 +65,7 @@ class Repeating:
     """Writes each line's prefix before it in capitals."""
 
     def stream(
-        self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: Iterable[str] | None = None
+        self, blocks: Iterable[Sequence[str]], first: int, prefixes: Iterable[str] | None, request: Request
     ) -> Iterator[Translation]:
         for block, beginnings in with_prefixes(blocks, prefixes, first):
             for line, beginning in itertools.zip_longest(block, beginnings or ()):
@@ -221,10 +224,10 @@ class Answered:
     def __len__(self) -> int:
         return 2
 
-    def submit(self, request: tuple[int, list[str], list[str] | None], task: str) -> Future[object]:
+    def submit(self, block: tuple[int, list[str], list[str] | None, Request], task: str) -> Future[object]:
         self.sent += 1
         future: Future[object] = Future()
-        future.set_result(("none", [Translation(line.upper(), 1) for line in request[1]]))
+        future.set_result(("none", [Translation(line.upper(), 1) for line in block[1]]))
         return future
 
 
@@ -725,6 +728,8 @@ def test_scores_and_n_best_come_from_other_processes_too(in_solved: Path) -> Non
     decoding = open_run(None).config().decoding
     with ParallelTranslator(functools.partial(nmt.load, open_run(None).path), ["cpu"]) as workers:
         found = list(workers.stream(blocks))
+        (limited,) = workers.stream([["1 2 3"]], request=Request(n_best=2))
+    assert limited.n_best == found[0].n_best[:2]
     assert [len(one.n_best) for one in found] == [decoding.beam_size, 0, decoding.beam_size, decoding.beam_size]
     for ours, theirs in zip(expected, found, strict=True):
         assert [text for text, _ in theirs.n_best] == [text for text, _ in ours.n_best]

@@ -146,11 +146,9 @@ def tokenizer() -> SentencePieceTokenizer:
 
 def translator(tokenizer: Tokenizer, max_length: int = 100, **settings: object) -> tuple[Translator, ShoutingEngine]:
     engine = ShoutingEngine(tokenizer)
-    request = settings.pop("request", Request())
-    assert isinstance(request, Request)
     decoding = DecodingConfig.model_validate(settings)
     tokenizers = Tokenizers(tokenizer, tokenizer)
-    return Translator(tokenizers, engine, decoding, max_length, languages=("en", "de"), request=request), engine
+    return Translator(tokenizers, engine, decoding, max_length, languages=("en", "de")), engine
 
 
 def test_copies_are_not_read_by_the_model(tokenizer: SentencePieceTokenizer) -> None:
@@ -165,8 +163,9 @@ def test_copies_are_not_read_by_the_model(tokenizer: SentencePieceTokenizer) -> 
 
 
 def test_sentences_and_parts_of_a_long_line_are_copied(tokenizer: SentencePieceTokenizer) -> None:
-    made, engine = translator(tokenizer, request=Request(by_sentence=True))
-    (text,) = made.translate(["A dog. 😀\n---\n\nhttps://x.de\nA dog 👍 "])
+    made, engine = translator(tokenizer)
+    text_of_sentences = ["A dog. 😀\n---\n\nhttps://x.de\nA dog 👍 "]
+    (text,) = made.translate(text_of_sentences, request=Request(by_sentence=True))
     assert text == "A DOG.! 😀\n---\n\nhttps://x.de\nA DOG! 👍 "
     assert engine.read == ["A dog.", "A dog"]
     dashes = "- " * 20_000
@@ -178,13 +177,14 @@ def test_sentences_and_parts_of_a_long_line_are_copied(tokenizer: SentencePieceT
 
 
 def test_a_copy_has_no_score_and_its_words_are_aligned(tokenizer: SentencePieceTokenizer) -> None:
-    made, _ = translator(tokenizer, request=Request(num_scored=2))
-    copy, mixed = made.stream([["- -", "😀 a dog"]])
+    made, _ = translator(tokenizer)
+    copy, mixed = made.stream([["- -", "😀 a dog"]], request=Request(num_scored=2))
     found = json.loads(as_json(copy, 2, tokens=True))
-    assert found == {"text": "- -", "score": None, "tokens": [], "log_probs": [], "n_best": []}
+    assert found == {"text": "- -", "score": None, "tokens": [], "log_probs": [], "status": ["copied"], "n_best": []}
     record = json.loads(as_json(mixed, 2))
     assert (record["text"], record["score"]) == ("😀 A DOG!", -1)
     assert [one["text"] for one in record["n_best"]] == ["😀 A DOG!", "😀 A DOG!!"]
+    assert record["status"] == ["copied", "translated"]
 
     def aligned(text: str, src_lang: str, tgt_lang: str) -> tuple[str, int, int]:
         aligner = WordAligner(None, Tokenizers(tokenizer, tokenizer), src_lang, tgt_lang)  # type: ignore[arg-type]
@@ -356,8 +356,8 @@ def test_real_models_survive_odd_input(real_run: Path, engine: str) -> None:
         open_run(str(real_run)).inference_config().decoding.model_copy(update={"copied": ALL})
     )  # as in the recipes
     for request in (Request(), Request(by_sentence=True)):
-        loaded = nmt.load(real_run, device="cpu", engine=engine, request=request, decoding=decoding)
-        outputs = loaded.translate(lines)
+        loaded = nmt.load(real_run, device="cpu", engine=engine, decoding=decoding)
+        outputs = loaded.translate(lines, request=request)
         assert len(outputs) == len(lines)
         for line, output in zip(lines, outputs, strict=True):
             check(line, output)

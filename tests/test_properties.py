@@ -36,6 +36,7 @@ from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
+from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation
 from nmt.distributed import Ranks
 from nmt.errors import ConfigError
@@ -52,7 +53,9 @@ TRICKY = st.text(st.sampled_from("aé漢\r\x0b\x0c\x1c\x85\u2028\u2029\ufeff\u30
 class Echo:
     """A translator with given translations."""
 
-    def stream(self, blocks: Iterable[Sequence[str]], first: int = 1, prefixes: object = None) -> Iterator[Translation]:
+    def stream(
+        self, blocks: Iterable[Sequence[str]], first: int, prefixes: object, request: Request
+    ) -> Iterator[Translation]:
         for block in blocks:
             yield from (Translation(line, 1) for line in block)
 

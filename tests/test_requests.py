@@ -5,6 +5,7 @@ Shapes: B draws, V vocabulary.
 
 import itertools
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -20,10 +21,12 @@ from test_search import TableModel, constraints, source
 
 import nmt.decoding.records
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
+from nmt.config.source import VectorSource
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden import ForbiddenWords
+from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.records import as_json
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.risk import by_risk, expected_chrf
@@ -239,18 +242,17 @@ def test_both_engines_forbid_the_same_words_and_find_the_same_n_best(beam_size: 
 # --- The translator --------------------------------------------------------------------------------------
 
 
-def translator_of(
-    request: Request, decoding: DecodingConfig | None = None
-) -> tuple[Translator, TorchEngine, Tokenizers]:
+def translator_of(decoding: DecodingConfig | None = None) -> tuple[Translator, TorchEngine, Tokenizers]:
     config, tokenizers = TransformerConfig(**SMALL), Tokenizers(tokenizer := words(["a", "b", "c"]), tokenizer)
     engine = TorchEngine(random_model(config, tokenizers, seed=3), tokenizers)
     decoding = decoding or DecodingConfig(max_length=8)
-    return Translator(tokenizers, engine, decoding, 20, request=request), engine, tokenizers
+    return Translator(tokenizers, engine, decoding, 20), engine, tokenizers
 
 
 def test_scored_pieces_are_the_models_own_probabilities() -> None:
-    translator, engine, tokenizers = translator_of(Request(num_scored=2))
-    for line, one in zip(["a b", "c", "", "b b a"], translator.stream([["a b", "c", "", "b b a"]]), strict=True):
+    translator, engine, tokenizers = translator_of()
+    lines = ["a b", "c", "", "b b a"]
+    for line, one in zip(lines, translator.stream([lines], request=Request(num_scored=2)), strict=True):
         assert len(one.scored) == (2 if line else 0)
         for scored, (text, _) in zip(one.scored, one.n_best, strict=False):
             assert " ".join(scored.tokens[:-1]) == text
@@ -259,16 +261,48 @@ def test_scored_pieces_are_the_models_own_probabilities() -> None:
 
 
 def test_a_request_limits_the_n_best() -> None:
-    found, wanted = ([*translator_of(Request(n_best=n_best))[0].stream([["a b", "c"]])] for n_best in (None, 2))
+    translator, *_ = translator_of()
+    found, wanted = ([*translator.stream([["a b", "c"]], request=Request(n_best=n_best))] for n_best in (None, 2))
     assert [len(one.n_best) for one in found] == [DecodingConfig().beam_size] * 2
     assert [one.n_best for one in wanted] == [one.n_best[:2] for one in found]
 
 
+def test_a_status_says_what_was_cut_and_what_did_not_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The same draws that may go on show which translations a limit of 3 pieces has ended."""
+    lines = [" ".join(words) for count in (1, 2, 3) for words in itertools.product("abc", repeat=count)]
+    free, limited = (translator_of(DecodingConfig(max_length=length))[0] for length in (19, 3))
+    request = Request(sampling=Sampling(temperature=2))
+    with caplog.at_level(logging.DEBUG, logger="nmt"):
+        found = [one.status for one in limited.stream([[*lines, ""]], request=request)]
+    ended, ends = ("ended at max_length",), ("translated",)
+    expected = [ended if one.num_tokens >= 3 else ends for one in free.stream([lines], request=request)]
+    assert found == [*expected, ("empty",)]
+    assert {*expected} == {ended, ends}
+    assert caplog.messages[0].startswith(f"line 1: {found[0][0]}: 'a' -> ")
+
+    class Engine:
+        name, batches_at_once = "one", 1
+
+        def search(self, sources: Sequence[np.ndarray], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+            return [[Hypothesis((4,), -1.0, -1.0)] for _ in sources]
+
+    source = VectorSource(type="vectors", features=2)
+    tokenizers = Tokenizers(tokenizer := words(["a"]), tokenizer)
+    translator = Translator(tokenizers, Engine(), DecodingConfig(), 5, source=source)  # type: ignore[arg-type]
+    vectors = [np.zeros((length, 2), dtype=np.float32) for length in (5, 6)]
+    assert [one.status for one in translator.stream([vectors])] == [ends, ("cut",)]
+    with pytest.raises(ConfigError, match="alignments are of words"):
+        translator.translate(vectors, request=Request(alignment=True))
+
+
 def test_the_translation_by_risk_is_the_sample_with_the_highest_expected_chrf() -> None:
-    drawn, *_ = translator_of(Request(sampling=Sampling(count=16)))
-    chosen, *_ = translator_of(Request(sampling=Sampling(count=16, by_risk=True)))
+    translator, *_ = translator_of()
     lines = ["a b", "c", "b b a", "a"]
-    for one, best in zip(drawn.stream([lines]), chosen.stream([lines]), strict=True):
+    drawn, chosen = (
+        translator.stream([lines], request=Request(sampling=Sampling(count=16, by_risk=by_risk)))
+        for by_risk in (False, True)
+    )
+    for one, best in zip(drawn, chosen, strict=True):
         texts = [text for text, _ in one.n_best]
         assert len(texts) == 16
         assert sorted(texts) == sorted(text for text, _ in best.n_best)
@@ -277,7 +311,7 @@ def test_the_translation_by_risk_is_the_sample_with_the_highest_expected_chrf() 
 
 
 def test_prefixes_begin_the_translations_and_must_be_as_many_as_the_lines() -> None:
-    translator, *_ = translator_of(Request())
+    translator, *_ = translator_of()
 
     def texts(blocks: Sequence[Sequence[str]], prefixes: Sequence[str] | str | None) -> list[str]:
         return [one.text for one in translator.stream(blocks, prefixes=prefixes)]
@@ -312,13 +346,18 @@ def test_json_has_the_text_its_pieces_and_the_n_best(
     assert len(found["log_probs"]) == 4
     assert [len(one["log_probs"]) == len(one["tokens"]) for one in found["n_best"]] == [True, True]
     assert found["n_best"][0] == {key: found[key] for key in ("text", "score", "tokens", "log_probs")}
+    assert found["status"] == ["translated"]
     (in_solved / "one.src").write_text("3 1 4\n")
     (in_solved / "one.tgt").write_text("3 1 4\n")
     scored = json.loads(cli("score", "--src", "one.src", "--tgt", "one.tgt", "--tokens", "--json")[1].splitlines()[0])
     assert found["log_probs"] == pytest.approx(scored["log_probs"], abs=1e-5)
     monkeypatch.delattr(TorchEngine, "score")  # takes as long as the search, so it is for those who ask for it
     short = [{key: one[key] for key in ("text", "score")} for one in found["n_best"]]
-    assert json.loads(cli("translate", "--json", "--n-best", "2", "3 1 4")[1]) == {**short[0], "n_best": short}
+    assert json.loads(cli("translate", "--json", "--n-best", "2", "3 1 4")[1]) == {
+        **short[0],
+        "status": ["translated"],
+        "n_best": short,
+    }
 
 
 def test_json_of_a_file_is_an_object_a_line_and_resumes(
@@ -342,7 +381,7 @@ def test_json_of_a_file_is_an_object_a_line_and_resumes(
     assert code == 0, err
     straight = (tmp_path / "out").read_bytes()
     objects = [json.loads(line) for line in straight.splitlines()]
-    assert objects[1] == {"text": "", "score": None, "tokens": [], "log_probs": [], "n_best": []}
+    assert objects[1] == {"text": "", "score": None, "tokens": [], "log_probs": [], "status": ["empty"], "n_best": []}
     assert [len(one["n_best"]) for one in objects] == [3, 0, 3, 3]
     assert objects[2]["text"].startswith("7")
     (tmp_path / "out").unlink()

@@ -387,7 +387,7 @@ def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(
     code, out, _ = cli("translate", "--model", "runs/none", "1 2 3")
     assert (code, bool(out)) == (0, True)
     for command, message in (
-        (["translate", "--input", "val.en", "--output", "o.de", "--alignments", "a"], "runs/none: has no attention"),
+        (["translate", "--input", "val.en", "--output", "o.de", "--alignments", "a"], "the model has no attention"),
         (["attention", "1 2", "--output", "page.json"], "runs/none: has no attention"),
         (["attention", "1 2", "--output", "page.html"], "runs/none: has no attention"),
         (["attention", "1 2", "--output", "picture.png"], "runs/none: has no attention"),

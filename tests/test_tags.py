@@ -189,8 +189,8 @@ def test_no_search_and_no_engine_emits_a_tag(tmp_path: Path) -> None:
             if engine == "ctranslate2" and request.sampling:
                 continue
             decoding = run.inference_config().decoding.model_copy(update={"beam_size": beam_size})
-            translator = nmt.load(run.path, engine=engine, device="cpu", decoding=decoding, request=request)
-            found = list(translator.stream([lines]))
+            translator = nmt.load(run.path, engine=engine, device="cpu", decoding=decoding)
+            found = list(translator.stream([lines], request=request))
             pieces = {piece for one in found for scored in one.scored for piece in scored.tokens}
             assert not pieces & set(tokenizers.tgt.pieces(sorted(ids)))
             assert len({one.text for one in found}) > 3

@@ -107,10 +107,9 @@ def test_the_parts_of_a_line_make_one_translation() -> None:
     words = [*WORDS, "w2.", "w4!"]
     tokenizers = word_tokenizers(words)
     decoding = DecodingConfig(length_penalty=0.5)
-    translator = Translator(
-        tokenizers, ReversingEngine(), decoding, 100, languages=("en", "de"), request=Request(by_sentence=True)
-    )
-    text, blank, plain = translator.stream([["  W1 w2.  W3 w4!\n\n w5 ".lower(), " \n", "w7 w6"]])
+    translator = Translator(tokenizers, ReversingEngine(), decoding, 100, languages=("en", "de"))
+    lines = ["  W1 w2.  W3 w4!\n\n w5 ".lower(), " \n", "w7 w6"]
+    text, blank, plain = translator.stream([lines], request=Request(by_sentence=True))
     assert text.text == "  w2. w1  w4! w3\n\n w5 "
     assert text.num_tokens == 5
     assert text.score == pytest.approx(-3 / 5**0.5)
@@ -204,7 +203,7 @@ def test_a_translation_keeps_its_score_and_n_best() -> None:
     """From the reversing engine: the source reversed, score -1, and unchanged, -2. An empty line has no hypotheses."""
     first, empty, last = make_translator(ReversingEngine()).stream([["w1 w2", "", "w3"]])
     assert first == Translation("w2 w1", 2, NO_ALIGNMENT, -1.0, (("w2 w1", -1.0), ("w1 w2", -2.0)))
-    assert empty == Translation("", 0)
+    assert empty == Translation("", 0, status=("empty",))
     assert last.n_best == (("w3", -1.0), ("w3", -2.0))
 
 
@@ -439,8 +438,6 @@ def test_a_prefix_begins_the_first_part_that_has_text() -> None:
             return [[Hypothesis(ids, -1.0, -1.0)] for ids in joined]
 
     tokenizers = word_tokenizers([*WORDS, "w2.", "w4."])
-    translator = Translator(
-        tokenizers, Prefixing(), DecodingConfig(), 100, languages=("en", "de"), request=Request(by_sentence=True)
-    )
-    (found,) = translator.stream([[" w1 w2.\nw3 w4."]], prefixes="w9")
+    translator = Translator(tokenizers, Prefixing(), DecodingConfig(), 100, languages=("en", "de"))
+    (found,) = translator.stream([[" w1 w2.\nw3 w4."]], prefixes="w9", request=Request(by_sentence=True))
     assert found.text == " w9 w1 w2.\nw3 w4."

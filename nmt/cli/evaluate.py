@@ -154,7 +154,7 @@ def evaluate(
     metrics = scoring.metrics(runs[0].evaluation_config(), config.data.tgt_lang)
     decoding = search.settings(config.decoding)
     for name, evaluation in evaluate_runs(
-        runs, test_sets, metrics, decoding, search.device or "auto", search.engine or "auto", search.precision,
+        runs, test_sets, metrics, decoding, search.device or "auto", search.engine_to_load(), search.precision,
         sampling=sampling,
     ):  # fmt: skip
         shown.print(name, evaluation, metrics)

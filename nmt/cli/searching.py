@@ -72,6 +72,10 @@ class SearchOptions:
             what = first["msg"].removeprefix("Value error, ")
             raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
 
+    def engine_to_load(self) -> str:
+        """The engine; PyTorch, where samples are drawn."""
+        return "torch" if self.sample or self.mbr else self.engine or "auto"
+
     def sampling(self, count: int = 1) -> "Sampling | None":
         """How `count` translations are drawn, or those of --mbr; None for a search.
 
@@ -87,6 +91,8 @@ class SearchOptions:
             if given:
                 raise ConfigError(f"{' and '.join(map(spelled, given))}: for sampling; add --sample or --mbr N")
             return None
+        if self.engine == "ctranslate2":
+            raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
         if self.beam_size is not None:
             drawing = "--mbr" if self.mbr else "--sample"
             raise ConfigError(f"--beam-size is for a search; {drawing} draws; leave out one")
@@ -118,7 +124,7 @@ class TranslationOptions(SearchOptions):
         bool, typer.Option("--tokens", help="With --json: the log-probability of each piece of each translation.")
     ] = False
 
-    def request(self, decoding: DecodingConfig, by_sentence: bool) -> "Request":
+    def request(self, decoding: DecodingConfig, by_sentence: bool, alignment: bool) -> "Request":
         """What a translator is to return; `ConfigError` if options contradict each other."""
         from nmt.decoding.request import Request
 
@@ -134,7 +140,7 @@ class TranslationOptions(SearchOptions):
         if sampling and count > sampling.count:
             drawn = sampling.count
             raise ConfigError(f"--n-best {count}: --mbr {drawn} draws {drawn} translations; draw at least {count}")
-        return Request(count, count if self.tokens else 0, sampling, by_sentence, self.tgt_tag)
+        return Request(count, count if self.tokens else 0, sampling, by_sentence, alignment or self.align)
 
 
 def spelled(name: str) -> str:

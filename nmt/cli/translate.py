@@ -19,6 +19,7 @@ from nmt.runs import RunFolder, open_runs
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.files import Files
     from nmt.decoding.parallel import LineTranslator
+    from nmt.decoding.request import Request
     from nmt.decoding.translator import Translation
 
 
@@ -56,8 +57,9 @@ def translate(
     With several models, each --model RUN, their probabilities are averaged.
     """
     from nmt.decoding.files import Files
-    from nmt.decoding.parallel import line_translator
+    from nmt.decoding.parallel import ParallelTranslator
     from nmt.decoding.records import as_json as json_of
+    from nmt.decoding.translator import load
 
     files = Files(input_file, output_file, alignments, prefixes)
     _check(text, files, prefix, resume, search.device, devices)
@@ -67,25 +69,31 @@ def translate(
     by_sentence = is_typed if search.split_sentences is None else search.split_sentences
     _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
     decoding = search.settings(config.decoding)
-    request = search.request(decoding, by_sentence)
+    request = search.request(decoding, by_sentence, bool(alignments))
     of_one = functools.partial(json_of, n_best=search.n_best or 0, alignment=search.align, tokens=search.tokens)
     record = of_one if search.as_json else attrgetter("text")
-    paths, aligned, engine = [str(run.path) for run in runs], search.align or bool(alignments), search.engine or "auto"
-    with line_translator(
-        paths, decoding, search.device, devices, aligned, engine, search.precision, request
-    ) as translator:
+    load_on = functools.partial(
+        load, [str(run.path) for run in runs], decoding=decoding, engine=search.engine_to_load(),
+        precision=search.precision, tgt_tag=search.tgt_tag, own_process=True,
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        translator: LineTranslator
+        if devices is None:
+            translator = load_on(device=search.device or "auto")
+        else:
+            translator = stack.enter_context(ParallelTranslator(load_on, devices.split(",")))
         if text:
             line = options.utf8(" ".join(text))
-            sys.stdout.buffer.write(f"{_translated(translator, line, prefix, record)}\n".encode())
+            sys.stdout.buffer.write(f"{_translated(translator, line, prefix, request, record)}\n".encode())
         elif is_typed:
-            _interactive(translator, prefix, record)
+            _interactive(translator, prefix, request, record)
         else:
             made_by = {
                 "--json": search.as_json, "--n-best": search.n_best, "--align": search.align, "--prefix": prefix,
                 "--tokens": search.tokens, "--split-sentences": by_sentence, "--sample": request.sampling,
                 "--tgt-tag": search.tgt_tag,
             }  # fmt: skip
-            _translate_files(translator, files, runs, decoding, made_by, resume, record, prefix)
+            _translate_files(translator, files, runs, decoding, request, made_by, resume, record, prefix)
 
 
 def _check(
@@ -122,6 +130,7 @@ def _translate_files(
     files: "Files",
     runs: Sequence[RunFolder],
     decoding: DecodingConfig,
+    request: "Request",
     made_by: Mapping[str, object],
     resume: bool,
     record: Callable[["Translation"], str],
@@ -137,19 +146,25 @@ def _translate_files(
         files.check_finished(sources, source)
         print(f"nmt: {files.output} is finished already", file=sys.stderr)
         return
-    totals = translate_files(translator, files, sources, resume, source, record, prefix)
+    totals = translate_files(translator, files, sources, resume, source, record, prefix, request)
     if files.input:
         print(totals, file=sys.stderr)
 
 
 def _translated(
-    translator: "LineTranslator", line: str, prefix: str | None, record: Callable[["Translation"], str]
+    translator: "LineTranslator",
+    line: str,
+    prefix: str | None,
+    request: "Request",
+    record: Callable[["Translation"], str],
 ) -> str:
-    (translation,) = translator.stream([[line]], prefixes=prefix)
+    (translation,) = translator.stream([[line]], prefixes=prefix, request=request)
     return record(translation)
 
 
-def _interactive(translator: "LineTranslator", prefix: str | None, record: Callable[["Translation"], str]) -> None:
+def _interactive(
+    translator: "LineTranslator", prefix: str | None, request: "Request", record: Callable[["Translation"], str]
+) -> None:
     """Translate each line as it is typed, until end of file."""
     print("end with Ctrl-D", file=sys.stderr)
     prompts = sys.stdout if sys.stdout.isatty() else sys.stderr  # not into a file
@@ -163,4 +178,4 @@ def _interactive(translator: "LineTranslator", prefix: str | None, record: Calla
         except (UnicodeDecodeError, DataError):
             print("nmt: not UTF-8", file=sys.stderr)
             continue
-        print(_translated(translator, line, prefix, record), flush=True)
+        print(_translated(translator, line, prefix, request, record), flush=True)

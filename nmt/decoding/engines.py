@@ -84,7 +84,6 @@ def load_engine(
     engine: str = "auto",
     precision: str | None = None,
     configured_precision: str = "fp32",
-    sampling: bool = False,
 ) -> Engine:
     """The engine for a run, for an export, or for several runs as an ensemble.
 
@@ -97,7 +96,7 @@ def load_engine(
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
     try:
-        export = _export(runs, device, engine, precision, sampling)
+        export = _export(runs, device, engine, precision)
         loaded = export and load_ctranslate2_engine(export, tokenizers, device)
     except RunError as error:  # damaged
         if engine != "auto" or any(run.is_export() for run in runs):
@@ -114,24 +113,20 @@ def load_engine(
     return load_torch_engine(runs, tokenizers, device, precision or configured_precision)
 
 
-def _export(
-    runs: Sequence[RunFolder], device: str, engine: str, precision: str | None, sampling: bool
-) -> RunFolder | None:
+def _export(runs: Sequence[RunFolder], device: str, engine: str, precision: str | None) -> RunFolder | None:
     """The export that CTranslate2 translates with; None for PyTorch."""
     for run in runs:
-        if run.is_export() and (engine == "torch" or sampling or precision or len(runs) > 1):
-            what = "an ensemble" if len(runs) > 1 else "PyTorch"
-            what = "sampling" if sampling and what == "PyTorch" else what
-            what = f"--precision {precision}" if precision and what == "PyTorch" else what
+        if run.is_export() and (engine == "torch" or precision or len(runs) > 1):
+            what = "an ensemble" if len(runs) > 1 else f"--precision {precision}" if precision else "PyTorch"
             raise RunError(f"{run.path}: an export, for CTranslate2; {what} needs the run that it was made from")
     if runs[0].is_export():
         return runs[0]
     if engine == "ctranslate2":
-        return _requested_export(runs, precision, sampling)
+        return _requested_export(runs, precision)
     if engine == "torch" or not any(exports_of(run) for run in runs):
         return None
     names = ", ".join(str(run.path) for run in runs)
-    if reason := _reason_for_torch(runs, device, precision, sampling):
+    if reason := _reason_for_torch(runs, device, precision):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", names, reason)
         return None
     if fresh := _fresh_exports(runs[0]):
@@ -141,11 +136,9 @@ def _export(
     return None
 
 
-def _requested_export(runs: Sequence[RunFolder], precision: str | None, sampling: bool) -> RunFolder:
+def _requested_export(runs: Sequence[RunFolder], precision: str | None) -> RunFolder:
     if len(runs) > 1:
         raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
-    if sampling:
-        raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
     if precision:
         raise ConfigError(
             f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "
@@ -157,12 +150,10 @@ def _requested_export(runs: Sequence[RunFolder], precision: str | None, sampling
     return fresh[0].folder
 
 
-def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | None, sampling: bool) -> str:
+def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | None) -> str:
     """Why `auto` cannot choose CTranslate2, or ''."""
     if len(runs) > 1:
         return "it has no ensembles"
-    if sampling:
-        return "it cannot seed its samples a sentence"
     if precision:
         return f"an export has its own precision, and --precision {precision} was given"
     if importlib.util.find_spec("ctranslate2") is None:

@@ -22,6 +22,7 @@ from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
 from nmt.data.lines import Readable, line_blocks, read_lines
 from nmt.decoding.parallel import LineTranslator
+from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
@@ -103,6 +104,7 @@ def translate_files(
     source: SourceConfig = TEXT,
     record: Callable[[Translation], str] = attrgetter("text"),
     prefix: str | None = None,
+    request: Request = BEST,
 ) -> Totals:
     """Translate line by line; each line is written as soon as it and all lines before it are translated.
 
@@ -121,7 +123,8 @@ def translate_files(
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
         blocks = _vector_blocks(files.input, done, source) if files.input and text is None else None
         prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), done, None)
-        for translation in translator.stream(blocks or _input_blocks(text, done, record_read), done + 1, prefixes):
+        lines = blocks or _input_blocks(text, done, record_read)
+        for translation in translator.stream(lines, done + 1, prefixes, request):
             totals.lines += 1
             totals.tokens += translation.num_tokens
             columns = [record(translation)]

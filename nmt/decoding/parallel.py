@@ -1,6 +1,5 @@
 """Translating one text on several devices at once, in order: each has a process, which gets a block at a time."""
 
-import contextlib
 import functools
 import logging
 import threading
@@ -9,13 +8,14 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
-from nmt.config.inference import DecodingConfig
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
-from nmt.decoding.translator import Translation, Translator, load, with_prefixes
+from nmt.decoding.translator import Translation, Translator, with_prefixes
 from nmt.processes import Workers, available_cores
 
 _UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
+_Block: TypeAlias = tuple[int, Sequence[Item], list[str] | None, Request]
+"""The number of a block's first line, its lines and their prefixes, and what is to be returned."""
 
 
 class LineTranslator(Protocol):
@@ -26,32 +26,13 @@ class LineTranslator(Protocol):
         """As `Translator.engine_name`."""
 
     def stream(
-        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+        self,
+        blocks: Iterable[Sequence[Item]],
+        first: int = 1,
+        prefixes: Iterable[str] | str | None = None,
+        request: Request = BEST,
     ) -> Iterator[Translation]:
         """As `Translator.stream`."""
-
-
-@contextlib.contextmanager
-def line_translator(
-    models: Sequence[str],
-    decoding: DecodingConfig,
-    device: str | None = None,
-    devices: str | None = None,
-    alignments: bool = False,
-    engine: str = "auto",
-    precision: str | None = None,
-    request: Request = BEST,
-) -> Iterator[LineTranslator]:
-    """The models' translator within the `with` block: on one device, or on several, `cuda:0,cuda:1`."""
-    load_on = functools.partial(
-        load, models, decoding=decoding, engine=engine, alignments=alignments, precision=precision, own_process=True,
-        request=request,
-    )  # fmt: skip
-    if devices is None:
-        yield load_on(device=device or "auto")
-        return
-    with ParallelTranslator(load_on, devices.split(",")) as translator:
-        yield translator
 
 
 class ParallelTranslator:
@@ -76,12 +57,16 @@ class ParallelTranslator:
     @functools.cached_property
     def engine_name(self) -> str:
         """As `Translator.engine_name`, joined if the processes differ. Waits until all have loaded their models."""
-        # One request for each process, so that each loads its model, or reports why it cannot.
-        loading = [self._workers.submit((1, [], None), "loaded a model") for _ in range(len(self._workers))]
+        # One block for each process, so that each loads its model, or reports why it cannot.
+        loading = [self._workers.submit((1, [], None, BEST), "loaded a model") for _ in range(len(self._workers))]
         return " and ".join(sorted({loaded.result()[0] for loaded in loading}))
 
     def stream(
-        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+        self,
+        blocks: Iterable[Sequence[Item]],
+        first: int = 1,
+        prefixes: Iterable[str] | str | None = None,
+        request: Request = BEST,
     ) -> Iterator[Translation]:
         """As `Translator.stream`; two blocks for each device are held at a time.
 
@@ -97,7 +82,7 @@ class ParallelTranslator:
                     if has_ended.is_set():
                         return
                     task = f"translated the lines from {first:,} on"
-                    under_way.put(self._workers.submit((first, block, beginnings), task))
+                    under_way.put(self._workers.submit((first, block, beginnings, request), task))
                     first += len(block)
                 under_way.put(None)
             except BaseException as error:  # is raised after the translations of the blocks before
@@ -120,9 +105,8 @@ class ParallelTranslator:
 
 def _translator_on(
     device: str, load_on: "functools.partial[Translator]", logs_engine: bool
-) -> Callable[[tuple[int, Sequence[Item], list[str] | None]], tuple[str, list[Translation]]]:
-    """A worker's function: from a block's first line number, its lines and their prefixes to the engine's name and the
-    translations.
+) -> Callable[[_Block], tuple[str, list[Translation]]]:
+    """A worker's function: from a block to the engine's name and the translations.
 
     One worker logs the choice of its engine; the others choose the same.
     """
@@ -130,4 +114,9 @@ def _translator_on(
     if logs_engine:
         logging.getLogger("nmt").setLevel(logging.INFO)
     translator = load_on(device=device)
-    return lambda block: (translator.engine_name, list(translator.stream([block[1]], block[0], block[2])))
+
+    def translated(block: _Block) -> tuple[str, list[Translation]]:
+        first, lines, prefixes, request = block
+        return translator.engine_name, list(translator.stream([lines], first, prefixes, request))
+
+    return translated

@@ -1,4 +1,4 @@
-"""What a caller wants beyond the best translation of each source: sentence by sentence, samples, probabilities."""
+"""A request: what one call of a translator is to return beyond the best translations."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a translator is to return for each source, besides its translation."""
+    """What one call of a translator is to return for each source, besides its translation."""
 
     n_best: int | None = None
     """Maximum number of hypotheses, best first; None: all that were found."""
@@ -55,8 +55,8 @@ class Request:
     """None: the best translations are searched for."""
     by_sentence: bool = False
     """Each sentence of a line is translated by itself, and white space is kept; a line may hold line ends then."""
-    tgt_tag: str | None = None
-    """The target language of an imported model of several, as `deu` or `>>deu<<`; None: the run's."""
+    alignment: bool = False
+    """Also the word alignment."""
 
 
 BEST = Request()

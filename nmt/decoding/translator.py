@@ -1,12 +1,13 @@
 """Text in, text out: lines are batched by length, and returned in order."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
+
+Status: TypeAlias = Literal["translated", "empty", "copied", "cut", "ended at max_length"]
+"""How a translation came about. The model saw nothing of what is `empty` or `copied`, and only the beginning of vectors
+that are `cut` at `data.max_length`; it did not finish what `ended at max_length`, or at the limit of
+`decoding.max_length_ratio`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +52,14 @@ class Translation:
     each, ..."""
     scored: tuple[ScoredTokens, ...] = ()
     """The pieces and log-probabilities of the first `Request.num_scored` of `n_best`; each part ends with `</s>`."""
+    status: tuple[Status, ...] = ("translated",)
+    """One for each part that has text; of `text`, not of the rest of `n_best`."""
 
 
 class _TranslatedPart(NamedTuple):
     """What was found for a part of a line."""
 
+    status: Status
     texts: Sequence[str]
     """Of each hypothesis, or the part's own text if it is copied."""
     hypotheses: Sequence[Hypothesis] = ()
@@ -70,66 +79,72 @@ class Translator:
         engine: Engine,
         decoding: DecodingConfig,
         max_src_length: int,
-        word_aligner: "WordAligner | None" = None,
         languages: tuple[str, str] = ("", ""),
         source: SourceConfig = TEXT,
-        request: Request = BEST,
     ) -> None:
         self._tokenizers = tokenizers
-        draws = request.sampling.count if request.sampling else 1
-        self._positions_at_once = max(1, decoding.batch_tokens * engine.batches_at_once // draws)
-        self._request = request
         self._engine = engine
         self._decoding = decoding
         self._languages = languages
+        self._source_type = source.type
         self._source_encoder = source_encoder(
             source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0], decoding.copied
         )
-        self._word_aligner = word_aligner
 
     @property
     def engine_name(self) -> str:
         """The engine's name, recorded with results."""
         return self._engine.name
 
-    def translate(self, lines: Iterable[Item], numbers: Iterable[int] | None = None) -> list[str]:
+    def translate(
+        self, lines: Iterable[Item], numbers: Iterable[int] | None = None, request: Request = BEST
+    ) -> list[str]:
         """The translation of each line or source of vectors, in order; an empty one gives an empty line.
 
         A line with more than `data.max_length` pieces is translated in parts, with a warning that contains its number:
-        from `numbers`, one for each line, or counted from 1.
+        from `numbers`, one for each line, or counted from 1. Raises errors as `stream` does.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one string")
         numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
+        request = dataclasses.replace(request, n_best=1)
         texts = []
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
-            texts += [translation.text for translation in self._translate(block)]
+            texts += [translation.text for translation in self._translate(block, request)]
         return texts
 
     def stream(
-        self, blocks: Iterable[Sequence[Item]], first: int = 1, prefixes: Iterable[str] | str | None = None
+        self,
+        blocks: Iterable[Sequence[Item]],
+        first: int = 1,
+        prefixes: Iterable[str] | str | None = None,
+        request: Request = BEST,
     ) -> Iterator[Translation]:
         """Translations of any number of lines, in order, each as soon as it and all before it are done.
 
         One block is held in memory at a time; batches are made within it. Warnings count lines from `first`. With
         `prefixes`, one text for all lines or one for each, a line's translation begins with it; white space at its ends
         is ignored. Raises `DataError` if a prefix has a word that is not in the vocabulary, or there are too few
-        or too many.
+        or too many; `ConfigError` for a `request` of samples from CTranslate2, or of alignments of vectors; and
+        `RunError` for one of alignments by a model without attention.
 
         >>> (translation,) = nmt.load("runs/multi30k_en_de").stream([["A dog runs."]])
         >>> [(text, round(score, 2)) for text, score in translation.n_best[:3]]
         [('Ein Hund rennt.', -0.15), ('Ein Hund läuft.', -0.23), ('Ein Hund, der rennt.', -0.41)]
         """
         for block, beginnings in with_prefixes(blocks, prefixes, first):
-            yield from self._translate(list(enumerate(block, start=first)), beginnings)
+            yield from self._translate(list(enumerate(block, start=first)), request, beginnings)
             first += len(block)
 
     def _translate(
-        self, numbered: list[tuple[int, Item]], beginnings: Sequence[str] | None = None
+        self, numbered: list[tuple[int, Item]], request: Request, beginnings: Sequence[str] | None = None
     ) -> Iterator[Translation]:
+        if request.alignment and self._source_type != "text":
+            raise ConfigError(f"alignments are of words, and the sources of this model are {self._source_type}")
+        if request.sampling and not isinstance(self._engine, Sampler):
+            raise ConfigError("CTranslate2 cannot seed its samples a sentence: load the run with engine torch")
         lines = [
-            self._source_encoder.in_parts(line, f"line {number}", self._request.by_sentence)
-            for number, line in numbered
+            self._source_encoder.in_parts(line, f"line {number}", request.by_sentence) for number, line in numbered
         ]
         sources = [source for line in lines for source in line.encoded]
         forced = None
@@ -137,20 +152,28 @@ class Translator:
             trios = zip(beginnings, numbered, lines, strict=True)
             forced = [ids for prefix, (number, _), line in trios for ids in self._forced(prefix, number, line)]
         texts = [part.text for line in lines for part in line.parts]
-        done = [None if len(ids) else self._copied(text) for ids, text in zip(sources, texts, strict=True)]
-        remaining, start = deque(lines), 0
-        for batch in [*batches_by_length(sources, self._positions_at_once), []]:
+        done = [None if len(ids) else self._copied(text, request) for ids, text in zip(sources, texts, strict=True)]
+        remaining, start = deque(zip(numbered, lines, strict=True)), 0
+        draws = request.sampling.count if request.sampling else 1
+        positions_at_once = max(1, self._decoding.batch_tokens * self._engine.batches_at_once // draws)
+        for batch in [*batches_by_length(sources, positions_at_once), []]:
             if batch:
                 of_batch = None if forced is None else [forced[index] for index in batch]
-                found = self._search([sources[index] for index in batch], of_batch)
+                found = self._search([sources[index] for index in batch], request, of_batch)
                 for index, part in zip(batch, found, strict=True):
                     done[index] = part
-            while remaining and None not in (parts := done[start : start + len(remaining[0].parts)]):
-                yield self._joined(remaining.popleft(), [part for part in parts if part is not None])
+            while remaining and None not in (parts := done[start : start + len(remaining[0][1].parts)]):
+                (number, item), line = remaining.popleft()
+                found = [part for part in parts if part is not None]
+                if not isinstance(item, str) and len(item) > len(line.encoded[0]):
+                    found = [found[0]._replace(status="cut")]
+                yield self._joined(number, line, found)
                 start += len(parts)
 
-    def _joined(self, line: PartedSource, parts: Sequence[_TranslatedPart]) -> Translation:
+    def _joined(self, number: int, line: PartedSource, parts: Sequence[_TranslatedPart]) -> Translation:
         """The translation of a line from those of its parts."""
+        for source, part in zip(line.parts, parts, strict=True):
+            log.debug("line %d: %s: %r -> %r", number, part.status, source.text, part.texts[0])
 
         def text(rank: int) -> str:
             texts = [part.texts[min(rank, len(part.texts) - 1)] for part in parts]
@@ -166,17 +189,18 @@ class Translator:
 
         filled = [part for part in parts if part.hypotheses]
         alignment = sum((part.alignment for part in parts), NO_ALIGNMENT)
+        status = tuple(part.status for part in parts if part.status != "empty") or ("empty",)
         if not filled:
-            return Translation(text(0), 0, alignment)
+            return Translation(text(0), 0, alignment, status=status)
         n_best = tuple((text(rank), score(rank)) for rank in range(min(len(part.hypotheses) for part in filled)))
         scored = tuple(map(_one_after_another, zip(*(part.scored for part in filled), strict=False)))
         num_tokens = sum(len(part.hypotheses[0].tokens) for part in filled)
-        return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored)
+        return Translation(n_best[0][0], num_tokens, alignment, n_best[0][1], n_best, scored, status)
 
-    def _copied(self, text: str) -> _TranslatedPart:
+    def _copied(self, text: str, request: Request) -> _TranslatedPart:
         """A part that is not translated; an empty one, too."""
-        alignment = self._word_aligner.align_copy(text) if self._word_aligner else NO_ALIGNMENT
-        return _TranslatedPart([_in_one_line(text)], alignment=alignment)
+        alignment = self._word_aligner.align_copy(text) if request.alignment else NO_ALIGNMENT
+        return _TranslatedPart("copied" if text else "empty", [_in_one_line(text)], alignment=alignment)
 
     def _forced(self, prefix: str, number: int, line: PartedSource) -> list[list[int]]:
         """The ids of the text that each part's translation begins with: the prefix for the first that has text."""
@@ -201,40 +225,47 @@ class Translator:
             log.warning(message, number, len(ids), limit, "decoding.max_length_ratio")
         return ids
 
+    @functools.cached_property
+    def _word_aligner(self) -> "WordAligner":
+        from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
+
+        assert isinstance(self._engine, Aligner)
+        return WordAligner(self._engine, self._tokenizers, *self._languages)
+
     def _search(
-        self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
+        self, sources: Sequence[EncodedSource], request: Request, prefixes: Sequence[Sequence[int]] | None
     ) -> list[_TranslatedPart]:
-        found = self._found(sources, prefixes)
+        decoding = self._decoding
+        if request.sampling:
+            assert isinstance(self._engine, Sampler), "checked by _translate"
+            found = self._engine.sample(sources, decoding, request.sampling, prefixes)
+        elif prefixes is None:
+            found = self._engine.search(sources, decoding)
+        else:
+            found = self._engine.search(sources, decoding, prefixes)
         best_of(found)  # raises an error if one is not a number
-        if self._request.sampling and self._request.sampling.by_risk:
+        if request.sampling and request.sampling.by_risk:
             from nmt.decoding.risk import by_risk  # which imports numpy
 
             orders = [by_risk([self._decode(one.tokens) for one in of_one]) for of_one in found]
             found = [[of_one[index] for index in order] for of_one, order in zip(found, orders, strict=True)]
-        found = [hypotheses[: self._request.n_best] for hypotheses in found]
+        found = [hypotheses[: request.n_best] for hypotheses in found]
         texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
         outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = [NO_ALIGNMENT] * len(outputs)
-        if self._word_aligner:
+        if request.alignment:
             alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
-        scored = self._scored(sources, found)
-        return list(itertools.starmap(_TranslatedPart, zip(texts, found, alignments, scored, strict=True)))
-
-    def _found(
-        self, sources: Sequence[EncodedSource], prefixes: Sequence[Sequence[int]] | None
-    ) -> Sequence[Sequence[Hypothesis]]:
-        if self._request.sampling:
-            assert isinstance(self._engine, Sampler)
-            return self._engine.sample(sources, self._decoding, self._request.sampling, prefixes)
-        if prefixes is None:
-            return self._engine.search(sources, self._decoding)
-        return self._engine.search(sources, self._decoding, prefixes)
+        scored = self._scored(sources, found, request.num_scored)
+        status: list[Status] = [
+            "ended at max_length" if len(output) >= decoding.longest_output(len(source)) else "translated"
+            for source, output in zip(sources, outputs, strict=True)
+        ]
+        return list(itertools.starmap(_TranslatedPart, zip(status, texts, found, alignments, scored, strict=True)))
 
     def _scored(
-        self, sources: Sequence[EncodedSource], found: Sequence[Sequence[Hypothesis]]
+        self, sources: Sequence[EncodedSource], found: Sequence[Sequence[Hypothesis]], wanted: int
     ) -> list[tuple[ScoredTokens, ...]]:
-        """The pieces and log-probabilities that were requested of each source's hypotheses."""
-        wanted = self._request.num_scored
+        """The pieces and log-probabilities of each source's first `wanted` hypotheses."""
         pairs = [(source, one.tokens) for source, of_one in zip(sources, found, strict=True) for one in of_one[:wanted]]
         tokenizer = self._tokenizers.tgt
         all_scored: dict[int, ScoredTokens] = {}
@@ -299,30 +330,26 @@ def load(
     device: str = "auto",
     decoding: DecodingConfig | None = None,
     engine: str = "auto",
-    alignments: bool = False,
     precision: str | None = None,
+    tgt_tag: str | None = None,
     own_process: bool = False,
-    request: Request = BEST,
 ) -> Translator:
     """The translator of a run: `load("runs/tiny").translate(["hello world"])`.
 
     `model` is the folder or name of a run, or the folder of an export; by default the newest run under ./runs. Several,
     `load(["runs/a", "runs/b"])`, are an ensemble, with the search settings of the first and the least
     `data.max_length`. `decoding` replaces the search settings. `engine` is `torch`, `ctranslate2`, or `auto`:
-    CTranslate2 for an export, and on a CPU for a run with a fresh export. With `alignments`, translations have word
-    alignments. `precision` replaces `decoding.precision` and selects PyTorch, since an export has its own.
-    `request` says what else is wanted, such as `Request(by_sentence=True)` for texts of several sentences. With
-    `own_process`, for a process that only translates, the C library keeps the memory that PyTorch frees, which is
-    faster on a CPU, and waiting threads stop spinning while other programs need the cores; without it, nothing outside
-    the translator is changed. Raises `nmt.errors.RunError` if a model is not a trained run or vocabularies differ, and
-    `ConfigError` if `decoding.max_length` is too long for a model, or alignments are wanted of one without attention.
+    CTranslate2 for an export, and on a CPU for a run with a fresh export. `precision` replaces `decoding.precision` and
+    selects PyTorch, since an export has its own. `tgt_tag` is the target language of an imported model of several, as
+    `deu` or `>>deu<<`; by default the run's. With `own_process`, for a process that only translates, the C library
+    keeps the memory that PyTorch frees, which is faster on a CPU, and waiting threads stop spinning while other
+    programs need the cores; without it, nothing outside the translator is changed. Raises `nmt.errors.RunError` if a
+    model is not a trained run or vocabularies differ, and `ConfigError` if `decoding.max_length` is too long for a
+    model.
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.inference_config() for run in runs]
     check_same_sources(runs, configs)
-    source = configs[0].source
-    if alignments and source.type != "text":
-        raise ConfigError(f"{runs[0].path}: alignments are of words, and the sources of this model are {source.type}")
     decoding = decoding or configs[0].decoding
     for run, config in zip(runs, configs, strict=True):
         if decoding.max_length >= config.model.max_positions:
@@ -330,20 +357,12 @@ def load(
                 f"{run.path}: decoding.max_length ({decoding.max_length}) must be less than the model's max_positions "
                 f"({config.model.max_positions})"
             )
-        if alignments and not config.model.has_attention:
-            raise ConfigError(f"{run.path}: has no attention (model.attention: none), so it cannot align words")
-    tokenizers = shared_tokenizers(runs, request.tgt_tag)
-    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision, request.sampling is not None)
+    tokenizers = shared_tokenizers(runs, tgt_tag)
+    loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
         from nmt import device as devices  # which imports torch
 
         devices.own_the_process()
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
-    word_aligner = None
-    if alignments:
-        from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
-
-        assert isinstance(loaded, Aligner)
-        word_aligner = WordAligner(loaded, tokenizers, *languages)
     max_src_length = min(config.data.max_length for config in configs)
-    return Translator(tokenizers, loaded, decoding, max_src_length, word_aligner, languages, source, request)
+    return Translator(tokenizers, loaded, decoding, max_src_length, languages, configs[0].source)

@@ -16,7 +16,7 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
-from nmt.decoding.request import Request, Sampling
+from nmt.decoding.request import BEST, Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
@@ -93,12 +93,16 @@ def _read_reference(side: Side, other: Side, count: int, source: SourceConfig) -
 
 
 def evaluate(
-    translator: Translator, test_set: TestSet, metrics: dict[Metric, SacreMetric], ranks: Ranks = ALONE
+    translator: Translator,
+    test_set: TestSet,
+    metrics: dict[Metric, SacreMetric],
+    ranks: Ranks = ALONE,
+    request: Request = BEST,
 ) -> Evaluation:
     """Translate the sources, shared among the processes, and score the result."""
     start = time.perf_counter()
     numbers = list(range(1, len(test_set.src) + 1))
-    hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers)))
+    hypotheses = ranks.gather(translator.translate(ranks.share(test_set.src), ranks.share(numbers), request))
     seconds = time.perf_counter() - start
     return Evaluation(
         hypotheses, test_set.references, score(metrics, hypotheses, test_set.references), test_set.src, seconds
@@ -130,13 +134,10 @@ def evaluate_runs(
     source = runs[0].inference_config().source
     read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = tuple(str(run.path) for run in runs)
-    translator = load(
-        models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True,
-        request=Request(n_best=1, sampling=sampling),
-    )  # fmt: skip
+    translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
     weights = tuple(ModelFile.of(weights_file(run)) for run in runs)
     for name, test_set in read.items():
-        result = evaluate(translator, test_set, metrics)
+        result = evaluate(translator, test_set, metrics, request=Request(sampling=sampling))
         src, references = test_sets[name]
         evaluated = Evaluated(
             test_set=name, models=models, weights=weights, engine=translator.engine_name, decoding=decoding,

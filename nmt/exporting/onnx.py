@@ -182,7 +182,7 @@ def export_onnx(
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
         engine = TorchEngine(OnnxModel(temporary).eval(), tokenizers)
         languages = (config.data.src_lang, config.data.tgt_lang)
-        return Translator(tokenizers, engine, decoding, config.data.max_length, None, languages).translate(lines)
+        return Translator(tokenizers, engine, decoding, config.data.max_length, languages).translate(lines)
 
     with replacing(folder) as temporary:
         temporary.mkdir()

@@ -34,8 +34,8 @@ from nmt.data.selection import select
 from nmt.data.statistics import survey
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.files import Files, made_from, translate_files
-from nmt.decoding.parallel import line_translator
 from nmt.decoding.records import as_json
+from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, NmtError, RunError
 from nmt.inheritance import load_run_config, starting_run
 from nmt.locks import locked
@@ -211,10 +211,10 @@ def _translate(runs: Sequence[RunFolder], source: Path, output: Path, n_best: in
         decoding = decoding.model_copy(update={"beam_size": n_best})
     record = attrgetter("text") if n_best is None else functools.partial(as_json, n_best=n_best)
     # An export may be there or not, after a kill; it may choose another translation where two are equally good.
-    with line_translator([str(run.path) for run in runs], decoding, engine="torch") as translator:
-        made_by = made_from(files, runs, decoding, translator.engine_name)
-        log.info("%s: translating %s", output, source)
-        log.info("%s: %s", output, translate_files(translator, files, made_by, resume=True, record=record))
+    translator = load([run.path for run in runs], decoding=decoding, engine="torch", own_process=True)
+    made_by = made_from(files, runs, decoding, translator.engine_name)
+    log.info("%s: translating %s", output, source)
+    log.info("%s: %s", output, translate_files(translator, files, made_by, resume=True, record=record))
 
 
 def choose(translations: Path, references: Path) -> tuple[list[str], list[str]]:
