@@ -232,7 +232,9 @@ class _FailureMonitor:
         """End this process and thereby all; the first to fail prints its message."""
         for number in (signal.SIGINT, signal.SIGTERM):  # from a launcher that has seen another process fail
             signal.signal(number, signal.SIG_IGN)
-        if _is_lost_connection(error):
+        import torch.distributed as dist
+
+        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
             error = TrainingError(
                 "another process died without an error message; the same command resumes from the last checkpoint"
             )
@@ -268,12 +270,6 @@ class _FailureMonitor:
         """Stop checking, after success."""
         self._closed.set()
         self._thread.join()
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    import torch.distributed as dist
-
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _report_to_torchrun(message: str) -> None:

@@ -56,7 +56,7 @@ class Progress:
     corpus: dict[str, str] = dataclasses.field(default_factory=dict)
     """`EncodedCorpus.made_from` of the corpus for which the plan was made."""
     interval: list[float] = dataclasses.field(default_factory=list)
-    """Sums since the last log line, as `Interval.state` returns them."""
+    """Sums since the last log line, as `IntervalSums.state` returns them."""
     lowest_loss: float | None = None
     """The lowest loss of an interval so far."""
     skipped_in_row: int = 0

@@ -29,7 +29,7 @@ from nmt.evaluation.stored import stored_hypotheses
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
-from nmt.insight.systems import Files, Material, Output, Sources, System, TranslatedSet, read_material
+from nmt.insight.systems import ComparedFiles, Material, Output, Sources, System, TranslatedSet, read_material
 from nmt.runs import RunFolder
 
 WriteLines = Callable[[str, list[str]], Path]
@@ -460,6 +460,6 @@ def test_outputs_are_named_by_their_paths_where_names_are_alike(write_lines: Wri
     (tmp_path / "a").mkdir()
     files = [write_lines(name, TRUTH[:4]) for name in ("a/test.hyp", "test.hyp", "a,b", "ref.de")]
     arguments: Any = [str(path) for path in files[:3]]
-    read = read_material([], arguments, Files([files[3]]), None)
+    read = read_material([], arguments, ComparedFiles([files[3]]), None)
     names = [system.name for system in read.test_sets[0].systems]
     assert names == [str(files[0]), str(files[1]), "a,b"]

@@ -46,7 +46,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
 from nmt.evaluation.metrics import Score
-from nmt.exporting.proof import Comparison, proof_text
+from nmt.exporting.proof import Verification, proof_text
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
 
@@ -450,7 +450,7 @@ def score_of(value: float) -> Score:
     ],
 )
 def test_limits_of_a_good_export(quantization: str, same: int, bleu: float, good: bool) -> None:
-    assert Comparison(5, 1000, same, score_of(30.0), score_of(bleu)).is_good(quantization == "float32") is good
+    assert Verification(5, 1000, same, score_of(30.0), score_of(bleu)).is_good(quantization == "float32") is good
 
 
 def test_an_export_needs_text_to_be_compared_on(run: RunFolder, tmp_path: Path) -> None:

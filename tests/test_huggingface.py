@@ -25,7 +25,7 @@ from nmt.decoding.translator import load
 from nmt.errors import MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.exporting.huggingface import export_huggingface
-from nmt.exporting.proof import Comparison
+from nmt.exporting.proof import Verification
 from nmt.marian.importing import import_model
 from nmt.runs import RunFolder
 
@@ -72,7 +72,7 @@ def test_the_logits_are_ours(
     """Of padded batches, and of every id that both have. Our `<pad>` is left out; our `<s>` is their `<pad>`, whose
     logits differ where a start of zeros is the row of a tied matrix.
     """
-    same = Comparison(1, 1, 1, Score("BLEU", 0.0, ""), Score("BLEU", 0.0, ""))
+    same = Verification(1, 1, 1, Score("BLEU", 0.0, ""), Score("BLEU", 0.0, ""))
     monkeypatch.setattr(nmt.exporting.huggingface, "compare", lambda *arguments: [same])
     run = made_run(tmp_path, {"preset": "marian", **model}, joint=joint)
     theirs, tokenizer = loaded(Path(export_huggingface(run, device="cpu").folder))

@@ -50,12 +50,12 @@ def compare(
     from nmt.insight.comparison import compare as compare_systems
     from nmt.insight.comparison_page import write_page
     from nmt.insight.comparison_text import comparison_text
-    from nmt.insight.systems import Files, read_material
+    from nmt.insight.systems import ComparedFiles, read_material
 
     if not runs and (device or engine):
         raise ConfigError(f"{'--engine' if engine else '--device'} is for runs; files are not translated")
     scoring.settings(EvaluationConfig())  # fails before anything is translated
-    files = Files(ref or (), src, train or (), device or "auto", engine or "auto")
+    files = ComparedFiles(ref or (), src, train or (), device or "auto", engine or "auto")
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)
     comparison = compare_systems(material, test, samples)

@@ -68,7 +68,7 @@ def _section(section: SectionKeys, variant: Variant, seen: set[str]) -> Iterator
 def _keys(variant: Variant, path: str, indent: str, off: str, seen: set[str]) -> Iterator[str]:
     for key in variant.keys:
         here = f"{path}.{key.name}"
-        text = f"{_plain(_first_upper(key.kind))}.{' Required.' if key.is_required else ''} {key.meaning}"
+        text = f"{_plain(key.kind[:1].upper() + key.kind[1:])}.{' Required.' if key.is_required else ''} {key.meaning}"
         if f"{key.name}: {text}" not in seen:  # explained once, as long as it means the same
             yield from _comment(text, indent)
         seen.add(f"{key.name}: {text}")
@@ -140,7 +140,3 @@ def _either(names: list[str]) -> str:
 
 def _plain(kind: str) -> str:
     return kind.replace("`", "")
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

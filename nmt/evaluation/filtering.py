@@ -48,11 +48,6 @@ class Judges(NamedTuple):
     engine: str = "auto"
     device: str = "auto"
 
-    @property
-    def scores_backward(self) -> bool:
-        """Whether sources are scored given targets: `backward` alone may be there to translate."""
-        return bool(self.backward) and (bool(self.forward) or not self.round_trip)
-
     def languages(self) -> tuple[str, str]:
         """Those of the pairs; `ConfigError` if the models do not translate between the same two."""
         found = {}
@@ -163,7 +158,7 @@ def _scores(
     if judges.forward:
         say(f"scoring {len(place):,} pairs forward")
         of_ways.append(cross_entropies(pairs(), judges.forward, judges))
-    if judges.scores_backward:
+    if judges.backward and (judges.forward or not judges.round_trip):  # alone, it may be there to translate
         say(f"scoring {len(place):,} pairs backward")
         of_ways.append(cross_entropies(((tgt, src) for src, tgt in pairs()), judges.backward, judges))
     scores: dict[str, Scores] = {}

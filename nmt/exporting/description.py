@@ -9,7 +9,7 @@ from typing import Any
 from nmt.atomic import read_json, write_json
 from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import ConfigError, RunError
-from nmt.exporting.proof import Comparison
+from nmt.exporting.proof import Verification
 from nmt.runs import RunFolder, find_run
 from nmt.training.record import read_record
 
@@ -34,7 +34,7 @@ class ExportedRun:
     run: str
     folder: str
     format: str
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[Verification]
     usage: Sequence[str]
     """How the export is called, a line each."""
     quantization: str | None = None

@@ -26,7 +26,7 @@ from nmt.decoding.torch_engine import load_model
 from nmt.device import choose_device
 from nmt.errors import RunError
 from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
-from nmt.exporting.proof import Comparison, check, compare, greedy_and_beam, proof_text
+from nmt.exporting.proof import Verification, check, compare, greedy_and_beam, proof_text
 from nmt.exporting.transformers_search import import_transformers, translate_with_transformers
 from nmt.insight.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.marian.names import LOGITS_BIAS, hugging_face_names
@@ -143,7 +143,7 @@ def _lacking(config: TransformerConfig) -> list[str]:
     return ["Marian's own wavelengths of the positions", f"its epsilon {epsilon:g} of normalisations (it has 1e-05)"]
 
 
-def _notes(lacking: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+def _notes(lacking: Sequence[str], comparisons: Sequence[Verification]) -> tuple[str, ...]:
     if not lacking:
         return ()
     best = comparisons[-1]
@@ -154,10 +154,7 @@ def _notes(lacking: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[s
 
 def _sides(run: RunFolder, tokenizers: Tokenizers) -> _Sides:
     """The vocabularies; `RunError` if the special ids of two would differ."""
-    if is_marian(run.tokenizer):
-        src, tgt = (_as_it_is(one) for one in (tokenizers.src, tokenizers.tgt))
-    else:
-        src, tgt = (_permuted(one) for one in (tokenizers.src, tokenizers.tgt))
+    src, tgt = (_side(one, is_marian(run.tokenizer)) for one in (tokenizers.src, tokenizers.tgt))
     for piece in (EOS, UNK, PAD):
         if src.vocabulary[piece] != tgt.vocabulary[piece]:
             raise RunError(
@@ -168,15 +165,12 @@ def _sides(run: RunFolder, tokenizers: Tokenizers) -> _Sides:
     return _Sides(src, tgt)
 
 
-def _as_it_is(tokenizer: Tokenizer) -> _Side:
-    ids = list(range(tokenizer.vocab_size))
-    return _Side(ids, tokenizer.pieces(ids), tokenizer.special.start)
-
-
-def _permuted(tokenizer: Tokenizer) -> _Side:
-    """All ids but our own `<pad>` and `<s>`, and then that of `<s>`, which is `<pad>` there."""
-    special = tokenizer.special
-    ids = [index for index in range(tokenizer.vocab_size) if index not in (special.pad, special.start)]
+def _side(tokenizer: Tokenizer, as_it_is: bool) -> _Side:
+    """All ids as they are; or all but our own `<pad>` and `<s>`, and then that of `<s>`, which is `<pad>` there."""
+    special, ids = tokenizer.special, list(range(tokenizer.vocab_size))
+    if as_it_is:
+        return _Side(ids, tokenizer.pieces(ids), special.start)
+    ids = [index for index in ids if index not in (special.pad, special.start)]
     return _Side([*ids, special.start], [*tokenizer.pieces(ids), PAD], len(ids))
 
 

@@ -26,8 +26,8 @@ Translate = Callable[[Sequence[str], DecodingConfig], list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Comparison of an export's translations of a test set with PyTorch's."""
+class Verification:
+    """Verification of an export's translations of a test set with PyTorch's."""
 
     beam_size: int
     lines: int
@@ -88,7 +88,7 @@ def proof_text(
 
 def compare(
     run: RunFolder, config: InferenceConfig, text: ProofText, decodings: Sequence[DecodingConfig], translate: Translate
-) -> list[Comparison]:
+) -> list[Verification]:
     """Compare an export with PyTorch in fp32, once with each of the search settings.
 
     White space at the ends of a line does not count: transformers removes it.
@@ -105,7 +105,7 @@ def compare(
         theirs = translate(text.lines, decoding)
         same = sum(one.strip() == other.strip() for one, other in zip(ours.hypotheses, theirs, strict=True))
         export_score = score(metrics, theirs, text.test_set.references)["bleu"]
-        comparisons.append(Comparison(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
+        comparisons.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
     return comparisons
 
 
@@ -115,7 +115,7 @@ def greedy_and_beam(decoding: DecodingConfig) -> tuple[DecodingConfig, DecodingC
     return decoding.model_copy(update={"beam_size": 1}), decoding.model_copy(update={"beam_size": beam_size})
 
 
-def check(comparisons: Sequence[Comparison], folder: Path, run: RunFolder, is_exact: bool, remedy: str = "") -> None:
+def check(comparisons: Sequence[Verification], folder: Path, run: RunFolder, is_exact: bool, remedy: str = "") -> None:
     """`ExportError` if one of the comparisons is not good enough for the export to be kept."""
     bad = [comparison for comparison in comparisons if not comparison.is_good(is_exact)]
     if bad:

@@ -15,7 +15,7 @@ from nmt.insight.pages import render
 from nmt.languages import is_without_spaces
 
 
-class Part(NamedTuple):
+class Span(NamedTuple):
     """A part of a translation."""
 
     text: str
@@ -40,19 +40,19 @@ def write_page(comparison: Comparison, path: Path) -> None:
     write_text(path, page)
 
 
-def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Part], list[Part]]:
+def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Span], list[Span]]:
     """Both texts in parts, with the words, or characters, marked in which they differ; the parts of each make its text.
 
     >>> marked(("a dog runs", "a cat runs"), by_character=False)[1]
-    [Part(text='a ', is_changed=False), Part(text='cat', is_changed=True), Part(text=' runs', is_changed=False)]
+    [Span(text='a ', is_changed=False), Span(text='cat', is_changed=True), Span(text=' runs', is_changed=False)]
     """
     units = [list(text) if by_character else re.findall(r"\s+|[^\s\w]|\w+", text) for text in texts]
     matcher = difflib.SequenceMatcher(a=units[0], b=units[1], autojunk=False)
-    parts: tuple[list[Part], list[Part]] = ([], [])
+    parts: tuple[list[Span], list[Span]] = ([], [])
     for kind, first, first_end, second, second_end in matcher.get_opcodes():
         for side, start, end in ((0, first, first_end), (1, second, second_end)):
             if text := "".join(units[side][start:end]):
-                parts[side].append(Part(text, kind != "equal"))
+                parts[side].append(Span(text, kind != "equal"))
     return parts
 
 

@@ -32,7 +32,7 @@ from nmt.runs import RUNS, RunFolder, open_run
 log = logging.getLogger("nmt")
 
 
-class Files(NamedTuple):
+class ComparedFiles(NamedTuple):
     """The files that the command line names; where it names none, the runs' configurations do. What translates them."""
 
     references: Sequence[Path] = ()
@@ -96,7 +96,9 @@ class Material(NamedTuple):
     """Whether BLEU and chrF ignore case."""
 
 
-def read_material(runs: Sequence[str], hypotheses: Sequence[str], files: Files, tgt_lang: str | None) -> Material:
+def read_material(
+    runs: Sequence[str], hypotheses: Sequence[str], files: ComparedFiles, tgt_lang: str | None
+) -> Material:
     """The outputs of runs and files; what a run has not translated with its current weights is translated now.
 
     Each text names one run or file, or with commas several seeds of one system. Raises `ConfigError` if there are fewer
@@ -172,7 +174,7 @@ def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
 
 
-def _training_text(groups: Sequence[Sequence[RunFolder]], files: Files) -> tuple[Side, ...]:
+def _training_text(groups: Sequence[Sequence[RunFolder]], files: ComparedFiles) -> tuple[Side, ...]:
     """The target side of the text that the first run was trained on, unless other files are named."""
     for path in files.train:
         if not path.is_file():
@@ -191,7 +193,7 @@ def _translated_sets(
     paths: Sequence[Sequence[Path]],
     given: NamedText | None,
     src_lang: str,
-    files: Files,
+    files: ComparedFiles,
 ) -> Iterator[TranslatedSet]:
     """The test sets of the first run, or the one that was named, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
@@ -219,7 +221,10 @@ def _translated_sets(
     for name, test_set in read.items():
         of_runs = [[Output(names[run.path], translated[run.path][name]) for run in group] for group in groups]
         of_files = [[Output(names[path], written[path]) for path in group] for group in paths]
-        systems = tuple(_system(outputs) for outputs in (*of_runs, *of_files))
+        systems = tuple(
+            System(first.name + (f" and {len(others)} more" if others else ""), (first, *others))
+            for first, *others in (*of_runs, *of_files)
+        )
         sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or (given and given.src) else None
         yield TranslatedSet(name, sources, test_set.references, systems)
 
@@ -239,7 +244,7 @@ def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple
 
 
 def _run_hypotheses(
-    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], files: Files
+    run: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]], files: ComparedFiles
 ) -> dict[str, list[str]]:
     """The run's translations of the test sets: those in evaluation/ where they are fresh, others translated now."""
     found = {name: lines for name, (src, _) in named.items() if (lines := stored_hypotheses(run, src, files.engine))}
@@ -257,8 +262,3 @@ def _read_hypotheses(path: Path, reference: Side, count: int) -> list[str]:
     if len(lines) != count:
         raise DataError(f"{path} has {len(lines):,} lines, {reference} has {count:,}; every line needs its reference")
     return lines
-
-
-def _system(outputs: Sequence[Output]) -> System:
-    first, *others = outputs
-    return System(f"{first.name} and {len(others)} more" if others else first.name, tuple(outputs))

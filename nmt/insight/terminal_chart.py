@@ -76,7 +76,9 @@ class _Grid:
         for (x, y), (next_x, next_y) in zip(places, places[1:] or places, strict=False):
             length = max(abs(next_x - x), abs(next_y - y), 1)
             for part in range(length + 1):
-                self._dot(x + round((next_x - x) * part / length), y + round((next_y - y) * part / length))
+                place = x + round((next_x - x) * part / length), y + round((next_y - y) * part / length)
+                (column, left), (row, top) = map(divmod, place, self._fine)
+                self._dots[column, row] = self._dots.get((column, row), 0) | _DOTS[left][top]
 
     def mark(self, points: Sequence[Point]) -> None:
         """Put a mark at each point."""
@@ -91,11 +93,6 @@ class _Grid:
         columns, rows = self._columns * fine[0], self._rows * fine[1]
         x = round((columns - 1) * point.step / self._last)
         return x, round((rows - 1) * (1 - (point.value - self._lowest) / self._range))
-
-    def _dot(self, x: int, y: int) -> None:
-        (wide, tall) = self._fine
-        place = x // wide, y // tall
-        self._dots[place] = self._dots.get(place, 0) | _DOTS[x % wide][y % tall]
 
     def _character(self, x: int, y: int) -> str:
         if (x, y) in self._marks:

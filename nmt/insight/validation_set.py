@@ -3,7 +3,6 @@
 Shapes: T target pieces, S source pieces.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,8 +34,7 @@ EXAMPLES = 4
 """Number of examples of each kind."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ReportedScore:
+class ReportedScore(NamedTuple):
     """A metric's score on a set of lines."""
 
     score: Score
@@ -124,7 +122,9 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
         scores={name: ReportedScore(one, intervals[name]) for name, one in result.scores.items()},
         decoding=decoding,
         length_unit=lengths.unit,
-        lengths=() if lengths.why_left_out else _filled(scores_by(lengths.values, lengths.edges, bleu)),
+        lengths=()
+        if lengths.why_left_out
+        else tuple(one for one in scores_by(lengths.values, lengths.edges, bleu) if one.lines),
         no_lengths=lengths.why_left_out,
         examples={kind: tuple(examples[index] for index in of_kind) for kind, of_kind in chosen.items()},
         no_attention=no_attention,
@@ -143,10 +143,6 @@ def _read(files: CorpusFiles, source: SourceConfig) -> tuple[int, list[int], Tes
     vectors = open_vectors(files.src_file, source)
     sources: list[Item] = [one for number in numbers for one in vectors.read(number - 1, number)]
     return total, numbers, TestSet(sources, [list(itertools.compress(read_lines(files.tgt_file), chosen))])
-
-
-def _filled(buckets: Sequence[BucketScore]) -> tuple[BucketScore, ...]:
-    return tuple(one for one in buckets if one.lines)
 
 
 class _ShownSource(NamedTuple):

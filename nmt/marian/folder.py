@@ -24,7 +24,6 @@ from nmt.marian.found import (
     FoundModel,
     PlainLoader,
     check_one_vocabulary,
-    is_zero_row,
     read_file,
     read_object,
     refuse_paths,
@@ -90,7 +89,7 @@ def read_folder(folder: Path) -> FoundModel:
         weights = _weights(config, tensors, len(sides.src), len(sides.tgt))
     embedding = weights["src_embedding.weight" if config.tie_embeddings == "all" else "tgt_embedding.weight"]
     notes = _unused(settings, tgt_pad=sides.tgt[PAD])
-    if not is_zero_row(embedding, sides.start):
+    if embedding[sides.start].count_nonzero():
         if config.layout == "marianmt":
             config = config.model_copy(update={"layout": "marianmt-own-start"})
         notes.append(
@@ -122,7 +121,7 @@ def _check_architecture(settings: _Settings) -> None:
             raise RunError(f"{settings.path}: {key}: {settings.get(key, value)} is not supported; MarianMT has {value}")
 
 
-class _Sides(NamedTuple):
+class _Vocabularies(NamedTuple):
     """The vocabularies, checked against the configuration."""
 
     files: MarianFiles
@@ -131,7 +130,7 @@ class _Sides(NamedTuple):
     start: int
 
 
-def _sides(folder: Path, settings: _Settings) -> _Sides:
+def _sides(folder: Path, settings: _Settings) -> _Vocabularies:
     stated = folder / "tokenizer_config.json"
     tokenizer = read_object(stated) if stated.is_file() else {}
     file_names = {key: value for key, value in tokenizer.items() if "spm" in key or "vocab" in key}
@@ -159,7 +158,7 @@ def _sides(folder: Path, settings: _Settings) -> _Sides:
             f"the vocabulary, where {PAD} is {tgt[PAD]} and {EOS} is {tgt[EOS]}"
         )
     spm = (read_file(folder / f"{side}.spm") for side in ("source", "target"))
-    return _Sides(MarianFiles(next(spm), next(spm), vocabulary, target_vocabulary, start), src, tgt, start)
+    return _Vocabularies(MarianFiles(next(spm), next(spm), vocabulary, target_vocabulary, start), src, tgt, start)
 
 
 def _named(data: bytes, path: Path) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from pydantic import ValidationError
 from torch import Tensor
@@ -52,11 +51,6 @@ def check_one_vocabulary(config: TransformerConfig, joint: bool, where: Path) ->
     """`RunError` for a model with one matrix for both sides and a vocabulary for each."""
     if config.tie_embeddings == "all" and not joint:
         raise RunError(f"{where}: source and target share their embeddings, but have a vocabulary each; not read")
-
-
-def is_zero_row(matrix: Tensor, row: int) -> bool:
-    """Whether a row of a matrix is zero."""
-    return not bool(torch.count_nonzero(matrix[row]))
 
 
 def read_file(path: Path) -> bytes:

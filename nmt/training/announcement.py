@@ -12,7 +12,6 @@ from nmt.device import bf16_slowdown
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
-from nmt.training.freezing import num_frozen
 from nmt.training.preparation import Prepared
 from nmt.training.stopping import total_steps
 
@@ -35,6 +34,8 @@ def describe(
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
     is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
     mixture = describe_mixture(corpus.sizes, data)
+    num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
     kept, cleaning = str(corpus.counts), []
     if prepared.selection is not None and corpus.counts.left_out:
         kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
@@ -46,7 +47,7 @@ def describe(
         f"validation {len(prepared.validation.src):,} pairs",
         *cleaning,
         *([f"mixture     {mixture}"] if mixture else []),
-        *([f"starts from {settings.init_from}{_frozen(model, settings)}"] if settings.init_from is not None else []),
+        *([f"starts from {settings.init_from}{frozen}"] if settings.init_from is not None else []),
         f"vocabulary  {config.tokenizer.type}, {sizes}",
         f"model       {sum(counts.values()):,} parameters ({parts})",
         f"device      {prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
@@ -81,9 +82,3 @@ def precision_warning(slowdown: float) -> list[str]:
         f"warning: this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in "
         f"fp32; stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
     ]
-
-
-def _frozen(model: TrainableModel[Any, Any], settings: TrainingConfig) -> str:
-    """How much of the model keeps the weights that it starts from, or ''."""
-    parts = f"; {', '.join(settings.freeze)} frozen, {num_frozen(model):,} parameters"
-    return parts if settings.freeze else ""

@@ -110,15 +110,12 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
     >>> listed({"train.en": [3, 7]})
     'train.en: lines 3, 7'
     """
+    units = {path: "units" if pairs_format(Path(path)) == "tmx" else "lines" for path in lines}
     return "; ".join(
-        f"{path}: {_unit(path)} {', '.join(map(str, numbers[:MAX_LINES_SHOWN]))}"
+        f"{path}: {units[path]} {', '.join(map(str, numbers[:MAX_LINES_SHOWN]))}"
         + (f" and {len(numbers) - MAX_LINES_SHOWN:,} more" if len(numbers) > MAX_LINES_SHOWN else "")
         for path, numbers in lines.items()
     )
-
-
-def _unit(path: str) -> str:
-    return "units" if pairs_format(Path(path)) == "tmx" else "lines"
 
 
 def _number(value: Any) -> Any:

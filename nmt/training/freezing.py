@@ -43,8 +43,3 @@ def keep_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
     for parameter, row in rows:
         if parameter.grad is not None:
             parameter.grad[row] = 0.0
-
-
-def num_frozen(model: TrainableModel[Any, Any]) -> int:
-    """The number of frozen parameters; shared ones are counted once."""
-    return sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)

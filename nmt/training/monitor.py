@@ -136,7 +136,7 @@ class IntervalMeans(NamedTuple):
     seconds: float
 
 
-class Interval:
+class IntervalSums:
     """Sums over the updates of a logging interval, kept on the device so that adding never waits for it.
 
     With several processes, each adds the losses of its share.

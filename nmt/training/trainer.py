@@ -34,7 +34,7 @@ from nmt.training.fewer_layers import load_start
 from nmt.training.freezing import clear_rows, freeze, keep_rows
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
-from nmt.training.monitor import Interval, Monitor, Pace
+from nmt.training.monitor import IntervalSums, Monitor, Pace
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same_corpus, is_restarted, restart_hint, restart_validations, validation_key
@@ -98,7 +98,7 @@ class Trainer:
             validated_step=0 if initial_weights is None else never,
             schedule_end=config.training.schedule_end,
         )
-        self.interval = Interval(prepared.device, ranks)
+        self.interval = IntervalSums(prepared.device, ranks)
         self.pace = Pace()
         self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
         self.saved = (-1, -1)  # step of the last checkpoint, and the step last validated in it
@@ -233,7 +233,9 @@ class Trainer:
         smoothed = torch.zeros((), device=device)
         cross_entropy = torch.zeros((), device=device)
         for number, batch in enumerate(share.batches):
-            torch.manual_seed(_dropout_seed(settings.seed, self.progress.step, ranks.rank + number * ranks.size))
+            # A seed that depends on neither process nor earlier draws, so that checkpoints hold no generator state.
+            of_batch = settings.seed, self.progress.step, ranks.rank + number * ranks.size
+            torch.manual_seed(int(np.random.SeedSequence(of_batch).generate_state(1, np.uint64)[0]))
             is_last = number == len(share.batches) - 1
             with contextlib.nullcontext() if is_last else ranks.unsynchronised(self.synchronised):
                 sums = self._forward_backward(batch, weight, scale, share.pairs[number])
@@ -424,8 +426,3 @@ class Trainer:
             retain(self.folder.checkpoints, keep, {progress.best_step})
         self.saved, self.saved_at = now, progress.seconds
         self.ranks.wait()
-
-
-def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """A seed that depends on neither process nor earlier draws, so that checkpoints hold no generator state."""
-    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
