@@ -294,9 +294,9 @@ class Recorder(WordTokenizer):
 
     longest = 0
 
-    def encode(self, line: str) -> list[int]:
+    def encode(self, line: str, tag: int | None = None) -> list[int]:
         self.longest = max(self.longest, len(line))
-        return super().encode(line)
+        return super().encode(line, tag)
 
 
 class Echo:

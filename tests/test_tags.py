@@ -70,6 +70,8 @@ def test_no_text_is_encoded_to_a_tag_and_no_tag_is_decoded(folder: Path, kind: K
     for tokenizer in (tokenizers.src, tokenizers.tgt):
         ids = [tag_id(tokenizer, tag) for tag in ("st", "bt")]
         assert ids == list(tokenizer.special.tags) == [4, 5]
+        assert tokenizer.encode("a b", 5) == [5, *tokenizer.encode("a b")]
+        assert tokenizer.encode("", 5) == []
         assert not set(tokenizer.encode(LIKE_A_TAG)) & set(ids)
         assert tokenizer.decode([5, *tokenizer.encode(LIKE_A_TAG), 4]) == LIKE_A_TAG
         assert set(ids) <= set(forbidden_ids(tokenizer.special))

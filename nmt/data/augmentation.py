@@ -63,10 +63,7 @@ class Augmentation:
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
         self._phrases = Phrases(lexicon) if lexicon is not None else None
-        tags = tokenizers.src.special.tags
-        self._tags = np.array(tags, dtype=np.int64)
-        pieces = [tokenizers.src.split_tag(piece)[0] for piece in tokenizers.src.pieces(tags)]
-        self._written_tags = {tag: piece for tag, piece in zip(tags, pieces, strict=True) if piece}
+        self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
@@ -168,8 +165,8 @@ class Augmentation:
             new = own = row.tolist()
             if change and self._src_unk not in own:  # <unk> cannot be decoded
                 changed = change(self._tokenizer.decode(own))
-                tag = self._written_tags.get(int(tags[index]), "")  # that of an imported model is encoded, too
-                new = self._tokenizer.encode(tag + self._tokenizer.normalize(changed))[bool(tag) :]
+                tag = int(tags[index]) or None
+                new = self._tokenizer.encode(self._tokenizer.normalize(changed), tag)[bool(tag) :]
             if sampler:
                 new = sampler(new, draws)
             if new is not own and 0 < len(new) <= limit:

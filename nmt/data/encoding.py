@@ -18,6 +18,7 @@ from nmt.data.cleaning import CleaningCounts, clean
 from nmt.data.corpus import Block, over_blocks
 from nmt.data.tokenizer import LONG_LINE_BYTES, Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import OpenFiles
+from nmt.data.vocabulary import with_tag
 from nmt.processes import available_cores
 
 
@@ -61,8 +62,7 @@ def encode_block(
     if job.source.type == "text":
         src_lines, tgt_lines = block.lines()
         src = _encode_lines(tokenizers.src, src_lines, job.max_length, threads)
-        if job.tag is not None:
-            src = [[job.tag, *ids] if ids else ids for ids in src]
+        src = [with_tag(job.tag, ids) for ids in src]
     else:
         tgt_lines = block.tgt_lines()
         src = block.of_chosen((files or OpenFiles()).read(block.src_name, job.source, *block.rows))

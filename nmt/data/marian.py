@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.atomic import read_json, write_bytes, write_json
-from nmt.data.vocabulary import SpecialIds, word_numbers
+from nmt.data.vocabulary import SpecialIds, with_tag, word_numbers
 from nmt.errors import ConfigError, DataError, RunError
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
@@ -72,44 +72,42 @@ class MarianTokenizer:
         """White space at the ends is left out; SentencePiece does the rest, as it was trained to."""
         return line.strip()
 
-    def encode(self, line: str) -> list[int]:
-        """As `Tokenizer.encode`, with the target tag; `DataError` for a tag that the model lacks, or for none."""
-        tag, text = self._tag_of(line)
-        pieces: list[str] = self._processor.encode(text, out_type=str)
-        return self._with_tag(tag, pieces)
+    def encode(self, line: str, tag: int | None = None) -> list[int]:
+        """As `Tokenizer.encode`; `DataError` for a tag that the model lacks, or for none."""
+        tag, text = self._tag_of(line) if tag is None else (tag, line)
+        return self._with_tag(tag, self._processor.encode(text, out_type=str))
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         tags, texts = zip(*map(self._tag_of, lines), strict=True) if lines else ((), ())
         pieces: list[list[str]] = self._processor.encode(list(texts), out_type=str, num_threads=threads)
         return [self._with_tag(tag, of_line) for tag, of_line in zip(tags, pieces, strict=True)]
 
-    def split_tag(self, line: str) -> tuple[str, str]:
+    def split_tag(self, line: str) -> tuple[int | None, str]:
         """As `Tokenizer.split_tag`."""
         end = line.find("<<") + 2
         has_tag = line.startswith(">>") and end > 1 and line[:end] in self._ids
-        return (line[:end], line[end:].lstrip()) if has_tag else ("", line)
+        return (self._ids[line[:end]], line[end:].lstrip()) if has_tag else (None, line)
 
-    def _tag_of(self, line: str) -> tuple[str | None, str]:
+    def _tag_of(self, line: str) -> tuple[int | None, str]:
         """The target tag for a line, and the line without its own."""
         tag, text = self.split_tag(line)
-        if tag:
+        if tag is not None:
             return tag, text
         if self._side.tags and (found := _LEADING_TAG.match(line)):
             raise DataError(
                 f"a line begins with {found[0]}, which is no target tag of this model: {_listed(self._side.tags)}"
             )
-        if self._side.tags and self._side.default_tag is None and line:
+        default = self._side.default_tag
+        if self._side.tags and default is None and line:
             raise DataError(
                 f"this model translates into several languages, and needs to know which: nmt translate --tgt-tag TAG, "
                 f"nmt import --tgt-tag TAG for good, or the tag at the beginning of each line; it has "
                 f"{_listed(self._side.tags)}"
             )
-        return self._side.default_tag, line
+        return None if default is None else self._ids[default], line
 
-    def _with_tag(self, tag: str | None, pieces: list[str]) -> list[int]:
-        unk = self.special.unk
-        ids = [self._ids.get(piece, unk) for piece in pieces]
-        return ids if tag is None or not ids else [self._ids[tag], *ids]
+    def _with_tag(self, tag: int | None, pieces: list[str]) -> list[int]:
+        return [*with_tag(tag, [self._ids.get(piece, self.special.unk) for piece in pieces])]
 
     def decode(self, ids: Sequence[int]) -> str:
         pieces = [self._pieces[int(index)] for index in ids if index not in self.special]

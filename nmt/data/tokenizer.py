@@ -21,7 +21,16 @@ from nmt.atomic import read_json, replacing, write_json
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.marian import MarianFiles, MarianTokenizer, is_marian
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, SpecialIds, Vocabulary, tag_of, tag_piece, word_numbers
+from nmt.data.vocabulary import (
+    OWN_SPECIAL_IDS,
+    SPECIAL_PIECES,
+    SpecialIds,
+    Vocabulary,
+    tag_of,
+    tag_piece,
+    with_tag,
+    word_numbers,
+)
 from nmt.errors import ConfigError, RunError, VocabularyError
 
 LONG_LINE_BYTES = 1 << 16
@@ -50,11 +59,14 @@ class Tokenizer(Protocol):
     def normalize(self, line: str) -> str:
         """The line as input for `encode`, in training and in translation."""
 
-    def split_tag(self, line: str) -> tuple[str, str]:
-        """The target tag at the beginning of a line, such as `>>deu<<`, and the text after it; or '' and the line."""
+    def split_tag(self, line: str) -> tuple[int | None, str]:
+        """The id of the target tag that a line begins with, such as `>>deu<<`, and the text after it; or the line."""
 
-    def encode(self, line: str) -> list[int]:
-        """Ids of a line, without `<s>` and `</s>`; none for an empty line."""
+    def encode(self, line: str, tag: int | None = None) -> list[int]:
+        """Ids of a line, after the `tag`, without `<s>` and `</s>`; none for an empty line.
+
+        Without `tag`, the line of an imported model has the tag that it begins with, or that of the model.
+        """
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         """`encode` for each line, in less time."""
@@ -145,12 +157,11 @@ class SentencePieceTokenizer:
     def normalize(self, line: str) -> str:
         return normalize(line)
 
-    def split_tag(self, line: str) -> tuple[str, str]:
-        return "", line
+    def split_tag(self, line: str) -> tuple[int | None, str]:
+        return None, line
 
-    def encode(self, line: str) -> list[int]:
-        ids: list[int] = self._processor.encode(line)
-        return ids
+    def encode(self, line: str, tag: int | None = None) -> list[int]:
+        return [*with_tag(tag, self._processor.encode(line))]
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         ids: list[list[int]] = self._processor.encode(list(lines), num_threads=threads)
@@ -224,11 +235,11 @@ class WordTokenizer:
     def normalize(self, line: str) -> str:
         return normalize(line)
 
-    def split_tag(self, line: str) -> tuple[str, str]:
-        return "", line
+    def split_tag(self, line: str) -> tuple[int | None, str]:
+        return None, line
 
-    def encode(self, line: str) -> list[int]:
-        return self._vocabulary.encode(line.split())
+    def encode(self, line: str, tag: int | None = None) -> list[int]:
+        return [*with_tag(tag, self._vocabulary.encode(line.split()))]
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         return [self.encode(line) for line in lines]

@@ -43,6 +43,11 @@ def tag_of(piece: str) -> str | None:
     return found[1] if found else None
 
 
+def with_tag(tag: int | None, ids: Sequence[int]) -> Sequence[int]:
+    """The ids of a source with its tag before them; nothing has no tag."""
+    return ids if tag is None or not ids else [tag, *ids]
+
+
 def word_numbers(pieces: Iterable[str]) -> list[int]:
     """For each of SentencePiece's pieces, the index of its word, from 0; `▁` stands for a space.
 

@@ -160,7 +160,7 @@ class SourceText:
             split_sentences(line, self._src_lang) if by_sentence else [Part(self._tokenizer.normalize(line))]
         ):
             own_tag, text = self._tokenizer.split_tag(part.text)  # of a further line of the text
-            tag, part = own_tag or tag, Part(text, part.after)
+            tag, part = tag if own_tag is None else own_tag, Part(text, part.after)
             if (ids := self._ids_that_fit(tag, part.text)) is not None:
                 source.parts.append(part)
                 source.encoded.append(ids)
@@ -175,8 +175,8 @@ class SourceText:
         for part in parts:
             yield from emoji_apart(part) if "symbols" in self._copied else [part]
 
-    def _line(self, item: Item, place: str) -> tuple[str, str]:
-        """The target tag that a line begins with, or '', and the line without it."""
+    def _line(self, item: Item, place: str) -> tuple[int | None, str]:
+        """The target tag that a line begins with, if any, and the line without it."""
         if not isinstance(item, str):
             raise ConfigError(f"{place}: holds vectors, and this model reads text")
         tag, line = self._tokenizer.split_tag(item)
@@ -184,14 +184,14 @@ class SourceText:
             line = lowercase(line, self._dotless_i)
         return tag, line
 
-    def _ids(self, tag: str, text: str) -> list[int]:
+    def _ids(self, tag: int | None, text: str) -> list[int]:
         """The ids of a part of a line, with its tag; none if it is copied."""
         return [] if is_copied(text, self._copied) else self._encoded(tag, text)
 
-    def _encoded(self, tag: str, text: str) -> list[int]:
-        return self._tokenizer.encode(tag + self._tokenizer.normalize(text))
+    def _encoded(self, tag: int | None, text: str) -> list[int]:
+        return self._tokenizer.encode(self._tokenizer.normalize(text), tag)
 
-    def _ids_that_fit(self, tag: str, text: str) -> list[int] | None:
+    def _ids_that_fit(self, tag: int | None, text: str) -> list[int] | None:
         """The same, or None if they are too many."""
         if is_copied(text, self._copied):
             return []
@@ -200,7 +200,7 @@ class SourceText:
         ids = self._encoded(tag, text)
         return ids if len(ids) <= self._max_length else None
 
-    def _smaller_parts(self, tag: str, part: Part) -> list[Part]:
+    def _smaller_parts(self, tag: int | None, part: Part) -> list[Part]:
         """Sentences; those that are too long in several parts."""
         *sentences, last = split_sentences(part.text, self._src_lang)
         sentences.append(Part(last.text, last.after + part.after))
