@@ -16,6 +16,7 @@ from nmt.atomic import leftovers, read_json, rename, replacing, write_bytes, wri
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.file import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig
+from nmt.config.section import first_problem
 from nmt.config.training import Config
 from nmt.errors import ConfigError, RunError
 from nmt.locks import locked
@@ -34,9 +35,7 @@ class Recorded(BaseModel):
         try:
             return cls.model_validate(read_json(path))
         except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"])) or "its content"
-            raise RunError(f"{path}: {place}: {problem['msg']}; {remedy}") from None
+            raise RunError(f"{path}: {first_problem(error)}; {remedy}") from None
 
 
 class RunFolder:
@@ -54,6 +53,7 @@ class RunFolder:
         self.evaluation = path / "evaluation"
         self.exports = path / "export"
         self.export_file = path / "export.json"
+        self.average_file = path / "average.json"
         self.diagnosis_file = path / "diagnosis.json"
         self.record_file = path / "training.json"
         self.cleaning_file = path / "cleaning.tsv"

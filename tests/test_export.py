@@ -511,7 +511,7 @@ def test_mistakes_are_named(run: RunFolder) -> None:
     with pytest.raises(RunError, match=r"ctranslate2-float32: CTranslate2 cannot load it: "):
         load(export.path)
     export.export_file.write_text("{}", encoding="utf-8")
-    with pytest.raises(RunError, match=r"export\.json: does not say what was exported; export the run again"):
+    with pytest.raises(RunError, match=r"export\.json: quantization: .*; export the run again"):
         load(run.path, engine="ctranslate2")
 
 

@@ -249,7 +249,8 @@ def test_a_run_is_finished_at_each_limit(make_run: Callable[..., RunFolder], set
 def test_averages_models_and_exports(make_run: Callable[..., RunFolder]) -> None:
     average = make_run("copy-average")
     scores = {"bleu": {"name": "BLEU", "value": 31.5, "signature": "s"}}
-    (average.path / "average.json").write_text(json.dumps({"average_scores": scores}), encoding="utf-8")
+    content = {"average": "a", "runs": ["copy"], "steps": [1], "run_scores": [scores], "average_scores": scores}
+    average.average_file.write_text(json.dumps(content), encoding="utf-8")
     status = read_status(average)
     assert (status.state, status.validation_scores) == ("average", {"bleu": 31.5})
     assert read_status(make_run("copied")).state == "model"

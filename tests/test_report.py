@@ -382,11 +382,12 @@ def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
     assert "Not recorded: this run has no training.json" in text
     assert "Not recorded: there is no metrics.jsonl" in text
     assert "The validation set was not translated: " in text
-    write_json(run.path / "average.json", {"steps": [250, 500]})
+    averaged = {"average": "a", "runs": ["/home/ada/runs/one", "runs/two"], "run_scores": [], "average_scores": {}}
+    write_json(run.average_file, averaged | {"steps": [250, 500]})
     text = text_after_report(cli)
     assert "the mean of the checkpoints of another run at the steps 250, 500" in text
     assert "nmt train" not in text
-    write_json(run.path / "average.json", {"steps": [], "runs": ["/home/ada/runs/one", "runs/two"]})
+    write_json(run.average_file, averaged | {"steps": []})
     text = text_after_report(cli)
     assert "the mean of the models of the runs one, two" in text
     assert "ada" not in text
@@ -446,7 +447,7 @@ def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder
         (lambda run: run.record_file.write_text("{"), r"nmt: runs/copy/training\.json: cannot be read"),
         (lambda run: run.record_file.write_text("{}"), r"nmt: runs/copy/training\.json: folder: .*restore or remove"),
         (lambda run: write_json(run.evaluation / "x.json", {"engine": 3}), r"nmt: runs/copy/evaluation/x\.json: test"),
-        (lambda run: write_json(run.path / "average.json", {"steps": "x"}), r"nmt: runs/copy/average\.json: does not"),
+        (lambda run: write_json(run.average_file, {"steps": "x"}), r"nmt: runs/copy/average\.json: average: .*average"),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_one_plain_message(

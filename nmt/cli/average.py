@@ -1,7 +1,5 @@
 """`nmt average`."""
 
-import dataclasses
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +9,7 @@ from nmt.errors import ConfigError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.training.averaged_run import AveragedRun
+    from nmt.evaluation.stored import AveragedRun
 
 
 def average(
@@ -42,7 +40,7 @@ def average(
 
 def _print(result: "AveragedRun", as_json: bool) -> None:
     if as_json:
-        print(json.dumps(dataclasses.asdict(result)))
+        print(result.model_dump_json())
         return
     runs = ", ".join(result.runs)
     if result.steps:

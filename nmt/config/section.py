@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -35,6 +35,12 @@ class Section(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
     )
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem that a validation found: the key, and what is wrong."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its content'}: {first['msg']}"
 
 
 def shown_keys(section: type[BaseModel]) -> list[str]:

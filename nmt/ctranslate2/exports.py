@@ -8,9 +8,8 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.atomic import file_sha256, read_json
-from nmt.errors import RunError
-from nmt.runs import RunFolder
+from nmt.atomic import file_sha256
+from nmt.runs import Recorded, RunFolder
 
 # Fastest on a CPU first. An export that exists is as good as its run: it was compared when it was made.
 QUANTIZATIONS = ("int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16", "float32", "bfloat16", "float16")
@@ -49,15 +48,17 @@ class Export(NamedTuple):
     """The model it was made from."""
 
 
+class _Made(Recorded):
+    """What an export.json says of how it was made."""
+
+    quantization: str | None
+    model: ModelFile
+
+
 def read_export(folder: RunFolder) -> Export:
     """The export in a folder; `RunError` if its export.json is missing or damaged."""
-    description = read_json(folder.export_file)
-    try:
-        quantization = str(description["quantization"])
-        model = ModelFile(**description["model"])
-    except (KeyError, TypeError):
-        raise RunError(f"{folder.export_file}: does not say what was exported; export the run again") from None
-    return Export(folder, quantization, model)
+    made = _Made.read(folder.export_file, "export the run again")
+    return Export(folder, str(made.quantization), made.model)
 
 
 def exports_of(run: RunFolder) -> list[Export]:

@@ -44,6 +44,20 @@ class Evaluated(Recorded):
     """Of the changes: only in evaluation/after/."""
 
 
+class AveragedRun(Recorded):
+    """The content of average.json: an averaged run and its scores."""
+
+    average: str
+    """Folder of the new run."""
+    runs: list[str]
+    """Folders of the original runs."""
+    steps: list[int]
+    """Steps of the averaged checkpoints of the one original run; empty if the models of several were averaged."""
+    run_scores: list[dict[Metric, Score]]
+    """Scores of the original models on the validation set of the first, in the order of `runs`."""
+    average_scores: dict[Metric, Score]
+
+
 class Stored(NamedTuple):
     """An evaluation in a run folder."""
 

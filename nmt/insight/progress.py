@@ -10,7 +10,7 @@ from typing import Literal
 from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, RunError
-from nmt.evaluation.stored import stored_evaluations
+from nmt.evaluation.stored import AveragedRun, stored_evaluations
 from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
 from nmt.locks import is_locked
 from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
@@ -116,9 +116,9 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         return dataclasses.replace(basic, state="preparing" if is_alive else "interrupted" if trainer else "vocabulary")
     if run.is_export():
         return dataclasses.replace(basic, state="export")
-    average = run.path / "average.json"
-    if average.is_file():
-        return dataclasses.replace(basic, state="average", scores=_values(read_json(average), "average_scores"))
+    if run.average_file.is_file():
+        scores = AveragedRun.read(run.average_file, "average it again").average_scores
+        return dataclasses.replace(basic, state="average", scores={name: score.value for name, score in scores.items()})
     if not run.has_training_config() or not run.metrics_file.is_file():
         state: State = "preparing" if is_alive else "model" if basic.has_model else "interrupted"
         return dataclasses.replace(basic, state=state)
@@ -220,17 +220,6 @@ def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
         return str(diagnosis["reason"]) if is_now else ""
     except (KeyError, TypeError, IndexError):
         raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
-
-
-def _values(description: object, key: str) -> dict[str, float]:
-    """The values of scores that were written as JSON, by metric."""
-    scores = description.get(key) if isinstance(description, dict) else None
-    if not isinstance(scores, dict):
-        return {}
-    values = {name: score.get("value") for name, score in scores.items() if isinstance(score, dict)}
-    return {
-        name: float(value) for name, value in values.items() if isinstance(value, int | float) and math.isfinite(value)
-    }
 
 
 def _num_parameters(file: Path) -> int | None:

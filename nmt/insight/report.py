@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.section import Section
@@ -18,10 +17,10 @@ from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.device import choose_device
-from nmt.errors import DataError, RunError
+from nmt.errors import DataError
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
-from nmt.evaluation.stored import Stored, stored_evaluations
+from nmt.evaluation.stored import AveragedRun, Stored, stored_evaluations
 from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
@@ -174,13 +173,9 @@ def _intervals(one: Stored, reference: Side, config: Config) -> dict[Metric, Int
 
 def _averaged(run: RunFolder) -> str:
     """What average.json says that the model is the mean of; '' without one."""
-    file = run.path / "average.json"
-    if not file.is_file():
+    if not run.average_file.is_file():
         return ""
-    value = read_json(file)
-    runs, steps = (value.get(key) if isinstance(value, dict) else None for key in ("runs", "steps"))
-    if isinstance(steps, list) and steps and all(isinstance(step, int) for step in steps):
-        return f"the checkpoints of another run at the steps {', '.join(f'{step:,}' for step in steps)}"
-    if steps == [] and isinstance(runs, list) and runs:
-        return f"the models of the runs {', '.join(Path(str(run)).name for run in runs)}"
-    raise RunError(f"{file}: does not say what was averaged; average it again")
+    average = AveragedRun.read(run.average_file, "average it again")
+    if average.steps:
+        return f"the checkpoints of another run at the steps {', '.join(f'{step:,}' for step in average.steps)}"
+    return f"the models of the runs {', '.join(Path(run).name for run in average.runs)}"

@@ -24,10 +24,10 @@ from nmt.marian.found import (
     FoundModel,
     PlainLoader,
     check_one_vocabulary,
+    imported_section,
     read_file,
     read_object,
     refuse_paths,
-    transformer_config,
 )
 from nmt.marian.names import LOGITS_BIAS, POSITIONS, copies, hugging_face_names
 from nmt.models.factory import parameter_shapes
@@ -192,7 +192,7 @@ def _model_config(settings: _Settings) -> TransformerConfig:
         "tie_embeddings": tie,
         "layout": "marianmt" if settings.get("scale_embedding", False) else "marianmt-unscaled",
     }  # fmt: skip
-    return transformer_config(values, settings.path)
+    return imported_section(TransformerConfig, values, settings.path)
 
 
 class Tensors:

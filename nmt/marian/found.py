@@ -4,16 +4,18 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 from torch import Tensor
 
 from nmt.config.inference import TransformerConfig
+from nmt.config.section import Section, first_problem
 from nmt.data.marian import MarianFiles
 from nmt.errors import RunError
 
+S = TypeVar("S", bound=Section)
 MAX_JSON_BYTES = 1 << 27
 MAX_POSITIONS = 512
 """At least: sine waves have no end, and OPUS-MT's models were trained on sentences of up to 500 pieces."""
@@ -37,14 +39,13 @@ class FoundModel:
     """What the user should know, a line each."""
 
 
-def transformer_config(values: Mapping[str, Any], where: Path) -> TransformerConfig:
-    """The model section for values of an imported configuration; `RunError` if it allows no such model."""
+def imported_section(section: type[S], values: Mapping[str, Any], where: Path) -> S:
+    """The section for values of an imported configuration; `RunError` if it allows none such."""
     try:
-        return TransformerConfig.model_validate(values)
+        return section.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "its sizes"
-        raise RunError(f"{where}: {key}: {first['msg']}, and it says {str(first['input'])[:80]!r}") from None
+        said = str(error.errors()[0]["input"])[:80]
+        raise RunError(f"{where}: {first_problem(error)}, and it says {said!r}") from None
 
 
 def check_one_vocabulary(config: TransformerConfig, joint: bool, where: Path) -> None:

@@ -6,8 +6,6 @@ import os
 import re
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from nmt.atomic import file_sha256, replacing, write_json, write_text
 from nmt.checkpoint import write_weights
 from nmt.config.file import to_yaml
@@ -17,7 +15,7 @@ from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, RunError
 from nmt.languages import check_language
 from nmt.marian.folder import BIN, SAFETENSORS, is_hugging_face, read_folder
-from nmt.marian.found import FoundModel
+from nmt.marian.found import FoundModel, imported_section
 from nmt.marian.npz import is_marian_archive, read_archive
 from nmt.runs import RunFolder, run_named
 
@@ -122,16 +120,8 @@ def _config(found: FoundModel, languages: tuple[str, str], vocab_size: int, join
         data=TextConfig(src_lang=languages[0], tgt_lang=languages[1], max_length=min(positions, 511)),
         tokenizer=TokenizerConfig(type="marian", vocab_size=vocab_size, joint=joint, byte_fallback=False),
         model=found.model,
-        decoding=_decoding(decoding),
+        decoding=imported_section(DecodingConfig, decoding, Path("generation_config.json")),
     )
-
-
-def _decoding(values: dict[str, object]) -> DecodingConfig:
-    try:
-        return DecodingConfig.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunError(f"generation_config.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, name: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from nmt.marian.found import (
     FoundModel,
     PlainLoader,
     check_one_vocabulary,
-    transformer_config,
+    imported_section,
 )
 from nmt.models.factory import parameter_shapes
 
@@ -211,7 +211,7 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
         "tie_embeddings": tie,
         "layout": "marian",
     }
-    return transformer_config(values, where)
+    return imported_section(TransformerConfig, values, where)
 
 
 def _vocabulary(archive: MarianArchive, name: str) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """The mean of a run's checkpoints, or of several runs' models, as a new run that is compared with them."""
 
 import contextlib
-import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,31 +8,16 @@ from pathlib import Path
 
 from nmt.atomic import replacing, write_json
 from nmt.checkpoint import mean_of_weights, write_weights
-from nmt.config.evaluation import Metric
 from nmt.ctranslate2.exports import ModelFile
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.source_text import check_same_sources
 from nmt.decoding.translator import load
 from nmt.errors import RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate
-from nmt.evaluation.metrics import Score, configured_metrics
+from nmt.evaluation.metrics import configured_metrics
+from nmt.evaluation.stored import AveragedRun
 from nmt.runs import RunFolder, checkpoint_steps, run_named
 from nmt.training.record import read_record
-
-
-@dataclasses.dataclass(frozen=True)
-class AveragedRun:
-    """An averaged run and its scores; average.json in the new run holds the same."""
-
-    average: str
-    """Folder of the new run."""
-    runs: list[str]
-    """Folders of the original runs."""
-    steps: list[int]
-    """Steps of the averaged checkpoints of the one original run; empty if the models of several were averaged."""
-    run_scores: list[dict[Metric, Score]]
-    """Scores of the original models on the validation set of the first, in the order of `runs`."""
-    average_scores: dict[Metric, Score]
 
 
 def average_checkpoints(run: RunFolder, last: int | None, name: str | None = None, device: str = "auto") -> AveragedRun:
@@ -90,8 +74,14 @@ def _write_average(
             evaluate(load(folder.path, device=device, engine="torch", own_process=True), validation, metrics).scores
             for folder in (*runs, new)
         )
-        result = AveragedRun(str(target.path), [str(run.path) for run in runs], steps, run_scores, average_scores)
-        write_json(temporary / "average.json", dataclasses.asdict(result))
+        result = AveragedRun(
+            average=str(target.path),
+            runs=[str(run.path) for run in runs],
+            steps=steps,
+            run_scores=run_scores,
+            average_scores=average_scores,
+        )
+        write_json(new.average_file, result.model_dump(mode="json"))
     return result
 
 
