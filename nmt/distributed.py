@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import logging
 import os
 import signal
 import sys
@@ -20,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, TrainingError, printable
+from nmt.console import log
+from nmt.errors import ConfigError, InterruptedTrainingError, NmtError, TrainingError
 
 if TYPE_CHECKING:
     import torch
@@ -177,6 +179,8 @@ def joined() -> Iterator[Ranks]:
         raise TrainingError(
             f"process {ranks.rank} of {ranks.size} could not connect to the others at {place}: {error}"
         ) from None
+    if not ranks.is_main:
+        log.setLevel(logging.ERROR)
     try:
         yield ranks
         ranks.wait()  # the store must outlive every process that needs it
@@ -224,8 +228,7 @@ class _FailureMonitor:
                     self._leave(int(self._store.get("nmt/exit_code")))
             except RuntimeError:  # the store ended with the process that hosted it
                 if not self._closed.wait(10 * SECONDS_BETWEEN_CHECKS):  # otherwise that process just finished first
-                    message = f"nmt: {self._who}the process that started this one, or the first one, has ended"
-                    print(message, file=sys.stderr)
+                    log.error(f"{self._who}the process that started this one, or the first one, has ended")
                     _end(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -240,7 +243,7 @@ class _FailureMonitor:
             )
         who = "" if isinstance(error, InterruptedTrainingError) else self._who  # all processes raise it together
         if isinstance(error, NmtError):
-            code, message = error.exit_code, f"nmt: {who}{error}"
+            code, message = error.exit_code, f"{who}{error}"
         elif isinstance(error, SystemExit):
             code, message = error.code if isinstance(error.code, int) else 1, ""
         else:
@@ -254,7 +257,7 @@ class _FailureMonitor:
             self._closed.wait(10 * SECONDS_BETWEEN_CHECKS)
             _end(code)
         if message:
-            print(printable(message), file=sys.stderr)
+            log.error(message)
             _report_to_torchrun(message)
         self._closed.set()
         with contextlib.suppress(RuntimeError):

@@ -196,7 +196,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
     run = RunFolder(folder / "run")
     run.path.mkdir(exist_ok=True)
     with ranks.main_first():
-        prepared = prepare(config, run, resuming=False, say=lambda _: None, ranks=ranks)
+        prepared = prepare(config, run, resuming=False, ranks=ranks)
     device = prepared.device
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=not ranks.is_main), ranks=ranks)
     trainer.model.train()

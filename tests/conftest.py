@@ -16,6 +16,7 @@ from hypothesis import Phase, settings
 
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
+from nmt.console import show_messages
 from nmt.data.augmentation import Augmented, ragged
 from nmt.data.batches import Batch, collate
 from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
@@ -34,6 +35,7 @@ SOLVED = [
 settings.register_profile("any machine", deadline=None)  # an example's time depends on the machine's load
 settings.register_profile("first failure", deadline=None, phases=[Phase.explicit, Phase.generate])  # scripts/break_it
 settings.load_profile("any machine")
+show_messages()  # as the command line does, also for tests of what it calls
 
 
 def cpu_flags() -> set[str]:

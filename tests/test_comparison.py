@@ -1,7 +1,6 @@
 """`nmt compare`: systems from runs and files, what differs between them, and the page."""
 
 import json
-import logging
 import math
 import re
 import shutil
@@ -58,19 +57,6 @@ def two_runs(tmp_path: Path, solved: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path
 
 
-@pytest.fixture
-def say(cli: Cli, caplog: pytest.LogCaptureFixture) -> Cli:
-    """`cli`, with the log's lines, which pytest keeps to itself, in front of standard error."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        caplog.clear()
-        with caplog.at_level(logging.INFO, logger="nmt"):
-            code, out, err = cli(*arguments)
-        return code, out, "".join(f"nmt: {line}\n" for line in caplog.messages) + err
-
-    return call
-
-
 def material(*systems: tuple[list[str], ...], src: list[str] | None = None, train: tuple[Side, ...] = ()) -> Material:
     """German systems, each with the outputs of its seeds."""
     named = [
@@ -81,11 +67,11 @@ def material(*systems: tuple[list[str], ...], src: list[str] | None = None, trai
     return Material((TranslatedSet("set", sources, [TRUTH], tuple(named)),), "de", EvaluationConfig(), train)
 
 
-def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, say: Cli) -> None:
-    code, out, err = say("compare", "copy", "worse", "--json", "--samples", "50", "--output", "compare.html")
+def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_runs: Path, cli: Cli) -> None:
+    code, out, err = cli("compare", "copy", "worse", "--json", "--samples", "50", "--output", "compare.html")
     assert code == 0
     assert [line for line in err.splitlines() if "translating" in line] == [
-        "nmt: runs/copy: translating test", "nmt: runs/worse: translating test"
+        "runs/copy: translating test", "runs/worse: translating test"
     ]  # fmt: skip
     result = json.loads(out)
     (test_set,) = result["test_sets"]
@@ -106,7 +92,7 @@ def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_
     assert 1 / 51 <= scores[1]["p"] < 0.2
     assert "worse compared with copy" in (two_runs / "compare.html").read_text(encoding="utf-8")
 
-    again = say("compare", "copy", "worse", "--samples", "50")
+    again = cli("compare", "copy", "worse", "--samples", "50")
     assert "translating" not in again[2]
     assert re.search(r"^worse +\d+\.\d\d  ± \d+\.\d\d  p 0\.\d\d\d ", again[1], re.MULTILINE)
     assert "nothing about seeds" in again[1]
@@ -114,30 +100,30 @@ def test_two_runs_are_translated_once_and_scored_as_sacrebleus_command_does(two_
 
 
 @pytest.mark.slow
-def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: Path, say: Cli) -> None:
+def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: Path, cli: Cli) -> None:
     """Other weights, other search settings, other sources, a file that was cut; but not another batch size."""
     arguments = ("compare", "copy", "worse", "--samples", "2")
-    assert "translating" in say(*arguments)[2]
-    assert say("eval", "--model", "copy", "--beam-size", "1")[0] == 0
-    assert "translating" not in say(*arguments)[2]
+    assert "translating" in cli(*arguments)[2]
+    assert cli("eval", "--model", "copy", "--beam-size", "1")[0] == 0
+    assert "translating" not in cli(*arguments)[2]
     config = two_runs / "runs/copy/config.yaml"
     config.write_text(config.read_text().replace("beam_size: 3", "beam_size: 1"))
-    assert "translating" not in say(*arguments)[2]  # as configured now
+    assert "translating" not in cli(*arguments)[2]  # as configured now
     config.write_text(config.read_text().replace("beam_size: 1", "beam_size: 2"))
-    assert "copy: translating test" in say(*arguments)[2]
+    assert "copy: translating test" in cli(*arguments)[2]
     shutil.copy("runs/worse/model.safetensors", "runs/copy/model.safetensors")
-    _, out, err = say(*arguments)
+    _, out, err = cli(*arguments)
     assert "copy: translating test" in err
     assert "worse: the same translations as copy, line by line" in out
     hypotheses = two_runs / "runs/copy/evaluation/test.hyp"
     hypotheses.write_text("".join(hypotheses.read_text().splitlines(keepends=True)[:-1]))
-    assert "copy: translating test" in say(*arguments)[2]
+    assert "copy: translating test" in cli(*arguments)[2]
     config.write_text(config.read_text().replace("batch_tokens: 2048", "batch_tokens: 512"))
-    assert "translating" not in say(*arguments)[2]
+    assert "translating" not in cli(*arguments)[2]
     for side in ("en", "de"):
         path = two_runs / f"test.{side}"
         path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
-    assert say(*arguments)[2].count("translating test") == 2
+    assert cli(*arguments)[2].count("translating test") == 2
 
 
 def test_translations_of_other_weights_are_not_used(two_runs: Path, cli: Cli) -> None:
@@ -361,20 +347,20 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
 
 
 @pytest.mark.slow
-def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, say: Cli) -> None:
+def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, cli: Cli) -> None:
     config = two_runs / "runs/worse/config.yaml"
     config.write_text(config.read_text().replace("  seed: 1\n", "  seed: 2\n"))
-    code, out, err = say("compare", "copy", "worse", "--samples", "2")
+    code, out, err = cli("compare", "copy", "worse", "--samples", "2")
     assert "copy and worse differ in training.seed only; copy,worse" in err
     shutil.copytree("runs/worse", "runs/third")
-    code, out, err = say("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
+    code, out, err = cli("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
     assert code == 0
     assert "joined" not in err
     assert re.search(r"^BLEU +copy and 1 more +2 ", out, re.MULTILINE)
     assert re.search(r"^ +third +1 .* [+-]\d+\.\d\d$", out, re.MULTILINE)
     assert re.search(r"^ +worse and 1 more +2 .* \+0\.00  within the spread$", out, re.MULTILINE)
     config.write_text(config.read_text().replace("label_smoothing: 0.0\n", "label_smoothing: 0.1\n"))
-    err = say("compare", "copy,worse", "third", "--samples", "2")[2]
+    err = cli("compare", "copy,worse", "third", "--samples", "2")[2]
     assert "copy and worse are joined" in err and "training.label_smoothing" in err
 
 
@@ -431,26 +417,26 @@ def test_mistakes_are_named(two_runs: Path, cli: Cli, arguments: list[str], mess
 
 
 @pytest.mark.slow
-def test_other_languages_and_other_test_sets_are_refused(two_runs: Path, say: Cli) -> None:
+def test_other_languages_and_other_test_sets_are_refused(two_runs: Path, cli: Cli) -> None:
     config = two_runs / "runs/worse/config.yaml"
     text = config.read_text()
     config.write_text(text.replace("tgt_lang: de", "tgt_lang: fr"))
-    code, _, err = say("compare", "copy", "worse")
+    code, _, err = cli("compare", "copy", "worse")
     assert code == 2
     assert "runs/copy translates from en to de, runs/worse from en to fr" in err
     config.write_text(re.sub(r"test\.(en|de)", r"val.\1", text))
-    code, _, err = say("compare", "copy", "worse")
+    code, _, err = cli("compare", "copy", "worse")
     assert code == 2
     assert "data.test.test is not the same text" in err
     for side in ("en", "de"):
         shutil.copy(f"test.{side}", f"val.{side}")
-    assert say("compare", "copy", "worse", "--samples", "2")[0] == 0
+    assert cli("compare", "copy", "worse", "--samples", "2")[0] == 0
 
 
 @pytest.mark.slow
-def test_without_its_training_text_a_run_is_compared_without_word_frequencies(two_runs: Path, say: Cli) -> None:
+def test_without_its_training_text_a_run_is_compared_without_word_frequencies(two_runs: Path, cli: Cli) -> None:
     (two_runs / "train.de").unlink()
-    code, out, err = say("compare", "copy", "worse", "--samples", "2")
+    code, out, err = cli("compare", "copy", "worse", "--samples", "2")
     assert code == 0
     assert "train.de: no such file, so words are not compared by frequency" in err
     assert "occurrences of the word" not in out

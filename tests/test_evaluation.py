@@ -187,7 +187,7 @@ def test_training_and_eval_use_the_chosen_tokenizer(
     char = "evaluation.bleu_tokenizer=char"
     for settings, tokenizer in (([], "13a"), (["data.tgt_lang=th"], "char"), ([char], "char")):
         config = load_config(copy_task, settings)
-        prepared = prepare(config, run_named("none"), resuming=False, say=lambda line: None)
+        prepared = prepare(config, run_named("none"), resuming=False)
         assert f"|tok:{tokenizer}|" in score(prepared.metrics, ["a b c d"], [["a b c d"]])["bleu"].signature
     trained(copy_task, "run", char, "training.max_steps=1")
     assert "BLEU's tokenizer is char, for de" in capsys.readouterr().err

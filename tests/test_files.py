@@ -539,7 +539,7 @@ def test_the_command_finishes_once_and_notices_another_model(in_solved: Path, tm
     write_input(tmp_path / "in.txt", ["1 2 3"])
     assert cli(*command)[0] == 0
     code, _, err = cli(*command)
-    assert (code, err) == (0, f"nmt: {tmp_path / 'out.txt'} is finished already\n")
+    assert (code, err) == (0, f"{tmp_path / 'out.txt'} is finished already\n")
     code, _, err = cli(*command, "--beam-size", "2")
     assert (code, "out.txt was started with another search" in err) == (2, True)
     (tmp_path / "in.txt").unlink()

@@ -209,7 +209,7 @@ def test_an_update_has_transformers_loss_and_gradients(
     run = run_named("new")
     config = load_run_config(Path("new.yaml"), (), run, is_fresh=False)
     run.path.mkdir(parents=True)
-    prepared = prepare(config, run, resuming=False, say=print)
+    prepared = prepare(config, run, resuming=False)
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file), initial_weights=both.run.model_file)
     monkeypatch.setattr(nmt.training.trainer, "update", lambda *arguments: torch.zeros(()))
     share, num_tokens = next(trainer._updates())

@@ -552,7 +552,7 @@ def test_every_flipped_bit_is_detected(copy_task: Path, tmp_path: Path) -> None:
 def test_every_flipped_bit_of_the_model_is_detected(copy_task: Path) -> None:
     run = trained(copy_task, "run")
     config = load_config(copy_task)
-    trainer = Trainer(config, run, prepare(config, run, True, print), Monitor(run.metrics_file))
+    trainer = Trainer(config, run, prepare(config, run, True), Monitor(run.metrics_file))
     data, expected = run.model_file.read_bytes(), tensors(run.model_file)
     random = Random(1)
     noticed = 0
@@ -597,7 +597,7 @@ def test_no_whole_checkpoint_is_one_message_that_names_each(copy_task: Path) -> 
     for step in (6, 12):
         (run.checkpoints / str(step) / "state.safetensors").write_bytes(b"")
     with pytest.raises(RunError) as error:
-        starting_step(load_config(copy_task, ["training.max_steps=24"]), run, print)
+        starting_step(load_config(copy_task, ["training.max_steps=24"]), run)
     for part in ("12/state.safetensors: damaged", "6/state.safetensors: damaged", "--name run-2", "--fresh"):
         assert part in str(error.value)
     assert checkpoint_steps(run.checkpoints) == [6, 12]
@@ -663,7 +663,7 @@ def test_all_changes_are_shown_and_forbidden_ones_refused_with_both_remedies(
     [("threads=2", 0.1, True), ("batch_parts=2", 0.1, False), ("batch_parts=2", 0, True)],
 )
 def test_a_resume_says_how_much_the_weights_will_differ(
-    copy_task: Path, override: str, dropout: float, is_last_bits: bool
+    copy_task: Path, capsys: pytest.CaptureFixture[str], override: str, dropout: float, is_last_bits: bool
 ) -> None:
     """Dropout is seeded by part, so that other parts are as another seed."""
     run = RunFolder(Path("runs/run"))
@@ -674,8 +674,8 @@ def test_a_resume_says_how_much_the_weights_will_differ(
     with pytest.MonkeyPatch.context() as patch:
         progress = Progress(step=6, validation_key=validation_key(old))
         patch.setattr(nmt.training.resuming, "check_checkpoint", lambda folder: progress)
-        said: list[str] = []
-        assert starting_step(load_config(copy_task, [*settings, f"training.{override}"]), run, said.append) == 6
+        assert starting_step(load_config(copy_task, [*settings, f"training.{override}"]), run) == 6
+    said = capsys.readouterr().err.splitlines()
     assert said[0].startswith(f"changed: training.{override.split('=')[0]}: ")
     assert ("last bits" in said[1], "dropout" in said[1]) == (is_last_bits, not is_last_bits)
 

@@ -60,7 +60,7 @@ def newest_weights(run: RunFolder) -> str:
 def new_trainer(config: Config, name: str) -> Trainer:
     run = run_named(name)
     run.path.mkdir(parents=True)
-    prepared = prepare(config, run, resuming=False, say=print)
+    prepared = prepare(config, run, resuming=False)
     return Trainer(config, run, prepared, Monitor(run.metrics_file))
 
 

@@ -1,6 +1,6 @@
 """The configuration that `nmt adapt` writes: a fine-tuning with general text mixed in."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import settings_to_yaml, with_overrides
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.corpus import read_pairs
 from nmt.data.discovery import discover
 from nmt.data.holdout import with_hold_outs
@@ -71,7 +72,7 @@ class Plan(NamedTuple):
     """Those of general text."""
 
 
-def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None]) -> Plan:
+def write_plan(wish: Wish, file: Path, is_fresh: bool) -> Plan:
     """Write the configuration of an adaptation to `file`, in the current folder, and the test set of --keep.
 
     Raises `ConfigError` for a file with another content, unless nmt adapt wrote it and is to start over (`is_fresh`),
@@ -87,7 +88,7 @@ def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None
     if pairs < MIN_PAIRS:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
     own_tests = own_test_sets(base)
-    general = _general_text(wish, file.stem, languages, own_tests, say)
+    general = _general_text(wish, file.stem, languages, own_tests)
     new = _unused_name("new", own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
     data: dict[str, Any] = {"train": [*map(_dump, new_text)], "src_lang": languages[0], "tgt_lang": languages[1]}
@@ -107,34 +108,32 @@ def write_plan(wish: Wish, file: Path, is_fresh: bool, say: Callable[[str], None
     if not general.tests:
         training["freeze"] = ["embeddings"]
     settings = with_overrides({"data": data, "training": training}, wish.overrides)
-    return Plan(_is_written(file, settings, is_fresh, say), new, general.tests)
+    return Plan(_is_written(file, settings, is_fresh), new, general.tests)
 
 
-def _general_text(
-    wish: Wish, stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles], say: Callable[[str], None]
-) -> _General:
+def _general_text(wish: Wish, stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]) -> _General:
     """The text of --keep, or else what the base was trained on; and its own test sets, where they still are."""
     base, tests = wish.base, tuple(name for name, files in own.items() if _exists(files))
     if wish.keep:
         files, name = discover(wish.keep, None, None, *languages).files, _unused_name("general", own)
-        return _General(files, (name, *tests), _held_out(files, f"{stem}.{name}", languages, say))
+        return _General(files, (name, *tests), _held_out(files, f"{stem}.{name}", languages))
     text = base.config().data.train if base.has_training_config() else ()
     found = _General(text if all(map(_exists, text)) else (), tests)
     if not tests:
-        say(
-            f"warning: there is no general text to measure with: nothing says what {base.path} forgets. So its "
+        log.warning(
+            f"there is no general text to measure with: nothing says what {base.path} forgets. So its "
             f"embeddings are frozen, and the model will be the mean of its weights and the fine-tuned ones. To measure "
             f"what is lost: --keep FILE, pairs of general text"
         )
     elif not found.text:
-        say(
-            f"warning: the training text of {base.path} is not there, so none is mixed in, and more is forgotten; give "
+        log.warning(
+            f"the training text of {base.path} is not there, so none is mixed in, and more is forgotten; give "
             f"pairs of general text with --keep FILE"
         )
     return found
 
 
-def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool, say: Callable[[str], None]) -> bool:
+def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:
     head = f"# Written by nmt adapt for runs/{file.stem}; `nmt config KEY` explains a key.\n"
     text = head + settings_to_yaml(settings)
     there = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -146,7 +145,7 @@ def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool, say: Calla
             f"give another --name, or replace it with --fresh"
         )
     write_text(file, text)
-    say(f"wrote {file}, the configuration of this adaptation")
+    log.info(f"wrote {file}, the configuration of this adaptation")
     return True
 
 
@@ -189,9 +188,7 @@ def _exists(files: CorpusFiles) -> bool:
     return files.src_file.exists() and files.tgt_file.exists()
 
 
-def _held_out(
-    general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str], say: Callable[[str], None]
-) -> dict[str, Any]:
+def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
     """A test set of general text, drawn as any hold-out, into the current folder."""
     src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
     size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
@@ -203,7 +200,7 @@ def _held_out(
     }
     try:
         config = Config.model_validate({"data": data, "training": {"max_steps": 1}})
-        drawn = with_hold_outs(config, lambda line: say(f"general text: {line}")).data.validation
+        drawn = with_hold_outs(config, lambda line: log.info(f"general text: {line}")).data.validation
     except ConfigError as error:
         raise DataError(f"general text: {error}") from None
     return _dump(drawn)

@@ -67,7 +67,7 @@ def adapt(
 
     file = Path(f"{run.name}.yaml")
     wish = Wish(base, data, keep or [], overrides or [])
-    plan = write_plan(wish, file, fresh, options.say)
+    plan = write_plan(wish, file, fresh)
     try:
         changes = _trained(file, run, fresh, None if plan.general else base)
     except (NmtError, typer.Exit):

@@ -14,6 +14,7 @@ from nmt.cli import options
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
+from nmt.console import log
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -57,7 +58,7 @@ def data(
         write_page(found.profile, output)
     if write is not None:
         written = ", ".join(write_cleaned(found, chosen.languages, write))
-        print(f"{write}: {written}, and cleaning.tsv with examples of what was dropped", file=sys.stderr)
+        log.info(f"{write}: {written}, and cleaning.tsv with examples of what was dropped")
     if as_json:
         print(json.dumps(dataclasses.asdict(found.profile)))
     else:

@@ -53,7 +53,7 @@ def filter_corpora(
     if write is None:
         raise ConfigError("name a new folder for the pairs that are kept: --write FOLDER")
     files = discover(corpora or [], None, None, *judges.languages()).files
-    found = filter_pairs(files, judges, limits, write, options.say)
+    found = filter_pairs(files, judges, limits, write)
     print(json.dumps(dataclasses.asdict(found)) if as_json else _text(found))
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption, say
+from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
+from nmt.console import log
 from nmt.errors import printable
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -45,7 +46,7 @@ def import_model(
 
 def _print(imported: "ImportedRun", as_json: bool) -> None:
     for note in imported.notes:
-        say(f"nmt: {note}")
+        log.warning(note)
     if as_json:
         print(json.dumps(dataclasses.asdict(imported)))
         return

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmt.cli import options
+from nmt.console import log
 from nmt.errors import ConfigError, TrainingError, printable
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -91,7 +91,7 @@ def _tried(config: "Config", found: "Inspection") -> "Speed | None":
     """How fast updates are, which some lines say; None if they fail, which a line explains."""
     from nmt.training.trial import SECONDS, time_updates
 
-    print(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it", file=sys.stderr)
+    log.info(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it")
     try:
         speed = time_updates(config, found.sample)
     except TrainingError as error:

@@ -7,7 +7,6 @@ needs inside its function, so that `--help` and small commands do not load torch
 
 import errno
 import io
-import logging
 import os
 import signal
 import sys
@@ -38,7 +37,8 @@ from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
-from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package, printable
+from nmt.console import log, show_messages
+from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
 from nmt.processes import bound_kernel_caches
 from nmt.version import __version__
 from nmt.waiting import bound_waiting
@@ -191,10 +191,7 @@ def main() -> None:
             if (encoding, errors) != (stream.encoding.lower(), stream.errors):
                 stream.reconfigure(encoding=encoding, errors=errors)
     bound_waiting()
-    log = logging.StreamHandler()
-    log.setFormatter(_Formatter("nmt: %(message)s"))
-    logging.basicConfig(handlers=[log], level=logging.WARNING)
-    logging.getLogger("nmt").setLevel(logging.INFO)
+    show_messages()
     if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
         _fail("standard input and output must be open; use < /dev/null or > /dev/null", ConfigError.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):  # a training handles them itself while it runs
@@ -222,16 +219,9 @@ def main() -> None:
         _fail("out of memory; lower decoding.batch_tokens or --beam-size", TrainingError.exit_code)
 
 
-class _Formatter(logging.Formatter):
-    """Log lines that are safe for a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
 def _fail(message: object, code: int) -> NoReturn:
     """End with a message."""
-    print(printable(f"nmt: {message}"), file=sys.stderr)
+    log.error(message)
     sys.exit(code)
 
 

@@ -1,12 +1,10 @@
 """The options that several commands share."""
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -16,7 +14,7 @@ import typer
 from nmt.cli.completion import complete_run, complete_setting
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.training import Config
-from nmt.errors import ConfigError, DataError, printable
+from nmt.errors import ConfigError, DataError
 from nmt.inheritance import load_run_config
 from nmt.runs import RunFolder, run_named
 
@@ -157,12 +155,6 @@ def _only_config(command: str) -> Path:
         )
     commands = "\n".join(f"  nmt {command} {shlex.quote(str(path))}" for path in found)
     raise ConfigError(f"there are {len(found)} configurations in this folder; name one:\n{commands}")
-
-
-def say(line: str) -> None:
-    """Print a line on standard error."""
-    with contextlib.suppress(OSError):  # a closed terminal
-        print(printable(line), file=sys.stderr)
 
 
 def utf8(text: str) -> str:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nmt.cli.options import JsonOption
+from nmt.console import log
 from nmt.errors import RunError, printable
 from nmt.runs import RUNS
 
@@ -37,12 +37,12 @@ def runs(
 
         if live := ", ".join(status.name for status in found if status.is_being_trained):
             raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it after that")
-        print(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed", file=sys.stderr)
+        log.info(f"{hashes.CACHE}: {hashes.prune_cache():,} bytes removed")
     if as_json:
         print(json.dumps([dataclasses.asdict(status) for status in found]))
         return
     if not found:
-        print(f"there are no runs under {RUNS}/ here; nmt train FILE makes one", file=sys.stderr)
+        log.info(f"there are no runs under {RUNS}/ here; nmt train FILE makes one")
         return
     for line in table(found):
         print(printable(line))

@@ -11,6 +11,7 @@ import typer
 from nmt.cli import options
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import InferenceConfig
+from nmt.console import log
 from nmt.errors import ConfigError
 from nmt.runs import open_runs
 from nmt.suffixes import pairs_format
@@ -96,9 +97,8 @@ def _print_totals(totals: "Totals", as_json: bool) -> None:
         }
         print(json.dumps(summary))
         return
-    print(
+    log.info(
         f"{totals.pairs:,} pairs, {totals.tokens:,} tokens with </s>: log-probability {totals.log_prob:.2f}, "
         f"{totals.log_prob / max(1, totals.tokens):.4f} a token, perplexity {perplexity:.4f}"
-        + (f"; {totals.not_scored:,} too long and not scored" if totals.not_scored else ""),
-        file=sys.stderr,
+        + (f"; {totals.not_scored:,} too long and not scored" if totals.not_scored else "")
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, say
+from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.distributed import Ranks, is_launched, joined
 from nmt.errors import ConfigError, NmtError
 from nmt.processes import python_command
@@ -43,7 +44,7 @@ def train(
         from nmt.insight.text_table import aligned
         from nmt.training.forgetting import table
 
-        say(aligned(table(changes), left=(0, 2)))
+        log.info(aligned(table(changes), left=(0, 2)))
 
 
 def train_run(
@@ -83,9 +84,9 @@ def _what_changed(run: RunFolder) -> "list[Forgetting]":
     from nmt.training.forgetting import score_after
 
     try:
-        return score_after(run, say)
+        return score_after(run)
     except NmtError as error:
-        say(f"the scores before and after are not compared: {error}; to try again: the same command")
+        log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
         return []
 
 
@@ -94,7 +95,7 @@ def _export(run: RunFolder, settings: Config) -> None:
     if settings.export.after_training:
         from nmt.exporting.after_training import export_after_training
 
-        export_after_training(run, settings, say)
+        export_after_training(run, settings)
 
 
 def _write_report(run: RunFolder, device: str) -> None:
@@ -106,6 +107,6 @@ def _write_report(run: RunFolder, device: str) -> None:
         page = write_report(run, device, with_data=True)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback
         again = f"nmt report --with-data --model {run.path}"
-        say(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
+        log.warning(f"no report was made: {str(error) or type(error).__name__}; to try again: {again}")
     else:
-        say(f"report: {page} ({time.perf_counter() - began:.1f} s)")
+        log.info(f"report: {page} ({time.perf_counter() - began:.1f} s)")

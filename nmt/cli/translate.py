@@ -13,6 +13,7 @@ import typer
 from nmt.cli import options
 from nmt.cli.searching import TranslationOptions
 from nmt.config.inference import DecodingConfig
+from nmt.console import log
 from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, open_runs
 
@@ -144,11 +145,11 @@ def _translate_files(
     sources = made_from(files, runs, decoding, translator.engine_name, source, written)
     if resume and files.are_finished():
         files.check_finished(sources, source)
-        print(f"nmt: {files.output} is finished already", file=sys.stderr)
+        log.info(f"{files.output} is finished already")
         return
     totals = translate_files(translator, files, sources, resume, source, record, prefix, request)
     if files.input:
-        print(totals, file=sys.stderr)
+        log.info(totals)
 
 
 def _translated(
@@ -166,16 +167,16 @@ def _interactive(
     translator: "LineTranslator", prefix: str | None, request: "Request", record: Callable[["Translation"], str]
 ) -> None:
     """Translate each line as it is typed, until end of file."""
-    print("end with Ctrl-D", file=sys.stderr)
+    log.info("end with Ctrl-D")
     prompts = sys.stdout if sys.stdout.isatty() else sys.stderr  # not into a file
     while True:
         try:
             with contextlib.redirect_stdout(prompts):
                 line = options.utf8(input("> "))
         except EOFError:
-            print(file=sys.stderr)
+            log.info("")
             return
         except (UnicodeDecodeError, DataError):
-            print("nmt: not UTF-8", file=sys.stderr)
+            log.error("not UTF-8")
             continue
         print(_translated(translator, line, prefix, request, record), flush=True)

@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run, say
+from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
 from nmt.config.inference import TokenizerConfig
+from nmt.console import log
 from nmt.errors import printable
 from nmt.runs import RunFolder
 
@@ -23,7 +24,7 @@ def vocab(
     from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report
 
-    settings = with_hold_outs(with_decoded_corpora(settings, say), say)
+    settings = with_hold_outs(with_decoded_corpora(settings, log.info), log.info)
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
 

@@ -7,17 +7,15 @@ characters, which misaligns the two sides of a corpus.
 import codecs
 import contextlib
 import io
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from nmt.config.section import MAX_POSITIONS
+from nmt.console import log
 from nmt.data.compression import opened
 from nmt.errors import DataError
-
-log = logging.getLogger("nmt")
 
 _HALF_A_PAIR = re.compile(b"\xed[\xa0-\xbf]")  # a surrogate: what JSON writes as "\\ud800"
 

@@ -10,7 +10,6 @@ entities can stand for gigabytes, or for other files of this machine.
 """
 
 import functools
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import Literal
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
+from nmt.console import log
 from nmt.data.compression import opened
 from nmt.data.tables import NumberedPair, listed, one_line
 from nmt.errors import DataError
-
-log = logging.getLogger("nmt")
 
 InlineTags = Literal["drop", "keep"]
 _CHUNK_BYTES = 1 << 16

@@ -1,11 +1,11 @@
 """The choice of the engine that translates: PyTorch, or CTranslate2 where a run was exported for it."""
 
 import importlib.util
-import logging
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
+from nmt.console import log
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.ctranslate2.exports import Export, exports_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
@@ -13,8 +13,6 @@ from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.errors import ConfigError, RunError
 from nmt.runs import RunFolder
-
-log = logging.getLogger("nmt")
 
 ENGINES = ("auto", "torch", "ctranslate2")
 

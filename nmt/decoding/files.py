@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 from nmt.atomic import flush, read_json, write_json
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log, progress_bar
 from nmt.data.compression import opened
 from nmt.data.hashes import source_hash
 from nmt.data.lines import Readable, line_blocks, read_lines
@@ -235,11 +236,8 @@ def _input_blocks(
         yield from line_blocks(stdin, "standard input", good_first=True)
         stdin.detach()  # which leaves standard input open
         return
-    bar = None
-    if sys.stderr.isatty() and path.is_file():
-        from tqdm import tqdm
-
-        bar = tqdm(total=path.stat().st_size, unit="B", unit_scale=True, dynamic_ncols=True, smoothing=0)
+    is_file = path.is_file()
+    bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
     with opened(path) as file:
         hashed = _Hashed(file)
         for block in line_blocks(hashed, str(path)):
@@ -262,11 +260,7 @@ def _vector_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list
     from nmt.data.vectors import open_vectors, vector_blocks  # which imports numpy
 
     assert source.type != "text"
-    bar = None
-    if sys.stderr.isatty():
-        from tqdm import tqdm
-
-        bar = tqdm(total=len(open_vectors(path, source)), initial=skip, unit=" sources", dynamic_ncols=True)
+    bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")
     for block in vector_blocks(path, source, skip):
         yield [*block]
         if bar is not None:
@@ -342,7 +336,7 @@ class OutputFiles:
                 file.close()
         if self.done:
             again = "the same command" if self._resume else "the same command with --continue"
-            print(f"nmt: {self.done:,} lines are in {self._parts[0]}; {again} resumes it", file=sys.stderr)
+            log.info(f"{self.done:,} lines are in {self._parts[0]}; {again} resumes it")
         else:
             for path in (*self._parts, self._made_from_file):
                 path.unlink(missing_ok=True)

@@ -1,13 +1,11 @@
 """Forbidden words as sequences of pieces: all the ways in which a vocabulary can spell them."""
 
 import functools
-import logging
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from nmt.console import log
 from nmt.data.tokenizer import Tokenizer
-
-log = logging.getLogger("nmt")
 
 MAX_SPELLINGS = 2000  # of one word
 _SPACE = "▁"

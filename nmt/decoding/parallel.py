@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
+from nmt.console import show_messages
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, Translator, with_prefixes
@@ -110,9 +111,7 @@ def _translator_on(
 
     One worker logs the choice of its engine; the others choose the same.
     """
-    logging.basicConfig(format="nmt: %(message)s", level=logging.WARNING)
-    if logs_engine:
-        logging.getLogger("nmt").setLevel(logging.INFO)
+    show_messages(logging.INFO if logs_engine else logging.WARNING)
     translator = load_on(device=device)
 
     def translated(block: _Block) -> tuple[str, list[Translation]]:

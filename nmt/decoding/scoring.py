@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
+from nmt.console import log
 from nmt.data.corpus import read_pairs
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
@@ -19,8 +19,6 @@ from nmt.decoding.source_text import Item, SourceEncoder, beginning, check_same_
 from nmt.decoding.translator import LINES_AT_ONCE, batches_by_length
 from nmt.errors import TrainingError
 from nmt.runs import open_runs
-
-log = logging.getLogger("nmt")
 
 
 class ScoredPair(NamedTuple):

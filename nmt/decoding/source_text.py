@@ -5,13 +5,13 @@ at `data.max_length`; to be translated, a text that is longer is split.
 """
 
 import itertools
-import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from nmt.config.inference import Copied, InferenceConfig
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
+from nmt.console import log
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.copied import is_copied
@@ -24,7 +24,6 @@ from nmt.runs import RunFolder
 if TYPE_CHECKING:  # a translator of text needs no numpy
     from nmt.data.vectors import Vectors
 
-log = logging.getLogger("nmt")
 
 LONG_LINE_CHARACTERS = 1 << 14  # SentencePiece needs hundreds of bytes of memory for each character
 PIECE_CHARACTERS = 16  # maximum length of SentencePiece's pieces

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import NO_ALIGNMENT, EncodedSource, Hypothesis, ScoredTokens, WordAlignment, best_of
@@ -23,7 +23,6 @@ from nmt.runs import open_runs
 if TYPE_CHECKING:
     from nmt.decoding.alignment import WordAligner
 
-log = logging.getLogger("nmt")
 
 LINES_AT_ONCE = 2000  # enough to sort by length, few enough to hold
 

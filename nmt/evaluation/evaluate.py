@@ -1,7 +1,6 @@
 """Translate test sets and score them, also in the validations of a training."""
 
 import dataclasses
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
@@ -26,8 +26,6 @@ from nmt.evaluation.stored import Evaluated, store, weights_file
 from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
 from nmt.suffixes import PAIRS_FORMATS, pairs_format
-
-log = logging.getLogger("nmt")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ chrf            the sentence chrF of the target, translated back, against the so
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from sacrebleu.metrics.chrf import CHRF
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT
+from nmt.console import log
 from nmt.data.corpus import read_pairs
 from nmt.data.profiling import check_folder, write_texts
 from nmt.data.sentence_index import normalized_pairs, pair_hashes, sentence_hashes, times_before
@@ -89,13 +90,7 @@ class Filtered:
     """By score, over all pairs that have it."""
 
 
-def filter_pairs(
-    corpora: Sequence[CorpusFiles],
-    judges: Judges,
-    limits: Limits,
-    folder: Path,
-    say: Callable[[str], None] = lambda line: None,
-) -> Filtered:
+def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits, folder: Path) -> Filtered:
     """Score the pairs, and write those that are kept as two texts for each corpus into a new folder, in order.
 
     Raises `DataError` if a file cannot be read, sides differ in length, or no pair is left.
@@ -104,7 +99,7 @@ def filter_pairs(
     languages = judges.languages()
     sizes = [count_pairs([files]) for files in corpora]
     verdicts = _verdicts_on_text(corpora)
-    scores = _scores(corpora, verdicts, judges, say)
+    scores = _scores(corpora, verdicts, judges)
     _apply(verdicts, scores, limits)
     counts = np.bincount(verdicts, minlength=1 + len(RULES))
     if not counts[0]:
@@ -140,9 +135,7 @@ def _pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:
     return itertools.chain.from_iterable(map(read_pairs, corpora))
 
 
-def _scores(
-    corpora: Sequence[CorpusFiles], verdicts: NDArray[np.uint8], judges: Judges, say: Callable[[str], None]
-) -> dict[str, Scores]:
+def _scores(corpora: Sequence[CorpusFiles], verdicts: NDArray[np.uint8], judges: Judges) -> dict[str, Scores]:
     """(P,) each score of the pairs, NaN for one without; a pair that a model cannot score gets its verdict."""
     place = np.flatnonzero(verdicts == 0)
 
@@ -156,16 +149,16 @@ def _scores(
 
     of_ways: list[Scores] = []
     if judges.forward:
-        say(f"scoring {len(place):,} pairs forward")
+        log.info(f"scoring {len(place):,} pairs forward")
         of_ways.append(cross_entropies(pairs(), judges.forward, judges))
     if judges.backward and (judges.forward or not judges.round_trip):  # alone, it may be there to translate
-        say(f"scoring {len(place):,} pairs backward")
+        log.info(f"scoring {len(place):,} pairs backward")
         of_ways.append(cross_entropies(((tgt, src) for src, tgt in pairs()), judges.backward, judges))
     scores: dict[str, Scores] = {}
     if of_ways:
         scores["cross_entropy"] = of_all(dual_cross_entropy(*of_ways) if len(of_ways) == 2 else of_ways[0])
     if judges.round_trip:
-        say(f"translating {len(place):,} targets back")
+        log.info(f"translating {len(place):,} targets back")
         scores["chrf"] = of_all(round_trip_chrf(pairs(), judges))
     for found in scores.values():
         verdicts[(verdicts == 0) & np.isnan(found)] = _TOO_LONG

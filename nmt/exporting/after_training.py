@@ -6,6 +6,7 @@ from functools import partial
 
 from nmt.config.evaluation import ExportFormat
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.ctranslate2.export import export_ctranslate2
 from nmt.errors import NmtError
 from nmt.exporting.argos import export_argos
@@ -18,7 +19,7 @@ MAX_LINES = 300
 """Of the validation set, on which each export is compared: a training's end should not take minutes."""
 
 
-def export_after_training(run: RunFolder, config: Config, say: Callable[[str], None]) -> None:
+def export_after_training(run: RunFolder, config: Config) -> None:
     """Make the exports that a configuration wants; the training has succeeded, so a failure is a line."""
     device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 knows no mps
     export: Mapping[ExportFormat, Callable[..., ExportedRun]] = {
@@ -31,10 +32,10 @@ def export_after_training(run: RunFolder, config: Config, say: Callable[[str], N
         try:
             folder = export[format](run, device=device, max_lines=MAX_LINES).folder
         except NmtError as error:
-            say(f"no export to {format} was made: {error}")
+            log.warning(f"no export to {format} was made: {error}")
         except Exception as error:  # also a bug: `nmt export` shows it with its traceback
             what = str(error) or type(error).__name__
             again = f"nmt export {format}{' --quantization float32' if format == 'ctranslate2' else ''}"
-            say(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
+            log.warning(f"no export to {format} was made: {what}; to try again: {again} --model {run.path}")
         else:
-            say(f"export: {folder} ({time.perf_counter() - began:.1f} s)")
+            log.info(f"export: {folder} ({time.perf_counter() - began:.1f} s)")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import logging
 import statistics
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt.config.evaluation import Metric
+from nmt.console import log
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
@@ -29,8 +29,6 @@ from nmt.insight.differences import (
     changed_words,
 )
 from nmt.insight.systems import Material, System, TranslatedSet
-
-log = logging.getLogger("nmt")
 
 LISTED = 10
 """Maximum number of sentences, words and n-grams in each list."""

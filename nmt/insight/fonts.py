@@ -6,7 +6,6 @@ conjuncts. It takes each glyph from the first font of a list that has it; that l
 
 import contextlib
 import io
-import logging
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.atomic import replacing, write_bytes
+from nmt.console import log
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when something is drawn
@@ -26,8 +26,6 @@ _NOT_DRAWN = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories of Unicode: controls, 
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 _NO_LETTERS = ("Last Resort", "STIXNonUnicode", "STIXSize", "cmex", "cmmi", "cmsy")
 """How the names of fonts begin that have a box for each character, or parts of formulas in the places of others."""
-
-log = logging.getLogger("nmt")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The systems that are compared: runs, and files of translations that any program made."""
 
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
@@ -28,8 +28,6 @@ from nmt.evaluation.evaluate import (
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs import RUNS, RunFolder, open_run
-
-log = logging.getLogger("nmt")
 
 
 class ComparedFiles(NamedTuple):

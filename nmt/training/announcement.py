@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from nmt.config.training import Config, TrainingConfig
+from nmt.console import log
 from nmt.data.batches import Plan, share_of_real_positions
 from nmt.data.mixture import describe_mixture
 from nmt.data.selection import table
@@ -18,10 +19,10 @@ from nmt.training.stopping import total_steps
 _MUCH_SLOWER = 2.0
 
 
-def describe(
+def announce(
     config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
-) -> list[str]:
-    """The lines of the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
+) -> None:
+    """Print the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
     data, settings, corpus = config.data, config.training, prepared.corpus
     src_size, tgt_size = prepared.tokenizers.src.vocab_size, prepared.tokenizers.tgt.vocab_size
     sizes = f"joint, {src_size:,} pieces" if prepared.tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
@@ -32,7 +33,6 @@ def describe(
     threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
     limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
     until = " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
-    is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
     mixture = describe_mixture(corpus.sizes, data)
     num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
@@ -41,7 +41,7 @@ def describe(
         kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
         cleaning = [f"cleaning    {line}" for line in table(corpus.counts)]
         cleaning.append(f"            examples: {run.cleaning_file}")
-    return [
+    for line in [
         f"run         {run.path}",
         f"data        {data.src_lang} -> {data.tgt_lang}: training {kept}, "
         f"validation {len(prepared.validation.src):,} pairs",
@@ -59,26 +59,21 @@ def describe(
         f"{data.tgt_lang}",
         *([f"average     exponential, decay {settings.ema_decay:g}"] if settings.ema_decay is not None else []),
         f"until       {until}",
-        *warmup_warning(settings, total_steps(settings, len(plan))),
-        *(precision_warning(bf16_slowdown()) if is_bf16_on_a_cpu else []),
-    ]
+    ]:
+        log.info(line)
+    warn_of_warmup(settings, total_steps(settings, len(plan)))
+    is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
+    if is_bf16_on_a_cpu and (slowdown := bf16_slowdown()) >= _MUCH_SLOWER:  # less may be chance
+        log.warning(
+            f"this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in fp32; "
+            f"stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
+        )
 
 
-def warmup_warning(settings: TrainingConfig, steps: float | None) -> list[str]:
-    """A warning if a training of `steps` updates (None: unknown) ends before its warm-up does."""
-    if steps is None or steps > settings.warmup_steps:
-        return []
-    return [
-        f"warning: the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
-        f"{steps:,.0f} steps in all; lower it"
-    ]
-
-
-def precision_warning(slowdown: float) -> list[str]:
-    """A warning if bf16 takes so many times as long as fp32, and that is much; less may be chance."""
-    if slowdown < _MUCH_SLOWER:
-        return []
-    return [
-        f"warning: this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in "
-        f"fp32; stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
-    ]
+def warn_of_warmup(settings: TrainingConfig, steps: float | None) -> None:
+    """Warn if a training of `steps` updates (None: unknown) ends before its warm-up does."""
+    if steps is not None and steps <= settings.warmup_steps:
+        log.warning(
+            f"the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
+            f"{steps:,.0f} steps in all; lower it"
+        )

@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.augmentation import Augmentation
 from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
 from nmt.data.dataset import EncodedCorpus
@@ -57,11 +58,10 @@ def cut(plan: Plan, parts: int) -> Plan:
 class Feed:
     """Iterates over this process's shares of consecutive updates."""
 
-    def __init__(self, config: Config, prepared: Prepared, ranks: Ranks, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, prepared: Prepared, ranks: Ranks) -> None:
         self._config = config
         self._prepared = prepared
         self._ranks = ranks
-        self._say = say
 
     def plan(self, epoch: int) -> Plan:
         """The batches of an epoch."""
@@ -83,7 +83,7 @@ class Feed:
         shares = [self._ranks.share(numbers) or numbers[:1] for numbers in non_empty]
         chosen = list(itertools.chain.from_iterable(shares))
         corpus, device = self._prepared.corpus, self._prepared.device
-        batches = batches_with_restarts(corpus, parts, device, self._say, chosen, self._augmentation(epoch))
+        batches = batches_with_restarts(corpus, parts, device, chosen, self._augmentation(epoch))
         for whole, numbers, share in zip(updates, non_empty, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
@@ -103,7 +103,6 @@ def batches_with_restarts(
     corpus: EncodedCorpus,
     plan: Plan,
     device: torch.device,
-    say: Callable[[str], None],
     numbers: Sequence[int] | None = None,
     augmentation: Augmentation | None = None,
 ) -> Iterator[Batch]:
@@ -131,7 +130,7 @@ def batches_with_restarts(
                     f"processes that prepare batches have died {deaths} times in a row ({error}); if memory ran "
                     f"out, close other programs; the same command resumes from the last checkpoint"
                 ) from None
-            say("a process that prepares batches was killed; a new one replaces it")
+            log.info("a process that prepares batches was killed; a new one replaces it")
 
 
 def _disable_torch_sigchld_handler() -> None:

@@ -5,7 +5,7 @@ Their scores are written as those of `nmt eval`, by the same code, to evaluation
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -15,6 +15,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.corpus import sides_of
 from nmt.data.lines import read_lines
 from nmt.errors import DataError, RunError
@@ -67,17 +68,17 @@ class Forgetting:
         return Change(before.name, before.value, after.value, *self.intervals[metric])
 
 
-def score_before(config: Config, run: RunFolder, origin: Origin, say: Callable[[str], None]) -> None:
+def score_before(config: Config, run: RunFolder, origin: Origin) -> None:
     """Score the test sets with the weights that a training in `run` starts from."""
     sets = origin.recorded.test_files
     if sets:
-        say(f"scoring {', '.join(sets)} with the weights of {origin.run.path}, which this training starts from")
+        log.info(f"scoring {', '.join(sets)} with the weights of {origin.run.path}, which this training starts from")
         metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
         for _ in _scored(config, metrics, origin.run, sets, run.evaluation / "before"):
             pass
 
 
-def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
+def score_after(run: RunFolder) -> list[Forgetting]:
     """Score the same test sets with the run's model, unless they were already, and compare.
 
     A test set that is missing, or has changed, is reported. Empty for a run that started from random weights.
@@ -93,11 +94,11 @@ def score_after(run: RunFolder, say: Callable[[str], None]) -> list[Forgetting]:
             continue
         files = record.init_from.test_files[name]
         if reason := _changed(corpus, files, config.source):
-            say(f"{name} is not scored again: {reason}")
+            log.warning(f"{name} is not scored again: {reason}")
         else:
             sets[name] = files
     if sets:
-        say(f"scoring {', '.join(sets)} with the model of {run.path}, to compare")
+        log.info(f"scoring {', '.join(sets)} with the model of {run.path}, to compare")
     metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
     for name, result in _scored(config, metrics, run, sets, run.evaluation / "after"):
         old = list(read_lines(run.evaluation / "before" / f"{name}.hyp"))

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nmt.atomic import append, flush_one, write_text
+from nmt.console import log, progress_bar
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import printable
 from nmt.training.divergence import Skipped
 from nmt.training.scalars import Scalars
 
@@ -48,18 +47,7 @@ class Monitor:
             write_text(self._metrics_file, "".join(line + "\n" for line in kept))
         if self._scalars is not None:
             self._scalars.start(step)
-        if sys.stderr.isatty():
-            self._bar = tqdm(initial=max(0, step), total=total_steps, unit="step", dynamic_ncols=True)
-
-    def say(self, message: str) -> None:
-        """Print a line."""
-        if self._silent:
-            return
-        with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the training
-            if self._bar is None:
-                print(printable(message), file=sys.stderr, flush=True)
-            else:
-                self._bar.write(printable(message), file=sys.stderr)
+        self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="step")
 
     def advance(self) -> None:
         """Count one update."""
@@ -77,7 +65,7 @@ class Monitor:
         }
         if self._bar is None:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
-            self.say(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
+            log.info(f"step {record['step']:,}  epoch {record['epoch']}  {values}  left {time_left}")
         else:
             if self._bar.total is None:  # otherwise the bar shows it
                 shown["left"] = time_left
@@ -87,13 +75,13 @@ class Monitor:
     def validation(self, record: dict[str, Any], is_best: bool) -> None:
         """Log the scores of a validation."""
         self._append({"kind": "validation", **record})
-        self.say(f"step {record['step']:,}  validation: {_values(record)}{'  (best so far)' if is_best else ''}")
+        log.info(f"step {record['step']:,}  validation: {_values(record)}{'  (best so far)' if is_best else ''}")
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
         self._append({"kind": "skipped", **dataclasses.asdict(skipped)})
         if not is_usual:
-            self.say(str(skipped))
+            log.warning(skipped)
 
     def flush(self) -> None:
         """Flush the records to disk, so that a checkpoint never exists without the records before it."""
@@ -240,7 +228,7 @@ class Pace:
         if was_slow or not self._is_slow:
             return ""
         return (
-            f"warning: the last {self.UPDATES} updates took {times:.1f} times as long as the first ones "
+            f"the last {self.UPDATES} updates took {times:.1f} times as long as the first ones "
             f"({1 / seconds:,.0f} target tokens a second, {1 / self._first:,.0f} at first); is another program using "
             f"this machine?"
         )

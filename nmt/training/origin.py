@@ -1,10 +1,10 @@
 """The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import DataError
 from nmt.evaluation.evaluate import corpus_test_set
@@ -20,7 +20,7 @@ class Origin(NamedTuple):
     recorded: RecordedOrigin
 
 
-def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
+def find_origin(config: Config) -> Origin | None:
     """The run of `training.init_from`, which `config` must name for a new training; None if it names none.
 
     A test set of that run that cannot be read is a line. Raises `DataError` if a corpus to replay is missing or not
@@ -31,7 +31,7 @@ def find_origin(config: Config, say: Callable[[str], None]) -> Origin | None:
     run = starting_run(config.training.init_from)
     _check_replayed(config, run)
     model = RecordedFile(path=str(run.model_file), sha256=ModelFile.of(run.model_file).sha256)
-    files = _test_sets(config, run, say)
+    files = _test_sets(config, run)
     test = {name: recorded_corpus(one, config.source) for name, one in files.items()}
     return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files))
 
@@ -45,19 +45,21 @@ def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
     return dict(data.test) or dict(own)
 
 
-def _test_sets(config: Config, run: RunFolder, say: Callable[[str], None]) -> dict[str, CorpusFiles]:
+def _test_sets(config: Config, run: RunFolder) -> dict[str, CorpusFiles]:
     """The test sets of the new run and of the one that it starts from, whose names count, where they can be read."""
     found: dict[str, CorpusFiles] = {}
     tests, own = config.data.test, own_test_sets(run)
     for name, files in {**tests, **own}.items():
         paths, others = ([one.src_file.resolve(), one.tgt_file.resolve()] for one in (files, tests.get(name, files)))
         if paths != others:
-            say(f"{name} is a test set of {run.path}, too, and that one is scored; rename this run's in data.test")
+            log.warning(
+                f"{name} is a test set of {run.path}, too, and that one is scored; rename this run's in data.test"
+            )
         try:
             corpus_test_set(files, config.source)
             found[name] = files
         except DataError as error:
-            say(f"{name} is not scored before and after: {error}")
+            log.warning(f"{name} is not scored before and after: {error}")
     return found
 
 

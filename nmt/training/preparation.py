@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.batches import num_workers, start_worker_server
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.lexicon import Lexicon, learn_lexicon
@@ -70,9 +71,7 @@ class Problems:
             raise type(self._found[0])("\n".join(messages))
 
 
-def prepare(
-    config: Config, run: RunFolder, resuming: bool, say: Callable[[str], None], ranks: Ranks = ALONE
-) -> Prepared:
+def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE) -> Prepared:
     """Read all files and the device; build vocabulary and encoded corpus where they are missing.
 
     A resumed run keeps its vocabulary, and a run with `training.init_from` gets a copy of the other's. Raises one
@@ -100,19 +99,19 @@ def prepare(
     if num_workers(device, config.augmentation.is_on):
         start_worker_server()
     selection = select(
-        data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, say
+        data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, log.info
     )
     if not resuming and config.training.init_from is not None and ranks.is_main:  # `train` lets it come first
         copy_tokenizer(starting_run(config.training.init_from), run)
-    tokenizers = _tokenizers(config, run, resuming, selection, say)
-    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, say, source=source)
+    tokenizers = _tokenizers(config, run, resuming, selection)
+    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, log.info, source=source)
     lexicon = None
     if config.augmentation.fragments and config.tokenizer.type == "marian":
-        say("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
+        log.info("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
     elif config.augmentation.fragments:
         has_pieces = config.tokenizer.type != "word"
         by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
-        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]), say)
+        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]), log.info)
 
     def encoded(files: CorpusFiles) -> EncodedCorpus:
         return encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
@@ -167,10 +166,8 @@ class _Texts:
                 self.test_sets[name] = corpus_test_set(files, config.source)
 
 
-def _tokenizers(
-    config: Config, run: RunFolder, resuming: bool, selection: Selection | None, say: Callable[[str], None]
-) -> Tokenizers:
+def _tokenizers(config: Config, run: RunFolder, resuming: bool, selection: Selection | None) -> Tokenizers:
     """The run's own, which may be a copy of another run's, or new ones."""
     if resuming or config.training.init_from is not None:
         return load_tokenizers(run.tokenizer)
-    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, say, config.source, selection)
+    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, log.info, config.source, selection)

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from nmt.atomic import rename
 from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config, TrainingConfig
+from nmt.console import log
 from nmt.data.hashes import corpus_keys
 from nmt.device import choose_device
 from nmt.errors import ConfigError, DataError, RunError
@@ -40,7 +41,7 @@ AFFECTS_DROPOUT = ("training.batch_parts", "training.device")
 AFFECTS_ROUNDING = (*AFFECTS_DROPOUT, "training.processes", "training.threads")
 
 
-def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], num_processes: int = 1) -> int | None:
+def starting_step(config: Config, run: RunFolder, num_processes: int = 1) -> int | None:
     """The step of the checkpoint to resume from, 0 for a new run, None for a finished one.
 
     A damaged checkpoint is reported and renamed, and the one before it is used. Raises `RunError` if the run cannot be
@@ -57,7 +58,7 @@ def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], nu
         return 0
     old = run.config()
     changed = check_same(old, resolve_processes(with_recorded_settings(config, run), num_processes), run)
-    progress = _newest_complete(run, steps, say)
+    progress = _newest_complete(run, steps)
     if is_restarted(progress, config.training):
         changed.append(_restart(config.training, progress.step, run))
     with contextlib.suppress(DataError):  # `prepare` reports it, if the run is not finished
@@ -67,22 +68,24 @@ def starting_step(config: Config, run: RunFolder, say: Callable[[str], None], nu
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
-        say(
+        log.info(
             f"{run.path}: this run is finished ({limit.reason}); to train further: the same command with "
             f"{limit.to_continue}; to start over: with --fresh, which sets this run aside"
         )
         return None
     for line in changed:
-        say(f"changed: {line}")
+        log.info(f"changed: {line}")
     if config.model.dropout and any(line.startswith(AFFECTS_DROPOUT) for line in changed):
-        say("the batches are the same; for other parts or another device, dropout draws others, as with another seed")
+        log.info(
+            "the batches are the same; for other parts or another device, dropout draws others, as with another seed"
+        )
     elif any(line.startswith(AFFECTS_ROUNDING) for line in changed):
-        say("the training is the same; its weights will differ in their last bits from those it would have had")
+        log.info("the training is the same; its weights will differ in their last bits from those it would have had")
     run.remove_leftovers()
     return progress.step
 
 
-def _newest_complete(run: RunFolder, steps: list[int], say: Callable[[str], None]) -> Progress:
+def _newest_complete(run: RunFolder, steps: list[int]) -> Progress:
     """The progress of the newest checkpoint that is not damaged."""
     damages = []
     for step in reversed(steps):
@@ -93,7 +96,7 @@ def _newest_complete(run: RunFolder, steps: list[int], say: Callable[[str], None
             continue
         for damaged, damage in zip(reversed(steps), damages, strict=False):
             aside = _unused_path(run.checkpoints / f"{damaged}.damaged")
-            say(f"{damage}; resuming from the checkpoint before it; this one is now {aside}")
+            log.warning(f"{damage}; resuming from the checkpoint before it; this one is now {aside}")
             rename(run.checkpoints / str(damaged), aside)
         return progress
     raise RunError("\n".join([f"{run.path}: no checkpoint can be resumed; {restart_hint(run)}", *damages]))

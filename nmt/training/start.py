@@ -7,6 +7,7 @@ import torch
 from nmt.atomic import rename, write_text
 from nmt.config.file import to_yaml
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.decoded import with_decoded_corpora
 from nmt.data.holdout import with_hold_outs
 from nmt.data.selection import write_examples
@@ -48,16 +49,16 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
         if ranks.is_main:
             stack.enter_context(run.locked())
             if mode == "fresh" and run.path.exists():
-                monitor.say(f"{run.path}: set aside as {run.set_aside()}")
+                log.info(f"{run.path}: set aside as {run.set_aside()}")
             vanished = stack.enter_context(run.marked_as_training())
         if vanished:
-            monitor.say(
+            log.info(
                 f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, or "
                 f"the machine went down"
             )
         with ranks.main_first():
-            config = with_hold_outs(with_decoded_corpora(config, monitor.say), monitor.say)
-        step = ranks.from_main(lambda: starting_step(config, run, monitor.say, ranks.size))
+            config = with_hold_outs(with_decoded_corpora(config, log.info), log.info)
+        step = ranks.from_main(lambda: starting_step(config, run, ranks.size))
         if step is None:
             return False
         resumed_at = ranks.from_main(lambda: step if run.has_checkpoints() else None)
@@ -82,14 +83,14 @@ def _train_from(
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     own_the_process()
-    origin = find_origin(config, monitor.say) if is_new else None
+    origin = find_origin(config) if is_new else None
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):
             raise RunError(f"{run.tokenizer} does not exist on all machines; train in a folder that they share")
-        prepared = prepare(config, run, resuming=not is_new, say=monitor.say, ranks=ranks)
+        prepared = prepare(config, run, resuming=not is_new, ranks=ranks)
         if ranks.is_main and is_new:
             for line in warnings(config, prepared):
-                monitor.say(f"warning: {line}")
+                log.warning(line)
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines have different training corpora; train in a folder that they share")
     weights = None if origin is None else origin.run.model_file
@@ -99,7 +100,7 @@ def _train_from(
     rehearse(trainer)
     trainer.announce()
     if dry_run:
-        monitor.say("dry run: everything works; nothing was trained")
+        log.info("dry run: everything works; nothing was trained")
         return False
     if ranks.is_main:
         counts, recorded = trainer.model.parameter_counts(), None if origin is None else origin.recorded
@@ -112,6 +113,6 @@ def _train_from(
         run.remember_as_latest()
     with ranks.main_first():
         if ranks.is_main and origin is not None:
-            score_before(config, run, origin, monitor.say)
+            score_before(config, run, origin)
     trainer.run()
     return True

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nmt.atomic import write_json
 from nmt.checkpoint import load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.batches import Batch, plan_epoch
 from nmt.data.dataset import EncodedCorpus
 from nmt.decoding.torch_engine import TorchEngine
@@ -26,7 +27,7 @@ from nmt.history import Progress, duration, is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
-from nmt.training.announcement import describe, warmup_warning
+from nmt.training.announcement import announce, warn_of_warmup
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
@@ -76,7 +77,7 @@ class Trainer:
         self.model = model or build_model(config.model, *sizes, config.source)
         if initial_weights is not None:
             for line in load_start(self.model, initial_weights):
-                monitor.say(line)
+                log.info(line)
         freeze(self.model, config.training.freeze)
         self.model.to(prepared.device)
         self.padding_rows = self.model.padding_rows(tokenizers.src.special.pad, tokenizers.tgt.special.pad)
@@ -111,7 +112,7 @@ class Trainer:
     def configure(self, config: Config) -> None:
         """Use the settings of `config`; the batches may change."""
         self.config = config
-        self.feed = Feed(config, self.prepared, self.ranks, self.monitor.say)
+        self.feed = Feed(config, self.prepared, self.ranks)
 
     @property
     def averaged(self) -> dict[str, Tensor] | None:
@@ -128,15 +129,14 @@ class Trainer:
             progress.schedule_start, progress.schedule_end = progress.step, self.config.training.schedule_end
         self.saved = (progress.step, progress.validated_step)
         self.saved_at = progress.seconds
-        self.monitor.say(f"resuming at step {progress.step:,}")
+        log.info(f"resuming at step {progress.step:,}")
 
     def announce(self) -> None:
         """Print the summary of the training."""
         if self.ranks.size > 1:
-            self.monitor.say(f"processes   {self.ranks.size}, which share the batches of each update")
+            log.info(f"processes   {self.ranks.size}, which share the batches of each update")
         plan = self.feed.plan(self.progress.epoch)
-        for line in describe(self.config, self.folder, self.prepared, self.model, plan, self.memory):
-            self.monitor.say(line)
+        announce(self.config, self.folder, self.prepared, self.model, plan, self.memory)
 
     def run(self) -> None:
         """Train until a limit or a signal, with validations and checkpoints."""
@@ -172,7 +172,7 @@ class Trainer:
             self.monitor.close()
         metric, values, step = settings.best_metric, self.progress.best_values, f"{self.progress.best_step:,}"
         best = f"best {metric} {values[metric]:.3f} at step {step}" if metric else f"the weights of step {step}"
-        self.monitor.say(
+        log.info(
             f"finished: {reason}; {best}; "
             f"{duration(self.progress.seconds)} of training; the model is in {self.folder.path}"
         )
@@ -278,15 +278,14 @@ class Trainer:
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
         if line := self.pace.add(num_tokens):
-            self.monitor.say(line)
+            log.warning(line)
         if self.interval.updates == min(10, settings.log_every) and not self.interval.announced:
             self.interval.announced = True
             per_update = self.interval.seconds() / self.interval.updates
             left = seconds_left(self.progress, settings, self.batches_an_epoch, per_update)
-            self.monitor.say(f"{per_update:.2f} s an update; about {duration(left)} left, plus validations")
+            log.info(f"{per_update:.2f} s an update; about {duration(left)} left, plus validations")
             if total_steps(settings, self.batches_an_epoch) is None:  # max_minutes alone is set
-                for line in warmup_warning(settings, step + left / per_update):
-                    self.monitor.say(line)
+                warn_of_warmup(settings, step + left / per_update)
         if step % settings.log_every:
             return
         self._report_skipped()
@@ -401,7 +400,7 @@ class Trainer:
         )
         total = torch.zeros((), device=device)
         num_tokens = 0
-        for batch in batches_with_restarts(corpus, self.ranks.share(plan), device, self.monitor.say):
+        for batch in batches_with_restarts(corpus, self.ranks.share(plan), device):
             num_tokens += batch.num_tgt_tokens
             total += self.objective(batch.to(device)).cross_entropy
         loss_sum, token_sum = self.ranks.sum([total.item(), num_tokens])

@@ -52,7 +52,7 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
         if config.training.threads:
             torch.set_num_threads(config.training.threads)
         own_the_process()
-        prepared = prepare(trial, run, resuming=False, say=lambda line: None)
+        prepared = prepare(trial, run, resuming=False)
         dtypes = [prepared.dtype]
         if prepared.device.type == "cpu":
             # Where a matrix product is not faster in bf16, no update is, and one may take ten times as long.
