@@ -20,7 +20,7 @@ def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Pa
     assert ExportConfig().after_training == ("ctranslate2",)
     code, out, err = cli("train", str(copy_task), "--set", "export.after_training=[huggingface, ctranslate2]")
     assert (code, out) == (0, "")
-    (refused,) = re.findall(r"^no export to huggingface was made: .*", err, re.M)
+    (refused,) = re.findall(r"^warning: no export to huggingface was made: .*", err, re.M)
     assert "tokenizer.type is word" in refused
     assert re.search(r"^export: runs/copy/export/ctranslate2-float32 \(\d+\.\d s\)$", err, re.M)
     assert [path.name for path in Path("runs/copy/export").iterdir()] == ["ctranslate2-float32"]

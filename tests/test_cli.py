@@ -177,6 +177,7 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
 
 CONVERSATION = """
 from nmt.cli.translate import _interactive
+from nmt.console import show_messages
 from nmt.decoding.translator import Translation
 
 class Shouting:
@@ -184,6 +185,7 @@ class Shouting:
         for ((line,),) in [blocks]:
             yield Translation(line.encode().decode().upper(), 1)
 
+show_messages()
 _interactive(Shouting(), None, None, lambda translation: translation.text)
 """
 
