@@ -12,7 +12,6 @@ student's folder, where those that are there are not made again:
 
 import functools
 import json
-import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -26,6 +25,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
 from nmt.config.file import load_config, settings_to_yaml
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.hashes import corpus_hashes, file_hash
 from nmt.data.holdout import with_hold_outs
 from nmt.data.lines import read_lines
@@ -45,7 +45,6 @@ MAX_LEARNED = 0.5
 """The share of a held-out set that a teacher may have learned. A few of its pairs are in any training text by chance,
 as short sentences are."""
 _FILES = set(CorpusFiles.model_fields)
-log = logging.getLogger(__name__)
 
 
 def write_student(
