@@ -307,6 +307,7 @@ def test_a_lines_tag_reaches_each_of_its_parts(tmp_path: Path, monkeypatch: pyte
     assert typed.in_parts(">>nld<< A CAT.", "", True).encoded == [tokenizer.encode(">>nld<< a cat.")]
     assert typed.encode(">>nld<< A CAT.", "") == tokenizer.encode(">>nld<< a cat.")
     assert typed.in_parts(">>nld<< A cat.\n>>deu<< A cat. A cat.", "", True).encoded == [three, german, german]
+    assert typed.in_parts(">>nld<< A cat.\n>>deu<< A cat.\nA cat.", "", True).encoded == [three, german, three]
     assert typed.in_parts(">>nld<< www.example.com", "", False).encoded == [[]]
     with pytest.raises(DataError, match=r"a line begins with >>xx<<"):
         typed.in_parts(">>xx<< A cat. A cat.", "", True)

@@ -153,12 +153,14 @@ class SourceText:
 
     def in_parts(self, item: Item, place: str, by_sentence: bool) -> PartedSource:
         """As `SourceEncoder.in_parts`; `ConfigError` for vectors."""
-        tag, line = self._line(item, place)
-        source = PartedSource([], [])
+        first_tag, line = self._line(item, place)
+        tag, source = first_tag, PartedSource([], [])
         for part in self._emoji_apart(
             split_sentences(line, self._src_lang) if by_sentence else [Part(self._tokenizer.normalize(line))]
         ):
-            own_tag, text = self._tokenizer.split_tag(part.text)  # of a further line of the text
+            if source.parts and "\n" in source.parts[-1].after:  # a further line, which may have a tag of its own
+                tag = first_tag
+            own_tag, text = self._tokenizer.split_tag(part.text)
             tag, part = tag if own_tag is None else own_tag, Part(text, part.after)
             if (ids := self._ids_that_fit(tag, part.text)) is not None:
                 source.parts.append(part)
