@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.atomic import read_json, write_json
+from nmt.atomic import write_json
 from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import ConfigError, RunError
 from nmt.exporting.proof import Verification
-from nmt.runs import RunFolder, find_run
+from nmt.runs import Recorded, RunFolder, find_run
 from nmt.training.record import read_record
 
 UNKNOWN_LICENSE = "unknown"
@@ -71,10 +71,20 @@ def write_description(file: Path, description: Mapping[str, Any], result: Export
     write_json(file, {**description, **dataclasses.asdict(result)})
 
 
+class _Imported(Recorded):
+    """What imported.json says of where a model is from."""
+
+    name: str
+    files: dict[str, str]
+    license: str | None
+
+
 def base_of(run: RunFolder) -> Base | None:
     """What an imported run was imported from, or the run that a training started from; None for random weights."""
-    if (imported := _imported(run)) is not None:
-        return imported
+    file = run.path / "imported.json"
+    if file.is_file():
+        imported = _Imported.read(file, "import the model again")
+        return Base(imported.name, imported.files, imported.license or UNKNOWN_LICENSE)
     record = read_record(run)
     if record is None or record.init_from is None:
         return None
@@ -84,15 +94,3 @@ def base_of(run: RunFolder) -> Base | None:
         if (earlier := base_of(find_run(origin.run))) is not None:
             license = earlier.license
     return Base(origin.run, {Path(origin.model.path).name: origin.model.sha256}, license)
-
-
-def _imported(run: RunFolder) -> Base | None:
-    """What imported.json says; None for a run that was trained here."""
-    file = run.path / "imported.json"
-    if not file.is_file():
-        return None
-    said = read_json(file)
-    files = said.get("files") if isinstance(said, dict) else None
-    if not isinstance(files, dict) or not all(isinstance(one, str) for one in files.values()):
-        raise RunError(f"{file}: does not say which files were imported; import the model again")
-    return Base(str(said.get("name") or run.name), files, str(said.get("license") or UNKNOWN_LICENSE))
