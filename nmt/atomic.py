@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,12 @@ def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 @contextlib.contextmanager
-def building(folder: Path, say: Callable[[str], None] = lambda line: None) -> Iterator[Path | None]:
+def building(folder: Path) -> Iterator[Path | None]:
     """`replacing` for a folder that several processes may need at once: the first builds it, the others wait.
 
     Yields None if the folder exists after waiting. Leftovers of killed processes are removed.
     """
-    with locked(folder, wait=True, say=say):
+    with locked(folder, wait=True):
         if folder.is_dir():
             yield None
             return

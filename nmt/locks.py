@@ -7,9 +7,11 @@ again with a new one (`filelock` looks at the number of its links). The locked f
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from nmt.console import log
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -19,9 +21,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def locked(
-    path: Path, wait: bool, leaves_no_file: bool = False, say: Callable[[str], None] = lambda line: None
-) -> Iterator[bool]:
+def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[bool]:
     """Hold the lock of a file or folder, which need not exist, during the block.
 
     With `leaves_no_file`, the lock file is removed afterwards; not on Windows, where an open file cannot be. Yields
@@ -47,7 +47,7 @@ def locked(
         if not wait:
             yield False
             return
-        say(f"{path}: waiting for another process, which is making it")
+        log.info(f"{path}: waiting for another process, which is making it")
         lock.acquire()
     try:
         yield True

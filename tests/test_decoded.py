@@ -58,7 +58,7 @@ def configured(path: Path) -> Config:
 
 
 def decoded(config: Config) -> TrainingFiles:
-    (files,) = with_decoded_corpora(config, lambda line: None).data.train
+    (files,) = with_decoded_corpora(config).data.train
     return files
 
 
@@ -85,7 +85,7 @@ def test_every_reader_finds_the_pairs_of_the_file_which_is_parsed_once(
         assert everything(files) == expected
         assert [record.message for record in caplog.records] == warned
     assert len(parsed) == 1
-    assert to_yaml(config) == to_yaml(with_decoded_corpora(config, print))  # the run's config.yaml names the file
+    assert to_yaml(config) == to_yaml(with_decoded_corpora(config))  # the run's config.yaml names the file
 
 
 def test_another_content_or_reading_is_parsed_again_and_a_removed_cache_is_not_missed(parsed: list[Path]) -> None:

@@ -1,6 +1,8 @@
 """Hold-outs: drawn once from the training corpora, written beside the configuration, and read from there afterwards."""
 
+import contextlib
 import gzip
+import io
 import subprocess
 import sys
 import time
@@ -63,8 +65,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 
 
 def drawn_by(path: Path, *overrides: str) -> tuple[Config, list[str]]:
-    said: list[str] = []
-    return with_hold_outs(load_config(path, overrides), said.append), said
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        config = with_hold_outs(load_config(path, overrides))
+    return config, said.getvalue().splitlines()
 
 
 def pairs_in(stem: str) -> list[Pair]:
@@ -113,7 +116,7 @@ def test_hold_outs_are_drawn_once_and_then_read(write: Callable[..., Path]) -> N
     corpus = made_up(300)
     path = write(corpus, "validation: {holdout: 20}\ntest:\n  one: {holdout: 10}\n  two: {holdout: 5}")
     config, said = drawn_by(path)
-    assert [line.split(" of ")[0] for line in said] == ["validation: 20", "one: 10", "two: 5"]
+    assert [line.split(" of ")[0] for line in said] == ["20", "10", "5"]
     sets = {name: pairs_in(f"run.{name}") for name in ("validation", "one", "two")}
     assert {name: len(pairs) for name, pairs in sets.items()} == {"validation": 20, "one": 10, "two": 5}
     everything = [pair for pairs in sets.values() for pair in pairs]
@@ -370,13 +373,16 @@ def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
     path = write(made_up(3000), "validation: {holdout: 300}")
     program = (
         "import sys; from pathlib import Path; from nmt.config.file import load_config\n"
-        "from nmt.data.holdout import with_hold_outs\n"
+        "from nmt.console import show_messages; from nmt.data.holdout import with_hold_outs\n"
         "config = load_config(Path(sys.argv[1]), ['training.seed=' + sys.argv[2]]); print('ready', flush=True)\n"
-        "with_hold_outs(config, print)"
+        "show_messages(); with_hold_outs(config)"
     )
     with locked(path.with_name("run.validation.en"), wait=True):  # until both are about to draw
         started = [
-            subprocess.Popen([sys.executable, "-c", program, path, str(seed)], stdout=-1, text=True) for seed in (1, 2)
+            subprocess.Popen(
+                [sys.executable, "-c", program, path, str(seed)], stdout=-1, stderr=subprocess.STDOUT, text=True
+            )
+            for seed in (1, 2)
         ]
         for process in started:
             assert process.stdout is not None
@@ -476,7 +482,7 @@ def test_a_replayed_corpus_stays_without_what_its_run_held_out(write: Callable[.
     path = Path("fine.yaml")
     path.write_text("data:\n  train: {src: new.en, tgt: new.de}\n  replay: 0.5\ntraining: {init_from: old}\n")
     config = load_run_config(path, [], RunFolder(Path("runs/fine")), False)
-    config = with_hold_outs(config, lambda line: None)
+    config = with_hold_outs(config)
     held_out = [pairs_in(stem) for stem in ("run.validation", "run.test", "fine.validation")]
     assert set(held_out[2]) < {(f"n {index}", f"m {index}") for index in range(60)}
     new = [(f"n {index}", f"m {index}") for index in range(60)]

@@ -73,7 +73,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     written("later", [("cafe\u0301 1", "neu"), ("new", " Kaffee  2")])
     written("new", [*pairs[::3], *some(100, 800)])
     Path("old.yaml").write_text(OLD)
-    config = with_hold_outs(load_config(Path("old.yaml")), lambda line: None)
+    config = with_hold_outs(load_config(Path("old.yaml")))
     run = run_named("old")
     run.path.mkdir(parents=True)
     run.config_file.write_text(to_yaml(config))
@@ -84,7 +84,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 def new(*overrides: str) -> Config:
     settings = load_run_config(Path("new.yaml"), overrides, run_named("new"), False)
-    return with_hold_outs(settings, lambda line: None)
+    return with_hold_outs(settings)
 
 
 def test_nothing_of_a_text_that_is_kept_apart_is_trained_on(old: Config) -> None:

@@ -130,16 +130,18 @@ def test_repeated_and_excluded_pairs_agree_with_sets(
 
 
 def test_a_selection_is_made_once_and_depends_on_all_that_it_reads(
-    corpora: list[CorpusFiles], monkeypatch: pytest.MonkeyPatch, write_lines: WriteLines
+    corpora: list[CorpusFiles],
+    monkeypatch: pytest.MonkeyPatch,
+    write_lines: WriteLines,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert select(corpora, CleaningConfig(), LANGUAGES) is None
     cleaning = CleaningConfig(duplicates="pair")
-    said: list[str] = []
-    first = select(corpora, cleaning, LANGUAGES, say=said.append)
-    again = select(corpora, cleaning, LANGUAGES, say=said.append)
+    first = select(corpora, cleaning, LANGUAGES)
+    again = select(corpora, cleaning, LANGUAGES)
     assert first is not None
     assert again is not None
-    assert said == ["applying data.cleaning"]
+    assert capsys.readouterr().err.splitlines() == ["applying data.cleaning"]
     assert rules_of(first) == rules_of(again)
     test = CorpusFiles(src=write_lines("t.en", ["word 1"]), tgt=write_lines("t.de", ["y"]))
     others = [

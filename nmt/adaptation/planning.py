@@ -200,7 +200,7 @@ def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, s
     }
     try:
         config = Config.model_validate({"data": data, "training": {"max_steps": 1}})
-        drawn = with_hold_outs(config, lambda line: log.info(f"general text: {line}")).data.validation
+        drawn = with_hold_outs(config).data.validation
     except ConfigError as error:
         raise DataError(f"general text: {error}") from None
     return _dump(drawn)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
 from nmt.config.inference import TokenizerConfig
-from nmt.console import log
 from nmt.errors import printable
 from nmt.runs import RunFolder
 
@@ -24,7 +23,7 @@ def vocab(
     from nmt.data.holdout import with_hold_outs
     from nmt.data.statistics import vocabulary_report
 
-    settings = with_hold_outs(with_decoded_corpora(settings, log.info), log.info)
+    settings = with_hold_outs(with_decoded_corpora(settings))
     report = vocabulary_report(settings, run)
     _print(settings.tokenizer, run, report, as_json)
 

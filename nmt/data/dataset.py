@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from nmt.atomic import building, read_json, write_json
 from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block
 from nmt.data.encoding import Encoded, Job, encode_blocks
@@ -158,7 +159,6 @@ def encode_corpus(
     tokenizer_folder: Path,
     max_length: int,
     selection: Selection | None = None,
-    say: Callable[[str], None] = lambda line: None,
     num_processes: int | None = None,
     source: SourceConfig = TEXT,
 ) -> EncodedCorpus:
@@ -186,11 +186,11 @@ def encode_corpus(
             tagged = job if tag is None else dataclasses.replace(job, tag=tag_id(tokenizers.src, tag))
             return encode_blocks(blocks, tokenizers, tokenizer_folder, tagged, num_processes)
 
-        with building(folder, say) as temporary:
+        with building(folder) as temporary:
             if temporary is not None:
                 if num_processes > 1:
-                    say(f"encoding {num_pairs:,} pairs in {num_processes} processes")
-                _write(corpora, encoded, job, selection, num_pairs, temporary, say)
+                    log.info(f"encoding {num_pairs:,} pairs in {num_processes} processes")
+                _write(corpora, encoded, job, selection, num_pairs, temporary)
                 write_json(temporary / "made_from.json", made_from)
     return EncodedCorpus(folder, (tokenizers.src.special, tokenizers.tgt.special))
 
@@ -202,7 +202,6 @@ def _write(
     selection: Selection | None,
     num_pairs: int,
     folder: Path,
-    say: Callable[[str], None],
 ) -> None:
     """Encode all corpora and write them to a folder."""
     counts, sizes = CleaningCounts(), []
@@ -221,7 +220,7 @@ def _write(
                 files["lines"].write(encoded.lines.tobytes())
                 if time.monotonic() > reported + _REPORT_INTERVAL:
                     reported = time.monotonic()
-                    say(f"encoded {counts.read:,} of {num_pairs:,} pairs")
+                    log.info(f"encoded {counts.read:,} of {num_pairs:,} pairs")
             sizes.append(counts.kept - before)
     if selection is not None:
         counts = selection.counts.then(counts)

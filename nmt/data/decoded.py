@@ -5,12 +5,12 @@ encode, to compare with held-out text. Parsing a TMX takes ten times as long as 
 written as two texts into the cache, named by a hash of the file and of how it is read; every reader finds them there.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from nmt.atomic import building, read_json, write_json
 from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.data.corpus import NUMBER_BYTES
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.lines import undecoded
@@ -19,23 +19,23 @@ from nmt.errors import DataError
 from nmt.suffixes import pairs_format
 
 
-def with_decoded_corpora(config: Config, say: Callable[[str], None]) -> Config:
+def with_decoded_corpora(config: Config) -> Config:
     """The configuration whose training corpora are read from the cache if they are TMX.
 
     One that cannot be read stays as it is, for `prepare` to report. Of several processes, one parses.
     """
-    train = tuple(files if files.pairs is None else _decoded(files, files.pairs, say) for files in config.data.train)
+    train = tuple(files if files.pairs is None else _decoded(files, files.pairs) for files in config.data.train)
     return config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
 
 
-def _decoded(files: TrainingFiles, path: Path, say: Callable[[str], None]) -> TrainingFiles:
+def _decoded(files: TrainingFiles, path: Path) -> TrainingFiles:
     if pairs_format(path) != "tmx":
         return files
     try:
         folder = CACHE / f"{corpus_keys([files])[0].hex()[:20]}.decoded"
-        with building(folder, say) as temporary:
+        with building(folder) as temporary:
             if temporary is not None:
-                say(f"parsing {path}")
+                log.info(f"parsing {path}")
                 _write(files, path, temporary)
     except DataError:
         return files

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
 from nmt.config.training import Config, TrainingConfig
+from nmt.console import log
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import is_empty, pairs_in, read_pairs
 from nmt.data.selection import select
@@ -30,7 +31,7 @@ AUTO_LIMITS = 10, 1000
 """With `auto`, one pair in `PAIRS_FOR_ONE` is drawn, within these limits."""
 
 
-def with_hold_outs(config: Config, say: Callable[[str], None]) -> Config:
+def with_hold_outs(config: Config) -> Config:
     """The configuration with every hold-out in its files: drawn, if they do not exist; `holdout` is then a number.
 
     With too few pairs, a validation set of `auto` becomes a training corpus, whose loss chooses the model. Raises
@@ -44,7 +45,7 @@ def with_hold_outs(config: Config, say: Callable[[str], None]) -> Config:
         num_pairs = count_pairs(corpora)
         sizes = _sizes(missing, num_pairs)
         if any(sizes.values()):
-            sizes = _draw_missing(config, corpora, num_pairs, sizes, say)
+            sizes = _draw_missing(config, corpora, num_pairs, sizes)
     found = {name: files.model_copy(update={"holdout": _checked_size(name, files)})
              for name, files in hold_outs.items() if sizes.get(name) != 0}  # fmt: skip
     if sizes.get("validation") == 0:
@@ -53,19 +54,17 @@ def with_hold_outs(config: Config, say: Callable[[str], None]) -> Config:
     tests = {name: found.get(f"test.{name}", files) for name, files in data.test.items()}
     settings = config.training
     if validation.holdout == 0:
-        settings = _judged_on_training_pairs(validation, settings, say)
+        settings = _judged_on_training_pairs(validation, settings)
     changed = data.model_copy(update={"validation": validation, "test": tests})
     return config.model_copy(update={"data": changed, "training": settings})
 
 
-def _judged_on_training_pairs(
-    validation: HeldOutFiles, settings: TrainingConfig, say: Callable[[str], None]
-) -> TrainingConfig:
+def _judged_on_training_pairs(validation: HeldOutFiles, settings: TrainingConfig) -> TrainingConfig:
     """The settings with which the loss on the training pairs chooses the model, unless they name another metric."""
     if "best_metric" not in settings.model_fields_set:
         settings = settings.model_copy(update={"best_metric": "loss"})
     chooses = f", and {settings.best_metric} on them chooses the model" if settings.best_metric else ""
-    say(
+    log.info(
         f"validation: no pairs are held out: the training pairs in {validation.src_file.name} are the validation set"
         f"{chooses}"
     )
@@ -106,21 +105,17 @@ def _sizes(missing: Mapping[str, HeldOutFiles], num_pairs: int) -> dict[str, int
 
 
 def _draw_missing(
-    config: Config,
-    corpora: Sequence[TrainingFiles],
-    num_pairs: int,
-    sizes: Mapping[str, int],
-    say: Callable[[str], None],
+    config: Config, corpora: Sequence[TrainingFiles], num_pairs: int, sizes: Mapping[str, int]
 ) -> dict[str, int]:
     """Draw and write the sets of these sizes, unless another process has; returns the sizes, 0 for those not drawn."""
     data = config.data
     wanted = {name: files for name, files in data.hold_outs.items() if sizes.get(name)}
     try:
-        with locked(next(iter(wanted.values())).src_file, wait=True, leaves_no_file=True, say=say):
+        with locked(next(iter(wanted.values())).src_file, wait=True, leaves_no_file=True):
             wanted = _missing(wanted)
             others = [*(files for name, files in data.held_out.items() if name not in wanted), *data.exclude]
             total = sum(sizes[name] for name in wanted)
-            drawn = draw(_usable(corpora, config, say), total, config.training.seed, SentenceIndex(others))
+            drawn = draw(_usable(corpora, config), total, config.training.seed, SentenceIndex(others))
             if len(drawn) < total:
                 if list(data.hold_outs) == ["validation"] and data.validation.holdout == "auto":
                     return {**sizes, "validation": 0}
@@ -133,8 +128,8 @@ def _draw_missing(
             for name, files in wanted.items():
                 own, drawn = drawn[: sizes[name]], drawn[sizes[name] :]
                 _write(name, files, own)
-                say(
-                    f"{name.removeprefix('test.')}: {len(own):,} of {num_pairs:,} training pairs are held out, in "
+                log.info(
+                    f"{len(own):,} of {num_pairs:,} training pairs are held out, in "
                     f"{files.src_file} and {files.tgt_file.name}"
                 )
     except OSError as error:
@@ -146,13 +141,11 @@ def _draw_missing(
     return dict(sizes)
 
 
-def _usable(
-    corpora: Sequence[TrainingFiles], config: Config, say: Callable[[str], None]
-) -> Callable[[], Iterator[Pair]]:
+def _usable(corpora: Sequence[TrainingFiles], config: Config) -> Callable[[], Iterator[Pair]]:
     """What starts to read the pairs that a hold-out may have: those that `data.cleaning` keeps, if neither side is too
     long for `data.max_length`, as far as that can be said without a tokenizer."""
     data = config.data
-    selection = select(corpora, data.cleaning, (data.src_lang, data.tgt_lang), say=say)
+    selection = select(corpora, data.cleaning, (data.src_lang, data.tgt_lang))
     longest = [_characters(data.max_length, config.tokenizer.type, code) for code in (data.src_lang, data.tgt_lang)]
 
     def read() -> Iterator[Pair]:

@@ -6,11 +6,12 @@ is a source type and a target type that have a link.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.console import log
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.tokenizer import Tokenizers
 from nmt.data.words import words_of
@@ -111,12 +112,7 @@ class Lexicon:
         return forward, backward
 
 
-def learn_lexicon(
-    corpus: EncodedCorpus,
-    tokenizers: Tokenizers,
-    by_piece: tuple[bool, bool],
-    say: Callable[[str], None] = lambda line: None,
-) -> Lexicon:
+def learn_lexicon(corpus: EncodedCorpus, tokenizers: Tokenizers, by_piece: tuple[bool, bool]) -> Lexicon:
     """The lexicon of an encoded corpus: of at most MAX_PAIRS pairs and MAX_LINKS links, which take some seconds."""
     began = time.monotonic()
     pairs = sample(corpus.src.lengths, corpus.tgt.lengths)
@@ -136,7 +132,7 @@ def learn_lexicon(
     forward, forward_null = model_1(of_links, entries // size, tgt_words, types[1])
     backward, backward_null = model_1(of_links, entries % size, src_words, types[0])
     is_kept = np.maximum(forward, backward) >= MIN_CHANCE
-    say(f"aligned the words of {len(pairs):,} pairs in {time.monotonic() - began:.1f} s")
+    log.info(f"aligned the words of {len(pairs):,} pairs in {time.monotonic() - began:.1f} s")
     return Lexicon(
         tokenizers,
         by_piece,

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from nmt.atomic import building, read_json, write_json, write_text
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import Block, over_blocks, places_of, raw_pairs
 from nmt.data.hashes import CACHE, corpus_keys
@@ -160,7 +161,6 @@ def select(
     languages: tuple[str, str],
     excluded: Sequence[CorpusFiles] = (),
     source: SourceConfig = TEXT,
-    say: Callable[[str], None] = lambda line: None,
 ) -> Selection | None:
     """The verdicts of `judge_corpora` on all pairs, from the cache or made; None if there is no rule and no text to
     exclude. Raises `DataError` as it does, and if no pair is kept."""
@@ -171,9 +171,11 @@ def select(
     digest.update(b"".join(corpus_keys(corpora, source)) + b"without" + b"".join(corpus_keys(excluded)))
     folder = CACHE / f"{digest.hexdigest()[:20]}.selection"
     if not folder.is_dir():
-        with building(folder, say) as temporary:
+        with building(folder) as temporary:
             if temporary is not None:
-                say("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
+                log.info(
+                    "applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text"
+                )
                 judged = judge_corpora(corpora, cleaning, languages, excluded, source)
                 (temporary / "verdicts").write_bytes(np.concatenate(judged).tobytes())
                 write_json(temporary / "sizes.json", [len(one) for one in judged])

@@ -1,7 +1,7 @@
 """Building the tokenizers of a training corpus, or of a sample of a large one."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from nmt.atomic import read_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.console import log
 from nmt.data.corpus import pairs_in, read_pairs
 from nmt.data.hashes import corpus_keys, file_hashes
 from nmt.data.lines import count_lines, read_lines
@@ -83,7 +84,6 @@ def ensure_tokenizers(
     corpora: Sequence[CorpusFiles],
     config: TokenizerConfig,
     folder: Path,
-    say: Callable[[str], None] = lambda line: None,
     source: SourceConfig = TEXT,
     selection: Selection | None = None,
 ) -> Tokenizers:
@@ -93,7 +93,7 @@ def ensure_tokenizers(
     description = read_json(file) if file.is_file() else None
     if not isinstance(description, dict) or description.get("made_from") != made_from:
         if description is not None:
-            say(f"the vocabulary in {folder} was made from other text or with other settings, and is made again")
+            log.info(f"the vocabulary in {folder} was made from other text or with other settings, and is made again")
         save_tokenizers(train_tokenizers(corpora, config, source, selection), folder, made_from)
     return load_tokenizers(folder)
 

@@ -78,7 +78,7 @@ def write_student(
     with locked(folder, wait=False, leaves_no_file=True) as is_ours:
         if not is_ours:
             raise RunError(f"{folder}: another process is at work here; wait for it, or choose another --folder")
-        data = with_hold_outs(config, lambda line: None).data
+        data = with_hold_outs(config).data
         if data.validation.holdout == 0:
             raise ConfigError(
                 "data.validation: the training pairs would say which model is best; give more pairs, or files"

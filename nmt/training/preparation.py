@@ -98,20 +98,18 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
 
     if num_workers(device, config.augmentation.is_on):
         start_worker_server()
-    selection = select(
-        data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source, log.info
-    )
+    selection = select(data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source)
     if not resuming and config.training.init_from is not None and ranks.is_main:  # `train` lets it come first
         copy_tokenizer(starting_run(config.training.init_from), run)
     tokenizers = _tokenizers(config, run, resuming, selection)
-    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, log.info, source=source)
+    corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, source=source)
     lexicon = None
     if config.augmentation.fragments and config.tokenizer.type == "marian":
         log.info("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
     elif config.augmentation.fragments:
         has_pieces = config.tokenizer.type != "word"
         by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
-        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]), log.info)
+        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]))
 
     def encoded(files: CorpusFiles) -> EncodedCorpus:
         return encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
@@ -170,4 +168,4 @@ def _tokenizers(config: Config, run: RunFolder, resuming: bool, selection: Selec
     """The run's own, which may be a copy of another run's, or new ones."""
     if resuming or config.training.init_from is not None:
         return load_tokenizers(run.tokenizer)
-    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, log.info, config.source, selection)
+    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, config.source, selection)

@@ -57,7 +57,7 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
                 f"the machine went down"
             )
         with ranks.main_first():
-            config = with_hold_outs(with_decoded_corpora(config, log.info), log.info)
+            config = with_hold_outs(with_decoded_corpora(config))
         step = ranks.from_main(lambda: starting_step(config, run, ranks.size))
         if step is None:
             return False
