@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import functools
+import gc
 import gzip
 import hashlib
 import io
@@ -200,6 +201,8 @@ def test_good_lines_before_a_bad_one_are_translated(
     with pytest.raises(DataError, match=r"^standard input:3: not UTF-8"):
         translate_files(Shouting(), Files(None, None), MADE_FROM, resume=False)
     assert capsysbinary.readouterr().out == b"ONE\nTWO\n"
+    gc.collect()
+    assert not data.closed
 
 
 def test_a_bad_line_of_a_file_can_be_mended_and_the_translation_continued(tmp_path: Path) -> None:
@@ -492,17 +495,13 @@ def test_a_part_file_without_the_input_position_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("lines", "made_from", "message"),
     [
-        (
-            LINES,
-            {**MADE_FROM, "search": {"beam_size": 1}},
-            r"out\.txt was started with another search; .*remove .*txt to",
-        ),
+        (LINES, {**MADE_FROM, "search": {"beam_size": 1}}, r"out\.txt was made with another search; remove .*txt to"),
         (
             [*LINES[:-1], LINES[-1].upper()],
             MADE_FROM,
-            r"in\.txt has changed since .*out\.txt was started; restore it, or remove",
+            r"in\.txt has changed since .*out\.txt was made; restore it, or remove .*txt to",
         ),
-        ([*LINES, "another"], MADE_FROM, r"in\.txt has changed since"),
+        ([*LINES, "another"], MADE_FROM, r"in\.txt has grown since"),
         (LINES[:-1], MADE_FROM, r"in\.txt has become shorter since"),
         (None, MADE_FROM, r"in\.txt: no such file"),
     ],
@@ -541,7 +540,7 @@ def test_the_command_finishes_once_and_notices_another_model(in_solved: Path, tm
     code, _, err = cli(*command)
     assert (code, err) == (0, f"{tmp_path / 'out.txt'} is finished already\n")
     code, _, err = cli(*command, "--beam-size", "2")
-    assert (code, "out.txt was started with another search" in err) == (2, True)
+    assert (code, "out.txt was made with another search" in err) == (2, True)
     (tmp_path / "in.txt").unlink()
     assert cli(*command)[0] == 2
     write_input(tmp_path / "in.txt", ["1 2 3"])
@@ -550,7 +549,7 @@ def test_the_command_finishes_once_and_notices_another_model(in_solved: Path, tm
     os.utime(model)
     code, _, err = cli(*command)
     os.utime(model, ns=(was.st_atime_ns, was.st_mtime_ns))
-    assert (code, "or a model that has been trained since" in err) == (2, True)
+    assert (code, "or one that has been trained since;" in err) == (2, True)
     assert (tmp_path / "out.txt").read_text() == "1 2 3\n"
 
 

@@ -68,7 +68,7 @@ class Files:
         if not _made_from_file(output).exists():
             raise RunError(f"{output} was not made with --continue, which records of what it is made; remove it first")
         text = self.input if source.type == "text" else None
-        _check_made_from(output, output, made_from, text, f"remove {output} to start over", sys.maxsize)
+        _check_made_from(output, made_from, text, is_finished=True)
 
 
 def _check_output(option: str, path: Path) -> None:
@@ -161,7 +161,7 @@ def made_from(
         "--input": _as_text(files.input),
         **content,
         "--alignments": _as_text(files.alignments),
-        "--model, or a model that has been trained since,": models,
+        "--model, or one that has been trained since": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
         **(options or {}),
@@ -233,8 +233,10 @@ def _input_blocks(
     if path is None:
         # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
         stdin = BufferedReader(cast(BufferedReader, sys.stdin.buffer).raw)
-        yield from line_blocks(stdin, "standard input", good_first=True)
-        stdin.detach()  # which leaves standard input open
+        try:
+            yield from line_blocks(stdin, "standard input", good_first=True)
+        finally:
+            stdin.detach()  # which leaves standard input open
         return
     is_file = path.is_file()
     bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
@@ -294,13 +296,12 @@ class OutputFiles:
         self._resume = resume
         read = Beginning(0, hashlib.sha256().hexdigest())
         if _are_unfinished(paths):
-            remedy = f"remove {self._made_from_file} to start over"
             if not resume:
                 raise RunError(
                     f"{self._parts[0]} holds the lines of an unfinished translation: resume it with --continue, or "
-                    f"{remedy}"
+                    f"remove {self._made_from_file} to start over"
                 )
-            read = _check_made_from(paths[0], self._parts[0], made_from, input_file, remedy) or read
+            read = _check_made_from(paths[0], made_from, input_file) or read
             self.done = min(sum(1 for _ in _complete_lines(part)) for part in self._parts)
         self.record_read(read)
         with _writing(self._parts[0]):
@@ -355,28 +356,33 @@ def _are_unfinished(paths: Sequence[Path]) -> bool:
 
 
 def _check_made_from(
-    output: Path, made: Path, made_from: dict[str, Any], input_file: Path | None, remedy: str, size: int = 0
+    output: Path, made_from: dict[str, Any], input_file: Path | None, is_finished: bool = False
 ) -> Beginning | None:
     """The part of the input file that had been read for an output; None without an input file.
 
-    `RunError` if what is `made` is from something else, or the input has changed: in that part, or `size` bytes.
+    `RunError` if it was made from something else, or the input has changed in that part, or grown if `is_finished`.
     """
-    before = read_json(_made_from_file(output))
-    before = before if isinstance(before, dict) else {}
+    record = _made_from_file(output)
+    made, remedy = f"{_part(output)} was started", f"remove {record} to start over"
+    if is_finished:
+        made, remedy = f"{output} was made", f"remove {output} to translate again"
+    before = content if isinstance(content := read_json(record), dict) else {}
     for key, value in made_from.items():
         if (old := before.get(key)) != value:
             which = f" ({old} before, {value} now)" if isinstance(old, str) and isinstance(value, str) else ""
-            raise RunError(f"{made} was started with another {key}{which}; resume with the same one, or {remedy}")
+            again = "" if is_finished else "resume with the same one, or "
+            raise RunError(f"{made} with another {key}{which}; {again}{remedy}")
     if input_file is None:
         return None
     try:
         read = Beginning(**before[_READ])
-        now = Beginning.of(input_file, max(size, read.size))
+        now = Beginning.of(input_file, sys.maxsize if is_finished else read.size)
     except (KeyError, TypeError):
-        raise RunError(f"{_made_from_file(output)}: does not say how much had been read; {remedy}") from None
+        raise RunError(f"{record}: does not say how much had been read; {remedy}") from None
     if now != read:
-        what = "has become shorter" if now.size < read.size else "has changed"
-        raise RunError(f"{input_file} {what} since {made} was started; restore it, or {remedy}")
+        has_grown = now.size > read.size and Beginning.of(input_file, read.size) == read
+        what = "has become shorter" if now.size < read.size else "has grown" if has_grown else "has changed"
+        raise RunError(f"{input_file} {what} since {made}; restore it, or {remedy}")
     return read
 
 
