@@ -46,6 +46,8 @@ Ragged = tuple[NDArray[Any], NDArray[np.integer]]
 
 _FORMAT = 3  # raise it when the files above or the plan of an epoch change: a run cannot resume with other ones
 _SIDES = ("src", "tgt")
+_WRITTEN = (*(f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")), "lines")
+_FILES = (*_WRITTEN, *(f"{side}.starts" for side in _SIDES), "corpus.json", "made_from.json")
 _PAIRS_MAPPED = 1 << 11  # after this many, the pages that were read are released
 _REPORT_INTERVAL = 60  # seconds
 
@@ -114,7 +116,7 @@ class EncodedCorpus:
         self._folder = folder
         self.key = folder.name
         self.made_from: dict[str, str] = read_json(folder / "made_from.json")
-        self._contents = {path.name: np.memmap(path, dtype=np.uint8, mode="r") for path in folder.iterdir()}
+        self._contents = {name: np.memmap(folder / name, dtype=np.uint8, mode="r") for name in _FILES}
         self.counts = CleaningCounts.of(description["counts"])
         self.sizes: tuple[int, ...] = tuple(description["sizes"])
         """Number of pairs of each text corpus, in order."""
@@ -207,8 +209,7 @@ def _write(
     counts, sizes = CleaningCounts(), []
     reported = time.monotonic()
     with ExitStack() as stack:
-        names = [*(f"{side}.{kind}" for side in _SIDES for kind in ("ids", "lengths")), "lines"]
-        files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in _WRITTEN}
         for index, corpus in enumerate(corpora):
             before = counts.kept
             for encoded in encode(corpus, chosen_blocks(corpus, job.source, selection, index)):
