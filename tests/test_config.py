@@ -296,6 +296,17 @@ def test_paths_are_relative_to_the_configuration_in_any_working_directory(
     assert config.data.validation.tgt == tmp_path / "home" / "v.de"
 
 
+def test_a_link_in_a_path_is_followed_as_the_system_does_and_a_file_keeps_its_name(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "real" / "a.en").write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
+    (tmp_path / "a.de").symlink_to(tmp_path / "real" / "a.en")
+    train = load(
+        "data:\n  train: {src: link/../a.en, tgt: a.de}\n  validation: {src: a, tgt: b}\n" + TRAINING
+    ).data.train
+    assert train == (TrainingFiles(src=tmp_path / "real" / "a.en", tgt=tmp_path / "a.de"),)
+
+
 @pytest.mark.parametrize(
     ("src", "tgt"), [("train.en", "train.de"), ("train.en.gz", "train.de.gz"), ("a.b/c.tok.en", "c.x.de.gz")]
 )

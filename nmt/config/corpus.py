@@ -1,6 +1,5 @@
 """The files of a corpus: two texts, or one file with both sides."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -29,10 +28,10 @@ def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
     folder = info.context.get("folder") if isinstance(info.context, dict) else None
     try:
         path = path.expanduser()
-    except RuntimeError as error:  # ~nobody
+        # Only links to folders are followed: what one to a file leads to may lack the ending that says its format.
+        return Path(folder, path).parent.resolve() / path.name if folder else path
+    except RuntimeError as error:  # ~nobody, or links in a circle
         raise ValueError(str(error)) from None
-    # Links are not followed: the file that one leads to may lack the ending that says its format.
-    return Path(os.path.normpath(Path(folder, path))) if folder else path
 
 
 ConfigPath = Annotated[Path, AfterValidator(_relative_to_config)]

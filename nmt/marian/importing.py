@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import re
 from pathlib import Path
 
@@ -147,7 +146,7 @@ def _languages(found: FoundModel, src_lang: str | None, tgt_lang: str | None, na
 
 
 def _name_of(path: Path) -> str:
-    return Path(os.path.normpath(path.absolute())).name.removesuffix(".zip")
+    return (path.resolve() if path.name in ("", "..") else path).name.removesuffix(".zip")
 
 
 def _files(path: Path) -> list[Path]:
