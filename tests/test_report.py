@@ -75,7 +75,7 @@ def _reported(solved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         copied(solved, folder)
-        called("eval", "--model", "copy", "--engine", "torch")
+        called("eval", "--model", "copy")
         called(
             "report",
             "--with-data",
@@ -272,7 +272,7 @@ def test_scores_of_another_model_are_named_as_such_and_are_not_the_cards(
     record["validation"]["tgt"]["sha256"] = "0" * 64
     write_json(run.record_file, record)
     text = text_after_report(cli)
-    assert "test the model has changed since; run nmt eval again 50 BLEU" in text
+    assert "test an earlier model; run nmt eval again 50 BLEU" in text
     assert "The validation set has changed since the training" in text
     assert "| test (test) |" not in (run.report / "README.md").read_text()
 
@@ -283,6 +283,7 @@ OTHERS = (
     (["--sample"], "drawn at random"),
     (["--bleu-tokenizer", "char"], "another tokenizer of BLEU"),
     (["--tgt-lang", "zh"], "another tokenizer of BLEU"),
+    (["--engine", "torch"], "engine torch"),
 )
 
 
@@ -290,7 +291,7 @@ def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cl
     """Only the run's own evaluation is in the list of runs, the headline and the model card."""
 
     def evaluated(*options: str) -> Path:
-        code, out, err = cli("eval", "--model", "copy", "--engine", "torch", "--json", *options)
+        code, out, err = cli("eval", "--model", "copy", "--json", *options)
         assert code == 0, err
         return Path(json.loads(out)["hypotheses"])
 
@@ -321,7 +322,7 @@ def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cl
     write_weights({name: value * 1.01 for name, value in load_file(run.model_file).items()}, run.model_file)
     (status,) = json.loads(cli("runs", "--json")[1])
     assert status["test_scores"] == {}
-    assert "the model has changed since" in cli("show", "--model", "copy")[1]
+    assert "(an earlier model; run nmt eval again)" in cli("show", "--model", "copy")[1]
 
 
 def test_a_run_scored_by_another_metric_alone_has_a_headline(run: RunFolder, cli: Cli) -> None:
@@ -340,8 +341,9 @@ def test_test_sets_with_one_file_name_do_not_replace_each_other(run: RunFolder, 
         assert cli("eval", "--model", "copy", "--src", f"{name}/test.en", "--ref", f"{name}/test.de")[0] == 0
     found = {one.name: one for one in stored_evaluations(run)}
     assert sorted(one.content.lines for one in found.values()) == [4, 5]
-    assert [one.deviation for one in found.values()] == ["", ""]
-    assert set(json.loads(cli("show", "--model", "copy", "--json")[1])["test_scores"]) == set(found)
+    assert [one.deviation for one in found.values()] == ["not a text of data.test"] * 2
+    status = json.loads(cli("show", "--model", "copy", "--json")[1])
+    assert (status["test_scores"], {name for name, *_ in status["other_scores"]}) == ({}, set(found))
 
 
 def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
@@ -359,8 +361,9 @@ def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
     assert deviations() == {"test": "", other: "beam_size 1"}
     lines = Path("test.en").read_text().splitlines(keepends=True)
     Path("test.en").write_text("".join(reversed(lines)))
-    assert deviations() == {name: ", ".join(filter(None, (why, "not the text of data.test.test")))
-                            for name, why in (("test", ""), (other, "beam_size 1"))}  # fmt: skip
+    assert deviations() == {
+        "test": "not a text of data.test; run nmt eval again", other: "beam_size 1, not a text of data.test"
+    }  # fmt: skip
     Path("test.en").unlink()  # as on another machine
     assert deviations() == {"test": "", other: "beam_size 1"}
     if hasattr(os, "mkfifo"):
@@ -369,7 +372,7 @@ def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
         Path("test.en").unlink()
     Path("test.en").write_text("".join(lines))
     run.config_file.write_text(run.config_file.read_text().replace("beam_size: 3", "beam_size: 1"))
-    assert deviations() == {"test": "beam_size 3", other: "the configuration has changed since; run nmt eval again"}
+    assert deviations() == {"test": "beam_size 3; run nmt eval again", other: "an earlier configuration"}
 
 
 def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
@@ -446,7 +449,6 @@ def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder
     [
         (lambda run: run.record_file.write_text("{"), r"nmt: runs/copy/training\.json: cannot be read"),
         (lambda run: run.record_file.write_text("{}"), r"nmt: runs/copy/training\.json: folder: .*restore or remove"),
-        (lambda run: write_json(run.evaluation / "x.json", {"engine": 3}), r"nmt: runs/copy/evaluation/x\.json: test"),
         (lambda run: write_json(run.average_file, {"steps": "x"}), r"nmt: runs/copy/average\.json: average: .*average"),
     ],
 )  # fmt: skip

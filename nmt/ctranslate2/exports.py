@@ -5,6 +5,7 @@ config.yaml with the inference sections. Its export.json says what it was made f
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,12 +32,12 @@ class ModelFile:
         status = path.stat()
         return cls(file_sha256(path), status.st_size, status.st_mtime_ns)
 
-    def is_still(self, path: Path) -> bool:
+    def is_still(self, path: Path, sha256: Callable[[Path], str] = file_sha256) -> bool:
         """Whether `path` has the same content. It is read only if the size is the same and the time differs."""
         status = path.stat()
         if status.st_size != self.size:
             return False
-        return status.st_mtime_ns == self.written or file_sha256(path) == self.sha256
+        return status.st_mtime_ns == self.written or sha256(path) == self.sha256
 
 
 class Export(NamedTuple):

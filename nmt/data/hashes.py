@@ -59,11 +59,17 @@ def source_hash(path: Path, source: SourceConfig) -> bytes:
     return _together(file_hashes(source_files(path, source)))
 
 
-def side_key(side: Side, source: SourceConfig = TEXT) -> bytes:
-    """The `corpus_keys` of one side."""
-    if side.files is not None:
-        return corpus_keys([side.files], source)[0 if side.is_src else 1]
-    return source_hash(side.path, source)
+def side_key(side: Side, source: SourceConfig = TEXT) -> str:
+    """A hash of a side's lines, or the `source_hash` of vectors and images."""
+    return lines_key(side.lines()) if source.type == "text" else source_hash(side.path, source).hex()
+
+
+def lines_key(lines: Iterable[str]) -> str:
+    """A hash of lines."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
 
 
 def _together(digests: Sequence[bytes]) -> bytes:

@@ -15,7 +15,7 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
-from nmt.data.hashes import side_key
+from nmt.data.hashes import lines_key, side_key
 from nmt.decoding.request import BEST, Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
@@ -136,11 +136,12 @@ def evaluate_runs(
     weights = tuple(ModelFile.of(weights_file(run)) for run in runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics, request=Request(sampling=sampling))
-        src, references = test_sets[name]
+        # The lines as they were read: a pipe cannot be read again.
+        src_key = lines_key(test_set.src_lines()) if source.type == "text" else side_key(test_sets[name][0], source)
         evaluated = Evaluated(
-            test_set=name, models=models, weights=weights, engine=translator.engine_name, decoding=decoding,
-            sampling=sampling, src_sha256=side_key(src, source).hex(), lines=len(result.hypotheses),
-            references_sha256=tuple(side_key(side).hex() for side in references), scores=result.scores,
+            test_set=name, models=models, weights=weights, engine=translator.engine_name, requested_engine=engine,
+            decoding=decoding, sampling=sampling, src_sha256=src_key, lines=len(result.hypotheses),
+            references_sha256=tuple(map(lines_key, test_set.references)), scores=result.scores,
         )  # fmt: skip
         try:
             path = store(runs[0], evaluated, result.hypotheses, folder)

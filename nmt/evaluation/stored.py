@@ -1,19 +1,20 @@
 """Evaluations stored in a run folder, and which of them are its own: as configured, by its present model.
 
 The run's own are evaluation/NAME.hyp and NAME.json for each test set of its configuration. The names of all others have
-a hash of texts, models, search and scoring.
+a hash of texts, models, engine, search and scoring.
 """
 
+import functools
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from nmt.atomic import write_json, write_text
+from nmt.atomic import file_sha256, write_json, write_text
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.exports import ModelFile
@@ -21,9 +22,11 @@ from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
 from nmt.decoding.request import Sampling
-from nmt.errors import DataError
+from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs import Recorded, RunFolder
+
+log = logging.getLogger("nmt")
 
 
 class Evaluated(Recorded):
@@ -34,6 +37,7 @@ class Evaluated(Recorded):
     models: tuple[str, ...]
     weights: Annotated[tuple[ModelFile, ...], Field(min_length=1)]
     engine: str
+    requested_engine: str = "auto"
     decoding: DecodingConfig
     sampling: Sampling | None = None
     src_sha256: str
@@ -62,11 +66,9 @@ class Stored(NamedTuple):
     """An evaluation in a run folder."""
 
     name: str
-    """The test set's name, or that of the file where several of the run's own evaluations have this name."""
+    """The file's: of the run's own, the test set's name."""
     hypotheses: Path
     content: Evaluated
-    is_as_searched: bool
-    """Whether these are the translations of the run's present model by the configured search."""
     deviation: str
     """What makes it another than the run's own, in words; empty if nothing does."""
 
@@ -76,22 +78,30 @@ class _Configured:
 
     def __init__(self, run: RunFolder, with_text: bool = True) -> None:
         self.weights, self.inference, self.settings = weights_file(run), run.inference_config(), run.evaluation_config()
-        self.test = run.config().data.test if run.has_training_config() else {}
+        self.test = run.config().data.test if run.has_training_config() else None
         self.with_text = with_text
+        self.file_sha256, self.side_key = functools.cache(file_sha256), functools.cache(side_key)
 
     def has_text_of(self, one: Evaluated) -> bool | None:
         """Whether its test set has the text of the configured one with this name; None if that cannot be said."""
-        if one.test_set not in self.test or not self.with_text:
+        if self.test is None:
             return None
+        if one.test_set not in self.test:
+            return False
         # Vectors and images are not read, which can be large, nor devices, which need not end.
-        is_text = self.inference.source.type == "text"
-        read = sides_of(self.test[one.test_set])[0 if is_text else 1 :]
+        first = 0 if self.inference.source.type == "text" else 1
+        read = sides_of(self.test[one.test_set])[first:]
+        if not (self.with_text and all(side.path.is_file() for side in read)):
+            return None
         try:
-            keys = [side_key(side).hex() for side in read if side.path.is_file()]
+            return [self.side_key(side) for side in read] == [one.src_sha256, *one.references_sha256][first:]
         except DataError:
             return None
-        known = [one.src_sha256, *one.references_sha256][0 if is_text else 1 :]
-        return keys == known if len(keys) == len(read) else None
+
+    def deviations(self, one: Evaluated) -> list[str]:
+        """What makes it another than the run's own, but for the text."""
+        engine = [] if one.requested_engine == "auto" else [f"engine {one.engine}"]
+        return [*self.other_search(one), *engine, *self.other_scoring(one)]
 
     def other_search(self, one: Evaluated) -> list[str]:
         """What makes its translations others than those of the present model by the configured search."""
@@ -101,45 +111,55 @@ class _Configured:
             found.append("drawn at random (--sample or --mbr)")
         if len(one.weights) > 1:
             found.append(f"an ensemble with {', '.join(one.models[1:])}")
-        elif not (self.weights.is_file() and one.weights[0].is_still(self.weights)):
-            found.append("the model has changed since; run nmt eval again")
+        elif not (self.weights.is_file() and one.weights[0].is_still(self.weights, self.file_sha256)):
+            found.append("an earlier model")
         return found
 
-    def other_scoring(self, one: Evaluated) -> list[str]:
+    def other_scoring(self, one: Evaluated) -> Iterator[str]:
         """What makes its scores others than those of the configured metrics."""
         language = self.inference.data.tgt_lang
         signatures = "".join(score.signature for metric, score in one.scores.items() if metric != "ter")
+        if one.scores.keys() != set(metric_names(self.settings, language)):
+            yield f"metrics {', '.join(one.scores)}"
         tokenizer = f"|tok:{bleu_tokenizer(language, self.settings.bleu_tokenizer)}"
-        found = {
-            f"metrics {', '.join(one.scores)}": one.scores.keys() != set(metric_names(self.settings, language)),
-            "another tokenizer of BLEU": "|tok:" in signatures and tokenizer not in signatures,
-            "case ignored": "|case:lc" in signatures,  # as TER always does
-        }
-        return [reason for reason, holds in found.items() if holds]
+        if "|tok:" in signatures and tokenizer not in signatures:
+            yield "another tokenizer of BLEU"
+        if "|case:lc" in signatures:  # as TER always does
+            yield "case ignored"
+
+
+def _readable(run: RunFolder) -> Iterator[tuple[Path, Evaluated]]:
+    """The evaluations in the run's folder, with a warning about each file that is damaged."""
+    for path in sorted(run.evaluation.glob("*.json")):
+        try:
+            yield path, Evaluated.read(path)
+        except RunError as error:
+            _warn_once(str(error))
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)
 
 
 def stored_evaluations(run: RunFolder, with_text: bool = True) -> list[Stored]:
-    """The run's evaluations, those of the configuration's test sets first; `RunError` if one is damaged.
+    """The run's evaluations, those of the configuration's test sets first; a damaged one is left out, with a warning.
 
     Without their text, which is outside of the run's folder, test sets of one name count as the same.
     """
-    if not any(run.evaluation.glob("*.json")):
+    if not (readable := list(_readable(run))):
         return []
     configured, found = _Configured(run, with_text), []
-    order = {name: number for number, name in enumerate(configured.test)}
-    for path in sorted(run.evaluation.glob("*.json"), key=lambda path: (order.get(path.stem, len(order)), path.name)):
-        one = Evaluated.read(path, "run nmt eval again, or remove the file")
-        search, has_text = configured.other_search(one), configured.has_text_of(one)
-        reasons = [*search, *configured.other_scoring(one)]
-        if has_text is False:
-            reasons.append(f"not the text of data.test.{one.test_set}")
-        elif has_text and path.stem != one.test_set and not reasons:
-            reasons.append("the configuration has changed since; run nmt eval again")
-        found.append(Stored(one.test_set, path.with_suffix(".hyp"), one, not search, ", ".join(reasons)))
-    alike = Counter(one.name for one in found if not one.deviation)
-    return [
-        one._replace(name=one.hypotheses.stem) if not one.deviation and alike[one.name] > 1 else one for one in found
-    ]
+    order = {name: number for number, name in enumerate(configured.test or ())}
+    for path, one in sorted(readable, key=lambda each: order.get(each[0].stem, len(order))):
+        reasons = configured.deviations(one)
+        if configured.has_text_of(one) is False:
+            reasons.append("not a text of data.test")
+        elif not reasons and configured.test and path.stem != one.test_set:
+            reasons.append("an earlier configuration")
+        advice = "; run nmt eval again" if reasons and path.stem in order else ""
+        found.append(Stored(path.stem, path.with_suffix(".hyp"), one, ", ".join(reasons) + advice))
+    return found
 
 
 def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[str] | None:
@@ -147,10 +167,12 @@ def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[s
 
     An engine other than `auto` is to be the one that made them.
     """
-    key = side_key(src, run.inference_config().source).hex()
-    for _, path, one, is_as_searched, _ in stored_evaluations(run):
-        if is_as_searched and one.src_sha256 == key and engine in ("auto", one.engine.partition(",")[0]):
-            hypotheses = list(read_lines(path)) if path.is_file() else []
+    key, configured = side_key(src, run.inference_config().source), _Configured(run)
+    for path, one in _readable(run):
+        has_engine = engine in (one.requested_engine, one.engine.partition(",")[0])
+        if has_engine and one.src_sha256 == key and not configured.other_search(one):
+            hypotheses_file = path.with_suffix(".hyp")
+            hypotheses = list(read_lines(hypotheses_file)) if hypotheses_file.is_file() else []
             if len(hypotheses) == one.lines:
                 return hypotheses
     return None
@@ -159,9 +181,9 @@ def stored_hypotheses(run: RunFolder, src: Side, engine: str = "auto") -> list[s
 def store(run: RunFolder, one: Evaluated, hypotheses: Sequence[str], folder: Path | None = None) -> Path:
     """Write an evaluation and its hypotheses, whose path is returned; in another `folder`, by the test set's name."""
     name, configured = one.test_set, _Configured(run)
-    reasons = [] if folder else [*configured.other_search(one), *configured.other_scoring(one)]
-    if reasons or not (folder or configured.has_text_of(one)):
-        content = one.model_dump(mode="json", include={"src_sha256", "references_sha256", "decoding", "sampling"})
+    if not folder and (configured.deviations(one) or not configured.has_text_of(one)):
+        hashed = {"src_sha256", "references_sha256", "requested_engine", "decoding", "sampling"}
+        content = one.model_dump(mode="json", include=hashed)
         key = [content, one.models[1:], [score.signature for score in one.scores.values()]]
         name += f".{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}"
     path = (folder or run.evaluation) / f"{name}.hyp"
