@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.atomic import file_sha256
+from nmt.errors import RunError
 from nmt.runs import Recorded, RunFolder
 
 # Fastest on a CPU first. An export that exists is as good as its run: it was compared when it was made.
@@ -52,17 +53,22 @@ class Export(NamedTuple):
 class _Made(Recorded):
     """What an export.json says of how it was made."""
 
-    quantization: str | None
     model: ModelFile
 
 
-def read_export(folder: RunFolder) -> Export:
-    """The export in a folder; `RunError` if its export.json is missing or damaged."""
-    made = _Made.read(folder.export_file, "export the run again")
-    return Export(folder, str(made.quantization), made.model)
-
-
 def exports_of(run: RunFolder) -> list[Export]:
-    """The run's exports for CTranslate2, the fastest on a CPU first."""
-    folders = [RunFolder(run.exports / f"ctranslate2-{quantization}") for quantization in QUANTIZATIONS]
-    return [read_export(folder) for folder in folders if folder.export_file.is_file()]
+    """The run's exports for CTranslate2, the fastest on a CPU first; `RunError` if an export.json is damaged."""
+    exports = []
+    for quantization in QUANTIZATIONS:
+        folder = RunFolder(run.exports / f"ctranslate2-{quantization}")
+        if folder.export_file.is_file():
+            try:
+                exports.append(Export(folder, quantization, _Made.read(folder.export_file).model))
+            except RunError as error:
+                raise RunError(f"{error}; {export_again(run, quantization)}") from None
+    return exports
+
+
+def export_again(run: RunFolder, quantization: str) -> str:
+    """The remedy for a damaged or stale export."""
+    return f"export it again: nmt export ctranslate2 --model {run.path} --quantization {quantization}"

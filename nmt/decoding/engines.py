@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from nmt.config.inference import DecodingConfig
 from nmt.console import log
 from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.ctranslate2.exports import Export, exports_of
+from nmt.ctranslate2.exports import Export, export_again, exports_of
 from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
@@ -87,19 +87,21 @@ def load_engine(
 
     `torch` and `ctranslate2` select that engine; an `NmtError` says why it cannot be used. `auto` is CTranslate2 for an
     export, and on a CPU for a run with a fresh export, if CTranslate2 supports all that is requested; else PyTorch,
-    also if an export is damaged, with a warning.
+    also if an export cannot be loaded, with a warning.
     Precisions apply to PyTorch alone, since an export has its own. A requested `precision` therefore selects PyTorch;
     where an export is used, the log says that `configured_precision` is not.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
+    export = None
     try:
         export = _export(runs, device, engine, precision)
         loaded = export and load_ctranslate2_engine(export, tokenizers, device)
-    except RunError as error:  # damaged
+    except RunError as error:  # damaged, or more than the memory holds
         if engine != "auto" or any(run.is_export() for run in runs):
             raise
-        log.warning("%s; translated with PyTorch; export again: nmt export ctranslate2 --model %s", error, runs[0].path)
+        again = export_again(runs[0], export.path.name.removeprefix("ctranslate2-")) if export else ""
+        log.warning("%s; translated with PyTorch%s", error, again and f"; if it is damaged, {again}")
         export = loaded = None
     if export and loaded:
         if configured_precision != "fp32":
@@ -168,9 +170,6 @@ def _fresh_exports(run: RunFolder) -> list[Export]:
         if export.model.is_still(run.model_file):
             fresh.append(export)
             continue
-        message = (
-            "%s is stale and not used: the run's model has changed since; export it again: "
-            "nmt export ctranslate2 --model %s --quantization %s"
-        )
-        log.warning(message, export.folder.path, run.path, export.quantization)
+        message = "%s is stale and not used: the run's model has changed since; %s"
+        log.warning(message, export.folder.path, export_again(run, export.quantization))
     return fresh
