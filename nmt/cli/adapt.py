@@ -96,8 +96,10 @@ def _print_result(run: RunFolder, changes: "list[Forgetting]", plan: "Plan", max
 
 def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) -> "list[Forgetting]":
     """Train as `nmt train FILE` does, average the model with that of `base`, if given, and score it."""
+    from nmt.evaluation.metrics import metric_names
+
     settings = load_run_config(file, (), run, fresh)
-    if "bleu" not in (settings.evaluation.metrics or ("bleu",)):
+    if "bleu" not in metric_names(settings.evaluation, settings.data.tgt_lang):
         raise ConfigError("evaluation.metrics: add bleu, by which --max-drop is measured")
     if base is not None:
         for key in ("num_encoder_layers", "num_decoder_layers"):

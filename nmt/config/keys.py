@@ -211,7 +211,8 @@ def _allowed(schema: dict[str, Any]) -> Iterator[str]:
 def _kind(schema: dict[str, Any]) -> str:
     """What a value may be, in words."""
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        kinds = list(dict.fromkeys(_kind(option) for option in options))
+        # A list comes last: of "list; each item: text or `null`", an item seems to be the one that may be null.
+        kinds = sorted(dict.fromkeys(_kind(option) for option in options), key=lambda kind: kind.startswith("list;"))
         return (", or " if any(", at" in kind or ", ab" in kind for kind in kinds) else " or ").join(kinds)
     if "enum" in schema:
         *others, last = [f"`{value}`" for value in schema["enum"]]
