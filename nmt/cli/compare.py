@@ -9,7 +9,6 @@ import typer
 
 from nmt.cli import options
 from nmt.cli.completion import complete_run
-from nmt.config.evaluation import EvaluationConfig
 from nmt.errors import ConfigError, printable
 
 _MAX_SAMPLES = 1_000_000
@@ -54,7 +53,6 @@ def compare(
 
     if not runs and (device or engine):
         raise ConfigError(f"{'--engine' if engine else '--device'} is for runs; files are not translated")
-    scoring.settings(EvaluationConfig())  # fails before anything is translated
     files = ComparedFiles(ref or (), src, train or (), device or "auto", engine or "auto")
     material = read_material(runs or (), hyp or (), files, scoring.tgt_lang)
     material = material._replace(settings=scoring.settings(material.settings), lowercase=scoring.lowercase)

@@ -87,10 +87,12 @@ class ScoringOptions:
     ] = None
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
 
-    def settings(self, configured: EvaluationConfig) -> EvaluationConfig:
-        """The configured settings, where the command line does not replace them."""
+    def __post_init__(self) -> None:
         if unknown := [name for name in self.metric or () if name not in get_args(Metric)]:
             raise ConfigError(f"--metric {unknown[0]}: should be one of {', '.join(get_args(Metric))}")
+
+    def settings(self, configured: EvaluationConfig) -> EvaluationConfig:
+        """The configured settings, where the command line does not replace them."""
         given = {"metrics": self.metric and tuple(self.metric), "bleu_tokenizer": self.bleu_tokenizer}
         return configured.model_copy(update={name: value for name, value in given.items() if value})
 
