@@ -151,6 +151,7 @@ def test_an_encoded_corpus_is_opened_again(numbers: CorpusFiles, tokenizer_folde
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key
     assert second.counts == first.counts
+    assert set(first.made_from) == {"encoding", "selection", "tokenizer", "0", "1"}  # names that checkpoints keep
 
 
 def test_a_change_of_text_length_or_tokenizer_encodes_it_again(numbers: CorpusFiles, tokenizer_folder: Path) -> None:

@@ -265,8 +265,8 @@ def _made_from(
     settings: list[object] = [_FORMAT, max_length, source.as_read() if source.type != "text" else ""]
     sides = {str(number): key.hex() for number, key in enumerate(corpus_keys(corpora, source))}
     return {
-        "how nmt encodes text": json.dumps([*settings, *map(_tag, corpora)]),
-        "what data.cleaning, data.exclude and held-out text leave out": "" if selection is None else selection.key,
-        "tokenizer/": b"".join(file_hashes(tokenizer_files(tokenizer_folder))).hex(),
+        "encoding": json.dumps([*settings, *map(_tag, corpora)]),
+        "selection": "" if selection is None else selection.key,
+        "tokenizer": b"".join(file_hashes(tokenizer_files(tokenizer_folder))).hex(),
         **sides,
     }

@@ -216,13 +216,18 @@ def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object
 
 def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: Config, run: RunFolder) -> None:
     """`RunError` if the encoded corpus was made from something else when a run was started."""
+    words = {
+        "encoding": "how nmt encodes text",
+        "selection": "what data.cleaning, data.exclude and held-out text leave out",
+        "tokenizer": "tokenizer/",
+    }
     changed = [name for name in now if now[name] != then.get(name)]
     paths = [path for files in config.data.train for path in (files.src_file, files.tgt_file)]
     texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
     if changed:
         raise RunError(
-            f"{run.path}: {', '.join(texts or changed)}: changed since this run was started, so its batches cannot be "
-            f"repeated; restore that, or {restart_hint(run)}"
+            f"{run.path}: {', '.join(texts or map(words.__getitem__, changed))}: changed since this run was started, "
+            f"so its batches cannot be repeated; restore that, or {restart_hint(run)}"
         )
 
 
