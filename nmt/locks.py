@@ -47,7 +47,7 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
         if not wait:
             yield False
             return
-        log.info(f"{path}: waiting for another process, which is making it")
+        log.info(f"{path}: waiting for another process that uses it")
         lock.acquire()
     try:
         yield True

@@ -140,7 +140,7 @@ def test_a_process_that_waits_for_another_ones_encoding_says_so(capsys: pytest.C
         with building(Path("cache/other")) as temporary:
             assert temporary is not None
     (line,) = capsys.readouterr().err.splitlines()
-    assert_says(line, "cache/other", "waiting for another process")
+    assert_says(line, "cache/other", "waiting for another process that uses it")
 
 
 def test_a_folder_reached_by_a_link_is_the_same_folder() -> None:

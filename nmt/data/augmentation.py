@@ -1,10 +1,9 @@
-"""Random changes to training pairs, different each time a pair is seen: subword sampling, typed input,
-fragments, copies, and word dropout of what the decoder reads.
+"""Random changes to training pairs, different each time a pair is seen.
 
-A pair's text is decoded from its ids. A tag before its source (`data.train.tag`, or an imported model's) is set aside
-meanwhile. Everything
-random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same after a resume,
-in any worker and in any process.
+They are subword sampling, typed input, fragments, copies, and word dropout of what the decoder reads. A pair's text is
+decoded from its ids. A tag before its source (`data.train.tag`, or an imported model's) is set aside meanwhile.
+Everything random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same
+after a resume, in any worker and in any process.
 """
 
 import dataclasses
@@ -91,7 +90,7 @@ class Augmentation:
                 changes = [None if has_copy else change for change, has_copy in zip(changes, copied, strict=True)]
             if src[0].ndim == 1:  # ids: vectors are not text
                 src = self._rewritten(src, changes, self._samplers[0], draws, limits[0], tags)
-            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1], tags)
+            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
         return Augmented(
             _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
         )
@@ -157,7 +156,7 @@ class Augmentation:
         sampler: SubwordSampler | None,
         draws: Random,
         limit: int,
-        tags: NDArray[np.integer],
+        tags: NDArray[np.integer] = NO_TAGS,
     ) -> Ragged:
         """A side's sentences with changed texts and sampled pieces; one that would have more than `limit` stays."""
         rows = _rows(side)

@@ -85,8 +85,8 @@ def split_to_fit(part: Part, fits: Callable[[str], bool]) -> list[Part]:
 def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str, tgt_lang: str) -> str:
     """The translations of the parts, with the white space of the source between them.
 
-    In Chinese and Japanese, a single space between sentences goes; from them into other languages, they get one. So do
-    the parts of a text without spaces in a language with spaces.
+    Into Chinese and Japanese, a single space between sentences is left out. From them into another language, one is
+    added where there is none, and so it is from any language without spaces between words into one with them.
     """
     drop_spaces = joins_sentences(tgt_lang)
     add_spaces = joins_sentences(src_lang) and not drop_spaces
