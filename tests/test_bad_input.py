@@ -104,6 +104,7 @@ WORDS = {
     "$spaces": " ",
     "$latin": "caf\udce9",
     "$dash": "- Come in.",
+    "$help": "--help me",
 }
 TRAIN = "train copy.yaml --name new"
 VOCAB = "vocab copy.yaml --name new"
@@ -248,6 +249,7 @@ ROWS = [
     Row("translate: an option that is none", f"{TRANSLATE} --beem 3 1", ["No such option: --beem"]),
     *(Row(f"{command}: begins with -", f"{command} {text}", [f"No such option: {said}", f"nmt {command} -- "])
       for command in ("translate", "attention", "score", "data") for text, said in (("$dash", "- "), ("-5", "-5"))),
+    Row("translate: begins like an option", f"{TRANSLATE} $help", ["No such option: --help me", "nmt translate -- "]),
     Row("translate: a misspelled option", f"{TRANSLATE} --beam 3 1", ["--beam (Possible options: --beam-size)"]),
     Row("translate: a text and a file", f"{TRANSLATE} --input test.en 1", ["not both"]),
     Row("translate: --continue alone", f"{TRANSLATE} --continue", ["--continue needs --input FILE and --output FILE"]),

@@ -77,8 +77,8 @@ class _Commands(TyperGroup):
         except BrokenPipeError:
             raise ReaderGoneError from None
         except _UsageError as error:
-            is_unknown = hasattr(error, "possibilities") and not error.possibilities
-            if is_unknown and any(one.param_type_name == "argument" for one in error.ctx.command.params):
+            is_text = hasattr(error, "possibilities") and (not error.possibilities or " " in error.option_name)
+            if is_text and any(one.param_type_name == "argument" for one in error.ctx.command.params):
                 error.message += (
                     f'; put -- before a text or name that begins with "-": nmt {error.ctx.info_name} -- ...'
                 )
