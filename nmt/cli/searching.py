@@ -8,6 +8,7 @@ import typer
 from nmt.cli import options
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS, MAX_LENGTH_PENALTY
+from nmt.console import log
 from nmt.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the command runs
@@ -73,8 +74,12 @@ class SearchOptions:
             raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
 
     def engine_to_load(self) -> str:
-        """The engine; PyTorch, where samples are drawn."""
-        return "torch" if self.sample or self.mbr else self.engine or "auto"
+        """The engine; PyTorch, where samples are drawn, which a message says."""
+        if not (self.sample or self.mbr):
+            return self.engine or "auto"
+        if self.engine is None:
+            log.info("samples are drawn with PyTorch")
+        return "torch"
 
     def sampling(self, count: int = 1) -> "Sampling | None":
         """How `count` translations are drawn, or those of --mbr; None for a search.
