@@ -66,10 +66,7 @@ def side_key(side: Side, source: SourceConfig = TEXT) -> str:
 
 def lines_key(lines: Iterable[str]) -> str:
     """A hash of lines."""
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(f"{line}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def _together(digests: Sequence[bytes]) -> bytes:
