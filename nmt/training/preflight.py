@@ -179,4 +179,4 @@ def _settle_memory(trainer: Trainer) -> None:
     average = 0 if trainer.averaged is None else account.parameters
     program = max(0, held - account.parameters - average)
     account = dataclasses.replace(account, average=average, program=program)
-    trainer.memory = f"{account}" + (f"; {size(free)} are free" if free is not None else "")
+    trainer.memory = f"{account}" + ("" if free is None else f"; {size(free)} are free besides what is already in use")
