@@ -59,14 +59,17 @@ def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[boo
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process, on whatever machine, holds the lock of a file or folder; True if it may not be tried."""
+    """Whether a process, on whatever machine, holds the lock of a file or folder; True if it may not be tried.
+
+    False on a read-only disk, where nobody can have it.
+    """
     if not any(file.exists() for file in _files(path)):
         return False
     try:
         with locked(path, wait=False) as is_free:
             return not is_free
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno != errno.EROFS
 
 
 def _files(path: Path) -> tuple[Path, Path]:

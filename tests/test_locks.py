@@ -12,7 +12,7 @@ from conftest import assert_says
 
 from nmt.atomic import building
 from nmt.errors import RunError
-from nmt.locks import locked
+from nmt.locks import is_locked, locked
 from nmt.runs import RUNS, RunFolder, run_named
 from nmt.training.averaged_run import average_checkpoints
 
@@ -174,6 +174,17 @@ def test_a_lock_survives_the_renaming_of_its_folder() -> None:
 def test_an_average_is_not_made_during_a_training_of_the_run() -> None:
     with run_named("mean").locked(), pytest.raises(RunError, match="mean: is being trained"):
         average_checkpoints(run_named("run"), last=2, name="mean")
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.EROFS, False), (errno.EACCES, True)])
+def test_nobody_trains_on_a_read_only_disk(monkeypatch: pytest.MonkeyPatch, code: int, expected: bool) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with locked(Path("run"), wait=False):
+        pass
+    monkeypatch.setattr("os.open", refuse)
+    assert is_locked(Path("run")) == expected
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
