@@ -1,21 +1,24 @@
 """Which training pairs are kept: compared with loops over the text and Python's sets."""
 
+import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nmt.data.corpus
+import nmt.data.selection
+from nmt.atomic import building
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import read_pairs
 from nmt.data.dataset import encode_corpus
-from nmt.data.hashes import CACHE
+from nmt.data.hashes import CACHE, prune_cache
 from nmt.data.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
 from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.errors import DataError
@@ -127,6 +130,19 @@ def test_repeated_and_excluded_pairs_agree_with_sets(
     expected = by_a_loop(corpora, cleaning, excluded)
     assert rules_of(Selection("", verdicts)) == expected
     assert len({rule for of_corpus in expected for rule in of_corpus}) >= 3
+
+
+def test_a_selection_is_read_before_the_cache_can_be_emptied(
+    corpora: list[CorpusFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def emptied_after(folder: Path) -> Iterator[Path | None]:
+        with building(folder) as temporary:
+            yield temporary
+        prune_cache()
+
+    monkeypatch.setattr(nmt.data.selection, "building", emptied_after)
+    assert select(corpora, CleaningConfig(duplicates="pair"), LANGUAGES) is not None
 
 
 def test_a_selection_is_made_once_and_depends_on_all_that_it_reads(

@@ -37,9 +37,10 @@ def _decoded(files: TrainingFiles, path: Path) -> TrainingFiles:
             if temporary is not None:
                 log.info(f"parsing {path}")
                 _write(files, path, temporary)
+            messages = read_json((temporary or folder) / "warnings.json")  # under the lock: nothing removes it
     except DataError:
         return files
-    for message in read_json(folder / "warnings.json"):
+    for message in messages:
         warn_once(message)
     return files.decoded_in(folder)
 

@@ -170,17 +170,14 @@ def select(
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(b"".join(corpus_keys(corpora, source)) + b"without" + b"".join(corpus_keys(excluded)))
     folder = CACHE / f"{digest.hexdigest()[:20]}.selection"
-    if not folder.is_dir():
-        with building(folder) as temporary:
-            if temporary is not None:
-                log.info(
-                    "applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text"
-                )
-                judged = judge_corpora(corpora, cleaning, languages, excluded, source)
-                (temporary / "verdicts").write_bytes(np.concatenate(judged).tobytes())
-                write_json(temporary / "sizes.json", [len(one) for one in judged])
-    sizes = read_json(folder / "sizes.json")
-    verdicts = np.fromfile(folder / "verdicts", dtype=np.uint8)
+    with building(folder) as temporary:
+        if temporary is not None:
+            log.info("applying data.cleaning" if cleaning.is_on else "leaving held-out text out of the training text")
+            judged = judge_corpora(corpora, cleaning, languages, excluded, source)
+            (temporary / "verdicts").write_bytes(np.concatenate(judged).tobytes())
+            write_json(temporary / "sizes.json", [len(one) for one in judged])
+        sizes = read_json((temporary or folder) / "sizes.json")  # under the lock, so that nothing removes them
+        verdicts = np.fromfile((temporary or folder) / "verdicts", dtype=np.uint8)
     key = hashlib.sha256((verdicts == 0).tobytes()).hexdigest()[:20] if verdicts.any() else ""
     selection = Selection(key, tuple(np.split(verdicts, np.cumsum(sizes)[:-1])))
     if not selection.counts.kept:
