@@ -7,6 +7,7 @@ a fifth of the speed (docs/lab/speed.md). So a background thread measures how lo
 core, and while that is long, makes them spin less. The results are the same to the bit.
 """
 
+import atexit
 import contextlib
 import functools
 import os
@@ -20,6 +21,7 @@ TASKS = Path("/proc/self/task")
 POLL_SECONDS = 0.25
 # Time that threads wait for a core, relative to elapsed time: 30% or more with another busy program, else below 5%.
 BUSY, QUIET = 0.20, 0.05
+_ENDING = threading.Event()
 
 
 def bound_waiting() -> None:
@@ -61,7 +63,15 @@ def watch() -> None:
     num_threads = torch.get_num_threads()
     if not _is_chosen() and num_threads > 1 and waited_for_cores() is not None:
         count = teams_needed(num_threads, len(os.sched_getaffinity(0)))
-        threading.Thread(target=_watch, args=[count], name="nmt-waiting", daemon=True).start()
+        watcher = threading.Thread(target=_watch, args=[count], name="nmt-waiting", daemon=True)
+        watcher.start()
+        atexit.register(_end_watch, watcher)
+
+
+def _end_watch(watcher: threading.Thread) -> None:
+    """Wait until no thread is within torch: Python's end would abort the process there."""
+    _ENDING.set()
+    watcher.join()
 
 
 def teams_needed(num_threads: int, cores: int) -> int:
@@ -72,8 +82,7 @@ def teams_needed(num_threads: int, cores: int) -> int:
 def _watch(count: int) -> None:
     teams: list[_IdleTeam] = []
     waited, now = waited_for_cores() or 0.0, time.perf_counter()
-    while True:
-        time.sleep(POLL_SECONDS)
+    while not _ENDING.wait(POLL_SECONDS):
         before, began = waited, now
         waited, now = waited_for_cores() or 0.0, time.perf_counter()
         share = (waited - before) / (now - began)
@@ -93,13 +102,17 @@ class _IdleTeam:
     """
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
+        self._has_started, self._ended = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="nmt-idle-team", daemon=True).start()
+        self._has_started.wait()
 
     def _run(self) -> None:
         import torch
 
-        torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
+        try:
+            torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
+        finally:
+            self._has_started.set()
         self._ended.wait()
 
     def end(self) -> None:

@@ -115,3 +115,22 @@ assert torch.equal(numbers @ numbers, before)
 """
     done = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+ENDS_MEANWHILE = """
+import time, torch
+import nmt.waiting as waiting
+
+zeros = torch.zeros
+torch.zeros = lambda size: zeros(1 << 27)  # the start of a team takes long
+waiting.BUSY, waiting.POLL_SECONDS = -1, 0.001
+torch.set_num_threads(2)
+waiting.watch()
+time.sleep(0.02)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be watched")
+def test_a_process_that_ends_while_a_team_starts_is_not_aborted() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_MEANWHILE], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
