@@ -44,7 +44,7 @@ from nmt.evaluation.significance import confidence_intervals
 from nmt.history import duration, read_history
 from nmt.insight.explanation import explain_attention
 from nmt.insight.fonts import drawing, save
-from nmt.insight.systems import Files, Material, TranslatedSet, read_material
+from nmt.insight.systems import ComparedFiles, Material, TranslatedSet, read_material
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, open_run
 from nmt.source import Source
@@ -206,11 +206,11 @@ def gains(title: str, columns: Sequence[Sequence[float]]) -> str:
 def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, TranslatedSet]:
     """The test set and the validation set by all models, as `nmt compare` reads and translates them."""
     paths = [str(place.runs / name) for name in NAMES]
-    (test,) = read_material(paths, (), Files(), None).test_sets
+    (test,) = read_material(paths, (), ComparedFiles(), None).test_sets
     files = first.config().data.validation
     assert files is not None
-    material: Material = read_material(paths, (), Files([files.tgt], files.src), None)
-    return test, dataclasses.replace(material.test_sets[0], name="validation")
+    material: Material = read_material(paths, (), ComparedFiles([files.tgt], files.src), None)
+    return test, material.test_sets[0]._replace(name="validation")
 
 
 def _words(test_set: TranslatedSet) -> list[int]:
@@ -287,7 +287,7 @@ def alignments(place: Place) -> None:
     for name in ("additive", "dot", "transformer"):
         maps = explain_attention(place.run(name), SENTENCE, TRANSLATION, "cpu")
         layers, heads = maps.cross.shape[:2]
-        mean = dataclasses.replace(maps, cross=maps.cross.mean(axis=(0, 1), keepdims=True))
+        mean = maps._replace(cross=maps.cross.mean(axis=(0, 1), keepdims=True))
         with drawing([*maps.src_tokens, *maps.out_tokens]):
             figure = make_figure(mean, model=NAMES[name])
             figure.axes[0].set_title(
@@ -318,7 +318,7 @@ def permutation(place: Place) -> None:
         ["encoder of the Transformer", "largest difference"],
         [["with positions", f"{with_positions:.2g}"], ["without positions", f"{without:.1g}"]],
     ))  # fmt: skip
-    test = read_material([str(place.runs / name) for name in NAMES], (), Files(), None).test_sets[0]
+    test = read_material([str(place.runs / name) for name in NAMES], (), ComparedFiles(), None).test_sets[0]
     assert test.src is not None
     mixed = shuffled(test.src.names)
     rows = []
