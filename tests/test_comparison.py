@@ -111,6 +111,7 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
     assert "translating" not in cli(*arguments)[2]  # as configured now
     config.write_text(config.read_text().replace("beam_size: 1", "beam_size: 2"))
     assert "copy: translating test" in cli(*arguments)[2]
+    config.write_text(config.read_text().replace("beam_size: 2", "beam_size: 3"))  # as that of the other
     shutil.copy("runs/worse/model.safetensors", "runs/copy/model.safetensors")
     _, out, err = cli(*arguments)
     assert "copy: translating test" in err

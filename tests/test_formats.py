@@ -535,4 +535,4 @@ def test_all_commands_take_sets_in_one_file(pairs: Pairs, cli: Cli) -> None:
     assert code == 0, error
     write_tmx(list(reversed(few)), Path("m.tmx"))
     code, _, error = cli("train", str(one), "--set", "training.max_steps=3")
-    assert code == 2 and "the training corpus or its tokenizer has changed" in error
+    assert code == 2 and "m.tmx: changed since this run was started" in error

@@ -86,7 +86,7 @@ class MarianTokenizer:
         """As `Tokenizer.split_tag`."""
         end = line.find("<<") + 2
         has_tag = line.startswith(">>") and end > 1 and line[:end] in self._ids
-        return (self._ids[line[:end]], line[end:].lstrip()) if has_tag else (None, line)
+        return (self._ids[line[:end]], line[end:]) if has_tag else (None, line)
 
     def _tag_of(self, line: str) -> tuple[int | None, str]:
         """The target tag for a line, and the line without its own."""

@@ -160,7 +160,7 @@ class SourceText:
         ):
             if source.parts and "\n" in source.parts[-1].after:  # a further line, which may have a tag of its own
                 tag = first_tag
-            own_tag, text = self._tokenizer.split_tag(part.text)
+            own_tag, text = self._split_tag(part.text)
             tag, part = tag if own_tag is None else own_tag, Part(text, part.after)
             if (ids := self._ids_that_fit(tag, part.text)) is not None:
                 source.parts.append(part)
@@ -180,10 +180,15 @@ class SourceText:
         """The target tag that a line begins with, if any, and the line without it."""
         if not isinstance(item, str):
             raise ConfigError(f"{place}: holds vectors, and this model reads text")
-        tag, line = self._tokenizer.split_tag(item)
+        tag, line = self._split_tag(item)
         if self._lower_capitals and is_in_capitals(line):
             line = lowercase(line, self._dotless_i)
         return tag, line
+
+    def _split_tag(self, text: str) -> tuple[int | None, str]:
+        """As `Tokenizer.split_tag`, without white space after the tag."""
+        tag, rest = self._tokenizer.split_tag(text)
+        return tag, text if tag is None else rest.lstrip()
 
     def _ids(self, tag: int | None, text: str) -> list[int]:
         """The ids of a part of a line, with its tag; none if it is copied."""
