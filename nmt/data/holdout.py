@@ -158,7 +158,7 @@ def _usable(corpora: Sequence[TrainingFiles], config: Config) -> Callable[[], It
 
 
 def _characters(pieces: int, tokenizer: str, language: str) -> int:
-    """About as many characters as a line of so many pieces has."""
+    """The approximate number of characters in a line of this number of pieces."""
     if tokenizer == "char":
         return pieces
     return pieces * (6 if tokenizer == "word" else 2 if is_without_spaces(language) else 4)

@@ -87,7 +87,7 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Rep
     notes: list[str] = []
     validation = None
     try:
-        if not with_data:  # a run of somebody else's could name any file of this machine
+        if not with_data:  # a run from another source could name any file here
             raise DataError("nmt report --with-data reads the files that the run's configuration names")
         validation = translate_validation_set(config, tokenizers, engine)
         notes += _changed(config.data.validation, config.source, record)

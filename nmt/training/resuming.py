@@ -64,7 +64,7 @@ def starting_step(config: Config, run: RunFolder, num_processes: int = 1) -> int
     with contextlib.suppress(DataError):  # `prepare` reports it, if the run is not finished
         if restart_validations(progress, config):
             kept = f"; the old one stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
-            changed.append(f"the text or the search of validations: the best model is chosen anew{kept}")
+            changed.append(f"the text or the search of validations: the best model is chosen again{kept}")
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
