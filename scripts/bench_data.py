@@ -188,7 +188,7 @@ def measure_profile() -> dict[str, Any]:
     print("ready", flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
-    found = profile_corpora([corpus_files(Path())], ("en", "de"), CleaningConfig.recommended(), {}).profile
+    found, _ = profile_corpora([corpus_files(Path())], ("en", "de"), CleaningConfig.recommended(), {})
     seconds = time.perf_counter() - start
     used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {

@@ -45,9 +45,6 @@ def test_a_sentence_is_a_normalized_line_of_its_side(write_lines: WriteLines) ->
     files = CorpusFiles(src=write_lines("t.en", ["cafe\u0301  x", "", "no"]), tgt=write_lines("t.de", ["y ", "z", ""]))
     index = SentenceIndex([files])
     assert index.pairs == [("café x", "y"), ("", "z"), ("no", "")]
-    assert index.known("café x", "y") == {("café x", ""), ("", "y"), ("café x", "y")}
-    assert index.known("café x", "z") == {("café x", ""), ("", "z")}
-    assert index.known("", "") == index.known("y", "no") == set()
-    shared = [index.shares(*pair) for pair in [("no", "q"), ("q", "z"), ("z", "no"), ("", "")]]
-    assert shared == [True, True, False, False]
+    shared = [index.shares(*pair) for pair in [("café x", "y"), ("no", "q"), ("q", "z"), ("z", "no"), ("", "")]]
+    assert shared == [True, True, True, False, False]
     assert list(independent([("a", "b"), ("a ", "c"), ("d", "c"), ("e", "b")])) == [("a", "b"), ("d", "c")]

@@ -51,18 +51,20 @@ def data(
     if write is not None:
         check_folder(write)
     chosen = _chosen(corpora or (), against or (), None if config is None else load_config(config), src_lang, tgt_lang)
-    found = profile_corpora(chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded)
+    profile, verdicts = profile_corpora(
+        chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded
+    )
     if output is not None:
         from nmt.insight.data_page import write_page
 
-        write_page(found.profile, output)
+        write_page(profile, output)
     if write is not None:
-        written = ", ".join(write_cleaned(found, chosen.languages, write))
+        written = ", ".join(write_cleaned(chosen.corpora, verdicts, chosen.languages, write))
         log.info(f"{write}: {written}, and cleaning.tsv with examples of what was dropped")
     if as_json:
-        print(json.dumps(dataclasses.asdict(found.profile)))
+        print(json.dumps(dataclasses.asdict(profile)))
     else:
-        print(data_text(found.profile, shutil.get_terminal_size().columns, plain=not can_draw(sys.stdout.encoding)))
+        print(data_text(profile, shutil.get_terminal_size().columns, plain=not can_draw(sys.stdout.encoding)))
 
 
 @dataclasses.dataclass(frozen=True)

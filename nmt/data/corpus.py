@@ -308,8 +308,6 @@ class Block:
     """A byte for each pair, 0 if it is left out; None: all are chosen."""
     files: CorpusFiles | None = None
     """The corpus, if it is one file: pairs and lines may have different numbers, which a message looks up there."""
-    corpus: int = 0
-    """The corpus's number among those that are read, from 0."""
 
     def __len__(self) -> int:
         """Number of its pairs, chosen or not."""

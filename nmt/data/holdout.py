@@ -10,6 +10,7 @@ import heapq
 import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
@@ -171,31 +172,20 @@ def draw(pairs: Callable[[], Iterable[Pair]], number: int, seed: int, taken: Sen
     """
     room = 4 * number + 100
     while True:
-        ordered = _first_of(pairs(), room, seed, taken)
-        drawn = list(itertools.islice(independent(ordered), number))
+        ordered = heapq.nsmallest(room, _ordered(pairs(), seed, taken), key=itemgetter(0))
+        drawn = list(itertools.islice(independent(pair for _, pair in ordered), number))
         if len(drawn) == number or len(ordered) < room:
             return drawn
         room *= 4  # many share a sentence
 
 
-def _first_of(pairs: Iterable[Pair], room: int, seed: int, taken: SentenceIndex) -> list[Pair]:
-    """The first `room` different usable pairs in the order of their hashes."""
-    largest_first: list[int] = []  # the hashes, negative: a heap
-    kept: dict[int, Pair] = {}
+def _ordered(pairs: Iterable[Pair], seed: int, taken: SentenceIndex) -> Iterator[tuple[bytes, Pair]]:
+    """The usable pairs, each with the hash by which they are to be ordered."""
     for src, tgt in pairs:
         one, other = normalize(src), normalize(tgt)
         # At the start of a text, a byte order mark would be dropped.
-        if not (one and other) or taken.shares(one, other) or "\ufeff" in (src[:1], tgt[:1]):
-            continue
-        digest = hashlib.blake2b(f"{seed}\n{one}\n{other}".encode(), digest_size=16).digest()
-        order = int.from_bytes(digest, "big")
-        if order in kept or (len(kept) == room and order > -largest_first[0]):
-            continue
-        heapq.heappush(largest_first, -order)
-        kept[order] = src, tgt
-        if len(kept) > room:
-            del kept[-heapq.heappop(largest_first)]
-    return [kept[order] for order in sorted(kept)]
+        if one and other and not taken.shares(one, other) and "\ufeff" not in (src[:1], tgt[:1]):
+            yield hashlib.blake2b(f"{seed}\n{one}\n{other}".encode(), digest_size=16).digest(), (src, tgt)
 
 
 def _write(name: str, files: HeldOutFiles, pairs: Sequence[Pair]) -> None:

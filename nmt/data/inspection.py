@@ -1,22 +1,25 @@
 """What a corpus is like, as far as `nmt init` decides by it: pairs, lengths, characters, scripts, order of the sides.
 
-Every pair is read and counted; all else is found from an even sample.
+All pairs are counted; all else is found from an even sample.
 """
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.data.cleaning import normalize
 from nmt.data.compression import opened
 from nmt.data.corpus import name_of, reader_of
-from nmt.data.counts import comparable
 from nmt.data.discovery import Corpora
 from nmt.data.scripts import is_out_of_script, scripts_of
-from nmt.data.sentence_index import SentenceIndex, independent
+from nmt.data.selection import counts_of, judge_corpora
+from nmt.data.sentence_index import comparable
+from nmt.data.vectors import count_pairs
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
 
@@ -50,11 +53,6 @@ class SideFacts(NamedTuple):
     other_script: float
     """The same for the script of the other side's language; 0.0 for a script not known here."""
 
-    @property
-    def joins_words(self) -> bool:
-        """Whether the language is written without spaces."""
-        return is_without_spaces(self.language)
-
 
 class Inspection(NamedTuple):
     """What the training corpora are like."""
@@ -67,15 +65,9 @@ class Inspection(NamedTuple):
     empty: int
     """Of the pairs looked at: those with an empty side,"""
     damaged: int
-    """with a side that is not UTF-8,"""
-    duplicates: int
-    """that occurred before,"""
-    identical: int
-    """and those with two identical sides."""
-    independent: int
-    """Pairs of the sample that share neither sentence with an earlier one,"""
+    """and with a side that is not UTF-8."""
     in_test: int
-    """and pairs of all that share a sentence with a test set."""
+    """Pairs of all that share a sentence with a test set."""
 
     @property
     def looked_at(self) -> int:
@@ -91,78 +83,52 @@ class Inspection(NamedTuple):
 
 
 def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
-    """Read the corpora once.
+    """Inspect the corpora.
 
-    Raises `DataError` as `read_pairs` does, and if they are empty, in another encoding than UTF-8, in other scripts
-    than their languages, or if their sides are in the wrong order.
+    Raises `DataError` as `count_pairs` does, and if they are in another encoding than UTF-8, in other scripts than
+    their languages, or if their sides are in the wrong order.
     """
     for files in corpora.files:
         _check_is_not_utf16(files)
-    raw, pairs, in_test = _sampled(corpora.files, SentenceIndex(tests))
-    if not pairs:
-        raise DataError(f"{corpora.files[0].src_file}: holds no pairs")
-    decoded = [(src, tgt) for _, _, (src, tgt) in raw if src is not None and tgt is not None]
-    _check_encoding(corpora.files, raw)
+    num_pairs = count_pairs(corpora.files)
+    raw = list[list[str | None]]()
+    for files in corpora.files:
+        raw += _sampled(files, -(-num_pairs // SAMPLED_PAIRS))
+    decoded = [(src, tgt) for src, tgt in raw if src is not None and tgt is not None]
     sample = tuple(pair for pair in decoded if all(pair))
     if not sample:
         raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
+    languages = corpora.src_lang, corpora.tgt_lang
+    without_tests = judge_corpora(corpora.files, CleaningConfig(encoding=True), languages, tests) if tests else []
     found = Inspection(
-        pairs=pairs,
+        pairs=num_pairs,
         src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
         tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
         sample=sample,
         empty=len(decoded) - len(sample),
         damaged=len(raw) - len(decoded),
-        duplicates=len(sample) - len(set(sample)),
-        identical=sum(src == tgt for src, tgt in sample),
-        independent=sum(1 for _ in independent(sample)),
-        in_test=in_test,
+        in_test=sum(counts_of(one).left_out.get("overlap", 0) for one in without_tests),
     )
     _check_order(found, corpora)
     return found
 
 
-class _Sampled(NamedTuple):
-    """A pair of the sample."""
-
-    corpus: int
-    number: int
-    """In its corpus, from 1."""
-    sides: list[str | None]
-    """As `comparable` has them."""
-
-
-def _sampled(corpora: Sequence[CorpusFiles], tests: SentenceIndex) -> tuple[list[_Sampled], int, int]:
-    """An even sample in the order of the files, the number of all pairs, and of those with a sentence of a test."""
-    random, kept, pairs, in_test = Random(0), list[_Sampled](), 0, 0
-    for number, files in enumerate(corpora):
-        for index, raw in enumerate(reader_of(files).raw_pairs(), start=1):
-            place = pairs if pairs < SAMPLED_PAIRS else int(random.random() * (pairs + 1))
-            pairs += 1
-            if place >= SAMPLED_PAIRS and not tests.pairs:
-                continue
-            sides = comparable([side.decode(errors="surrogateescape") for side in raw])
-            in_test += tests.shares(*(side or "" for side in sides))
-            if place < SAMPLED_PAIRS:
-                kept[place : place + 1] = [_Sampled(number, index, sides)]
-    return sorted(kept, key=lambda one: (one.corpus, one.number)), pairs, in_test
-
-
-def _check_encoding(corpora: Sequence[CorpusFiles], raw: Sequence[_Sampled]) -> None:
-    """`DataError` if a side of a corpus is in another encoding than UTF-8."""
-    for number, files in enumerate(corpora):
-        of_corpus = [one for one in raw if one.corpus == number]
-        reader = reader_of(files)
-        for side, name in enumerate((reader.src_name, reader.tgt_name)):
-            damaged = [one for one in of_corpus if one.sides[side] is None]
-            if len(damaged) <= MAX_UNDECODABLE * len(of_corpus):
-                continue
-            path = files.tgt_file if side else files.src_file
-            (place,) = reader.places([damaged[0].number])
+def _sampled(files: CorpusFiles, step: int) -> list[list[str | None]]:
+    """Every `step`-th pair of a corpus, as `comparable`; `DataError` if a side is in another encoding than UTF-8."""
+    reader = reader_of(files)
+    pairs = [
+        comparable([normalize(side.decode(errors="surrogateescape")) for side in pair])
+        for pair in itertools.islice(reader.raw_pairs(), 0, None, step)
+    ]
+    for side, (name, path) in enumerate(((reader.src_name, files.src_file), (reader.tgt_name, files.tgt_file))):
+        damaged = [number for number, pair in enumerate(pairs) if pair[side] is None]
+        if len(damaged) > MAX_UNDECODABLE * len(pairs):
+            (place,) = reader.places([damaged[0] * step + 1])
             raise DataError(
-                f"{name}:{place}: not UTF-8, like {len(damaged):,} of {len(of_corpus):,} lines; if it is "
+                f"{name}:{place}: not UTF-8, like {len(damaged):,} of {len(pairs):,} lines; if it is "
                 f"Latin-1: {_conversion(path, 'LATIN1')}"
             )
+    return pairs
 
 
 def _check_is_not_utf16(files: CorpusFiles) -> None:
@@ -232,18 +198,15 @@ def _check_order(found: Inspection, corpora: Corpora) -> None:
 
 def _letters_say_swapped(found: Inspection) -> bool:
     """Whether each side has the letters that are typical of the other side's language, and not of its own."""
-    codes = [base_language(side.language) for side in (found.src, found.tgt)]
-    of_src, of_tgt = (set(_OWN_LETTERS.get(code, "")) for code in codes)
-    own = [of_src - of_tgt, of_tgt - of_src]
-    shares = [  # of the lines of a side that hold letters of the source language, and of the target language
-        [
-            sum(not letters.isdisjoint(pair[side].lower()) for pair in found.sample) / len(found.sample)
-            for letters in own
-        ]
-        for side in (0, 1)
-    ]
-    straight = shares[0][0] + shares[1][1]
-    crossed = shares[0][1] + shares[1][0]
+    of_src, of_tgt = (_OWN_LETTERS.get(base_language(side.language), "") for side in (found.src, found.tgt))
+
+    def share(side: int, letters: str, others: str) -> float:
+        """The share of a side's lines with letters of one language that the other does not have."""
+        own = set(letters) - set(others)
+        return sum(not own.isdisjoint(pair[side].lower()) for pair in found.sample) / len(found.sample)
+
+    straight = share(0, of_src, of_tgt) + share(1, of_tgt, of_src)
+    crossed = share(0, of_tgt, of_src) + share(1, of_src, of_tgt)
     return crossed > _MIN_SWAPPED_LINES and crossed > 5 * straight
 
 
@@ -253,14 +216,15 @@ def describe(found: Inspection) -> Iterator[str]:
     sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
     yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
     for side in (found.src, found.tgt):
-        words = "without spaces" if side.joins_words else f"{len(side.words):,} different words"
+        words = "without spaces" if is_without_spaces(side.language) else f"{len(side.words):,} different words"
         yield (
             f"  {side.language}: {words}, {len(side.characters):,} different characters, lines of up to "
             f"{side.longest:,} characters"
         )
     counts = {
-        "have an empty side": found.empty, "are not UTF-8": found.damaged, "occurred before": found.duplicates,
-        "have two identical sides": found.identical,
+        "have an empty side": found.empty, "are not UTF-8": found.damaged,
+        "occurred before": len(found.sample) - len(set(found.sample)),
+        "have two identical sides": sum(src == tgt for src, tgt in found.sample),
     }  # fmt: skip
     if said := [f"{count:,} {what}" for what, count in counts.items() if count]:
         yield f"  pairs: {', '.join(said)}"

@@ -1,23 +1,31 @@
-"""What a corpus is made of: lengths, repetitions, characters, overlap with test text; made of counts of its pairs."""
+"""The profile of a corpus: lengths, repetitions, characters, overlap with test text; made of arrays about its pairs."""
 
 import dataclasses
-import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import reader_of
-from nmt.data.counts import RATIO_EDGES, Counted, Place
-from nmt.data.sentence_index import Hashes, Pair, SentenceIndex, pair_hashes, times_before
+from nmt.data.selection import PairAt, Violations, pairs_at
+from nmt.data.sentence_index import Hashes, SentenceIndex, pair_hashes, sentence_hashes, times_before
+
+RATIO_EDGES = (
+    0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0
+)  # fmt: skip
+"""Where the bins of the length ratio begin, but for the first, which begins at 0."""
 
 _NUM_BINS = 9  # of lengths: eight of the same width, and one for what is longer
 _SHOWN = 10  # characters, at most
 _REPEATED = 5  # lines, at most
 _EXAMPLES = 3
+
+Counts = NDArray[np.int32]
+Pairs = Mapping[int, PairAt]
+Odd = dict[str, tuple[int, int]]
+"""How often each unusual character occurs, and the index of the first pair with it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,15 +109,11 @@ class SideProfile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class Shared(PairExample):
     """A pair of a test set that shares a side with a pair of the corpora."""
 
-    where: str
-    """Where it is in the test set."""
     also: str
     """Where the other is in the corpora."""
-    src: str
-    tgt: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,15 +130,6 @@ class Overlap:
     """Pairs that are a pair there."""
     examples: tuple[Shared, ...]
     """Some of the pairs that share either side."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Duplicates:
-    """How many pairs repeat an earlier one; pairs with a line that is empty or undecodable are not counted."""
-
-    pair: int
-    source: int
-    target: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,154 +172,132 @@ class Profile:
     """Complete pairs by the characters of the target for each of the source."""
     copies: int
     """Pairs with identical sides."""
-    duplicates: Duplicates
+    duplicates: dict[str, int]
+    """Pairs that repeat an earlier `pair`, `source` or `target`; those with a line that is empty or undecodable are not
+    counted."""
     against: tuple[Overlap, ...]
     """The overlap with each test set."""
 
 
-def length_bins(lengths: Mapping[int, int], width: int) -> tuple[Bin, ...]:
-    """Lengths in bins of a width: 1 to `width` and so on; the last one has no limit."""
-    bins = [0] * _NUM_BINS
-    for length, number in lengths.items():
-        bins[min((max(length, 1) - 1) // width, _NUM_BINS - 1)] += number
-    limits = [(index * width + 1, (index + 1) * width) for index in range(_NUM_BINS - 1)]
-    return (
-        *(Bin(low, high, number) for (low, high), number in zip(limits, bins, strict=False)),
-        Bin((_NUM_BINS - 1) * width + 1, None, bins[-1]),
+class Counted(NamedTuple):
+    """Counts of P pairs: those of a block, or all."""
+
+    violations: Violations
+    """(P,)"""
+    hashes: Hashes
+    """(2, P) of the sources and of the targets; 0 for a line that is empty or undecodable."""
+    characters: Counts
+    """(2, P) of each line, normalized; -1 for one that is undecodable, whose text is counted nowhere else."""
+    words: Counts
+    """(2, P); 0 for a language without spaces."""
+    ratios: NDArray[np.uint8]
+    """The bin of `RATIO_EDGES` of each complete pair: the target's length divided by the source's."""
+    odd: tuple[Odd, Odd]
+    """Of each side."""
+
+    @classmethod
+    def together(cls, blocks: Sequence["Counted"]) -> "Counted":
+        """The counts of all blocks."""
+        all_odd: tuple[Odd, Odd] = {}, {}
+        begin = 0
+        for block in blocks:
+            for odd, of_block in zip(all_odd, block.odd, strict=True):
+                for character, (count, index) in of_block.items():
+                    before, first = odd.get(character, (0, begin + index))
+                    odd[character] = before + count, first
+            begin += len(block.violations)
+        columns = list(zip(*blocks, strict=True))[:-1]
+        violations, hashes, characters, words, ratios = (np.concatenate(parts, axis=-1) for parts in columns)
+        return cls(violations, hashes, characters, words, ratios, all_odd)
+
+
+def side_profile(side: int, language: str, counted: Counted, pairs: Callable[[Iterable[int]], Pairs]) -> SideProfile:
+    """What is said of a side: 0 for the source, 1 for the target."""
+    hashes, characters, words = counted.hashes[side], counted.characters[side], counted.words[side]
+    different, counts = np.unique(hashes[hashes != 0], return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:_REPEATED]
+    repeated = [(int(np.argmax(hashes == different[at])), int(counts[at])) for at in most if counts[at] > 1]
+    odd = sorted(counted.odd[side].items(), key=lambda one: (-one[1][0], one[0]))[:_SHOWN]
+    longest = int(characters.argmax())
+    found = pairs([longest, *(first for first, _ in repeated), *(first for _, (_, first) in odd)])
+    return SideProfile(
+        language=language,
+        empty=int((characters == 0).sum()),
+        undecodable=int((characters < 0).sum()),
+        different=len(different),
+        words=_lengths(words, counted.words) if words.any() else None,
+        characters=_lengths(characters, counted.characters),
+        longest=found[longest].where(side) if characters[longest] > 0 else "",
+        odd_characters=tuple(
+            OddCharacter(
+                character, f"U+{ord(character):04X}", unicodedata.name(character, ""), count, found[first].where(side)
+            )
+            for character, (count, first) in odd
+        ),
+        num_odd_characters=len(counted.odd[side]),
+        odd_occurrences=sum(count for count, _ in counted.odd[side].values()),
+        repeated=tuple(
+            Repeated(found[first].texts[side], count, found[first].where(side))
+            for first, count in sorted(repeated, key=lambda one: (-one[1], one[0]))
+        ),
     )
 
 
-def bin_width(lengths: Mapping[int, int]) -> int:
+def _lengths(of_side: Counts, of_both: Counts) -> Lengths:
+    """What is said of the lengths of a side's lines, in bins that suit both sides."""
+    lengths = of_side[of_side > 0]
+    total = int(lengths.sum())
+    bins = length_bins(lengths, bin_width(of_both[of_both > 0]))
+    return Lengths(total, total / max(1, len(lengths)), _quantile(lengths, 0.5), int(lengths.max(initial=0)), bins)
+
+
+def length_bins(lengths: Counts, width: int) -> tuple[Bin, ...]:
+    """Lengths above 0 in bins of a width: 1 to `width` and so on; the last one has no limit."""
+    last = _NUM_BINS - 1
+    counts = np.bincount(np.minimum((lengths - 1) // width, last), minlength=_NUM_BINS).tolist()
+    return tuple(
+        Bin(index * width + 1, (index + 1) * width if index < last else None, count)
+        for index, count in enumerate(counts)
+    )
+
+
+def bin_width(lengths: Counts) -> int:
     """A round width such that 95% of the lengths are in the bins that have a limit."""
     wide = -(-_quantile(lengths, 0.95) // (_NUM_BINS - 1))
     steps: Iterator[int] = (base * 10**power for power in range(10) for base in (1, 2, 3, 4, 5, 6, 8))
     return next(step for step in steps if step >= wide)
 
 
-def _quantile(lengths: Mapping[int, int], share: float) -> int:
+def _quantile(lengths: Counts, share: float) -> int:
     """The smallest length that this share of the lines has at most; 0 for no lines."""
-    left = math.ceil(share * sum(lengths.values()))
-    for length in sorted(lengths):
-        left -= lengths[length]
-        if left <= 0:
-            return length
-    return 0
+    return int(np.quantile(lengths, share, method="inverted_cdf")) if len(lengths) else 0
 
 
-def _lengths(lengths: Mapping[int, int], width: int) -> Lengths:
-    total = sum(length * number for length, number in lengths.items())
-    number = sum(lengths.values())
-    return Lengths(
-        total, total / max(1, number), _quantile(lengths, 0.5), max(lengths, default=0), length_bins(lengths, width)
-    )
+def ratio_bins(bins: NDArray[np.uint8]) -> tuple[Bin, ...]:
+    """Numbers of pairs by bin of `RATIO_EDGES`, with the limits of the bins."""
+    counts = np.bincount(bins, minlength=len(RATIO_EDGES) + 1).tolist()
+    return tuple(map(Bin, (0.0, *RATIO_EDGES), (*RATIO_EDGES, None), counts))
 
 
-def side_profiles(
-    counted: Counted, corpora: Sequence[CorpusFiles], src_lang: str, tgt_lang: str
-) -> tuple[SideProfile, SideProfile]:
-    """What is said of each side; the corpora are read again for examples."""
-    sides = (counted.counts.src, counted.counts.tgt)
-    repeated = [_most_repeated(of_side) for of_side in counted.hashes]
-    odd = [sorted(side.odd_places, key=lambda one: (-side.code_points[ord(one)], one))[:_SHOWN] for side in sides]
-    places = {counted.place(index) for of_side in repeated for index, _ in of_side}
-    for side, characters in zip(sides, odd, strict=True):
-        places |= {side.odd_places[character] for character in characters}
-        places |= {side.longest[1]} if side.longest[0] else set()
-    found = texts_at(corpora, places)
-    word_width = bin_width(sides[0].words + sides[1].words)
-    character_width = bin_width(sides[0].characters + sides[1].characters)
-
-    def profile_of(number: int, language: str) -> SideProfile:
-        side = sides[number]
-
-        def line(place: Place) -> _Line:
-            return found[place][number]
-
-        lines = [line(counted.place(index)) for index, _ in repeated[number]]
-        return SideProfile(
-            language=language,
-            empty=side.empty,
-            undecodable=side.undecodable,
-            different=int(np.count_nonzero(np.unique(counted.hashes[number]))),
-            words=_lengths(side.words, word_width) if side.words else None,
-            characters=_lengths(side.characters, character_width),
-            longest=line(side.longest[1]).where if side.longest[0] else "",
-            odd_characters=tuple(
-                _odd_character(one, side.code_points[ord(one)], line(side.odd_places[one]).where) for one in odd[number]
-            ),
-            num_odd_characters=len(side.odd_places),
-            odd_occurrences=sum(side.code_points[ord(one)] for one in side.odd_places),
-            repeated=tuple(
-                Repeated(one.text, times, one.where) for one, (_, times) in zip(lines, repeated[number], strict=True)
-            ),
-        )
-
-    return profile_of(0, src_lang), profile_of(1, tgt_lang)
-
-
-def duplicates(hashes: Hashes) -> Duplicates:
+def duplicates(hashes: Hashes) -> dict[str, int]:
     """How many of the pairs with these hashes, (2, P), repeat an earlier one."""
     complete = hashes[:, (hashes != 0).all(axis=0)]
-    return Duplicates(*(int(np.count_nonzero(times_before(one))) for one in (pair_hashes(complete), *complete)))
+    compared = {"pair": pair_hashes(complete), "source": complete[0], "target": complete[1]}
+    return {name: int(np.count_nonzero(times_before(one))) for name, one in compared.items()}
 
 
-def ratio_bins(ratios: Mapping[int, int]) -> tuple[Bin, ...]:
-    """Numbers of pairs by bin of `RATIO_EDGES`, with the limits of the bins."""
-    limits = zip((0.0, *RATIO_EDGES), (*RATIO_EDGES, None), strict=True)
-    return tuple(Bin(low, high, ratios.get(index, 0)) for index, (low, high) in enumerate(limits))
-
-
-def _most_repeated(hashes: Hashes) -> list[tuple[int, int]]:
-    """The lines that occur most often: the number of the pair that has it first, from 0, and how often it occurs."""
-    different, counts = np.unique(hashes, return_counts=True)
-    counts[different == 0] = 1
-    most = np.argsort(-counts, kind="stable")[:_REPEATED]
-    firsts = [(int(np.flatnonzero(hashes == different[at])[0]), int(counts[at])) for at in most if counts[at] > 1]
-    return sorted(firsts, key=lambda one: (-one[1], one[0]))
-
-
-def _odd_character(character: str, count: int, where: str) -> OddCharacter:
-    name = unicodedata.name(character, "")
-    return OddCharacter(character, f"U+{ord(character):04X}", name, count, where)
-
-
-class _Line(NamedTuple):
-    where: str
-    text: str
-
-
-def texts_at(corpora: Sequence[CorpusFiles], places: Iterable[Place]) -> dict[Place, tuple[_Line, _Line]]:
-    """Source and target at some places. What cannot be decoded in them is replaced by U+FFFD."""
-    by_corpus: dict[int, list[int]] = {}
-    for corpus, pair in sorted(places):
-        by_corpus.setdefault(corpus, []).append(pair)
-    found = {}
-    for corpus, pairs in by_corpus.items():
-        reader = reader_of(corpora[corpus])
-        numbers = dict(zip(pairs, reader.places(pairs), strict=True))
-        for pair, (src, tgt) in enumerate(islice(reader.raw_pairs(), pairs[-1]), start=1):
-            if pair in numbers:
-                found[corpus, pair] = (
-                    _Line(f"{reader.src_name}:{numbers[pair]}", _decoded(src)),
-                    _Line(f"{reader.tgt_name}:{numbers[pair]}", _decoded(tgt)),
-                )
-    return found
-
-
-def _decoded(line: bytes) -> str:
-    return line.decode(errors="replace").removeprefix("\ufeff").strip()
-
-
-def overlap(name: str, test: CorpusFiles, known: Mapping[Pair, Place], corpora: Sequence[CorpusFiles]) -> Overlap:
-    """How much of a test set is known in the corpora; both are read again for examples."""
-    pairs = SentenceIndex([test]).pairs
-    sides = [[(src, "") in known for src, _ in pairs], [("", tgt) in known for _, tgt in pairs]]
-    shared = [index for index, known_sides in enumerate(zip(*sides, strict=True)) if any(known_sides)][:_EXAMPLES]
-    others = [known[(pairs[index][0], "") if sides[0][index] else ("", pairs[index][1])] for index in shared]
-    here, there = texts_at([test], [(0, index + 1) for index in shared]), texts_at(corpora, others)
-    examples = []
-    for index, other in zip(shared, others, strict=True):
-        src_line, tgt_line = here[0, index + 1]
-        examples.append(Shared(src_line.where, there[other][0].where, src_line.text, tgt_line.text))
-    both = sum(all(pair) and pair in known for pair in pairs)
-    return Overlap(name, len(pairs), sum(sides[0]), sum(sides[1]), both, tuple(examples))
+def overlap(name: str, test: CorpusFiles, hashes: Hashes, pairs: Callable[[Iterable[int]], Pairs]) -> Overlap:
+    """How much of a test set is in the corpora, whose sources and targets have these hashes, (2, P)."""
+    own = sentence_hashes(SentenceIndex([test]).pairs)
+    known = np.array([np.isin(one, of_all) & (one != 0) for one, of_all in zip(own, hashes, strict=True)])
+    both = np.isin(pair_hashes(own), pair_hashes(hashes)) & (own != 0).all(axis=0)
+    shared = np.flatnonzero(known.any(axis=0))[:_EXAMPLES].tolist()
+    sides = [int(known[:, index].argmax()) for index in shared]
+    others = [int(np.argmax(hashes[side] == own[side, index])) for index, side in zip(shared, sides, strict=True)]
+    here, there = pairs_at([test], [own.shape[1]], shared), pairs(others)
+    examples = tuple(
+        Shared(here[index].where(), *here[index].texts, also=there[other].where())
+        for index, other in zip(shared, others, strict=True)
+    )
+    src, tgt = known.sum(axis=1).tolist()
+    return Overlap(name, own.shape[1], src, tgt, int(both.sum()), examples)

@@ -1,49 +1,114 @@
 """The profile of corpora before anyone trains on them: their counts, what cleaning drops, and what is left, written."""
 
 import functools
+import unicodedata
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import name_of, raw_pairs
-from nmt.data.counts import EXAMPLES, Counted, Profiler, count_text
+from nmt.config.source import TEXT, SourceConfig
+from nmt.data.corpus import Block, name_of, raw_pairs
 from nmt.data.profile import (
+    RATIO_EDGES,
     CorpusProfile,
+    Counted,
+    Odd,
     PairExample,
+    Pairs,
     Profile,
     RuleProfile,
     duplicates,
     overlap,
     ratio_bins,
-    side_profiles,
-    texts_at,
+    side_profile,
 )
-from nmt.data.rules import PAIR_RULES
-from nmt.data.selection import RULES, judge_corpora, spread, usual_ratio_of, write_examples
-from nmt.data.sentence_index import SentenceIndex
-from nmt.data.vectors import count_pairs
+from nmt.data.rules import PAIR_RULES, length_of
+from nmt.data.scripts import is_out_of_script, scripts_of
+from nmt.data.selection import (
+    RULES,
+    Judge,
+    Verdicts,
+    Violations,
+    bit,
+    compare_pairs,
+    first_violated,
+    look_at,
+    pairs_at,
+    spread,
+    write_examples,
+)
+from nmt.data.sentence_index import SentenceIndex, comparable, normalized_pairs, sentence_hashes
+from nmt.data.vectors import OpenFiles
 from nmt.errors import ConfigError
-from nmt.processes import num_processes_for
+from nmt.languages import is_without_spaces
 from nmt.suffixes import without_compression
 
-Verdicts = Sequence[NDArray[np.uint8]]
-"""(P,) for each corpus: 0 for a pair that is kept, else 1 + the index of the rule that drops it."""
+EXAMPLES = 3
+"""Pairs that are shown for each rule."""
 
 
-class Profiled(NamedTuple):
-    """Corpora with their profile."""
+class Profiler:
+    """Counts blocks, in a worker process; by the rules of a `Judge`, of which a pair may violate several."""
 
-    corpora: Sequence[CorpusFiles]
-    profile: Profile
-    verdicts: Verdicts
+    def __init__(
+        self,
+        cleaning: CleaningConfig,
+        languages: tuple[str, str],
+        usual_ratio: float,
+        excluded: SentenceIndex,
+        source: SourceConfig,
+    ) -> None:
+        self._judge = Judge(cleaning, languages, usual_ratio, excluded, source)
+        self._languages = languages
+
+    def __call__(self, block: Block) -> Counted:
+        """The counts of a block."""
+        pairs = normalized_pairs(block, TEXT, OpenFiles(), strict=False)
+        src, tgt = (comparable(lines) for lines in zip(*pairs, strict=True))
+        complete = [(one, other) for one, other in zip(src, tgt, strict=True) if one and other]
+        ratios = [length_of(other) / max(1, length_of(one)) for one, other in complete]
+        return Counted(
+            violations=self._judge.violations(pairs),
+            hashes=sentence_hashes(zip(src, tgt, strict=True)),
+            characters=np.array(
+                [[-1 if line is None else len(line) for line in side] for side in (src, tgt)], np.int32
+            ),
+            words=np.array(list(map(_num_words, (src, tgt), self._languages)), np.int32),
+            ratios=np.searchsorted(RATIO_EDGES, ratios, side="right").astype(np.uint8),
+            odd=(_odd(src, self._languages[0]), _odd(tgt, self._languages[1])),
+        )
+
+
+def _num_words(lines: Sequence[str | None], language: str) -> list[int]:
+    if is_without_spaces(language):
+        return [0] * len(lines)
+    return [len((line or "").split()) for line in lines]
+
+
+def _odd(lines: Sequence[str | None], language: str) -> Odd:
+    """The characters of the lines that text in the language hardly has."""
+    text, scripts = "".join(line or "" for line in lines), scripts_of(language)
+    return {
+        character: (text.count(character), next(index for index, line in enumerate(lines) if character in (line or "")))
+        for character in filter(lambda one: _is_unusual(one, scripts), set(text))
+    }
+
+
+@functools.cache
+def _is_unusual(character: str, scripts: frozenset[str]) -> bool:
+    """Whether text in these scripts hardly has this character.
+
+    That is a letter of another script, a control character, one for private use or without a meaning in Unicode, and
+    U+FFFD, which stands where a program could not decode something.
+    """
+    is_meaningless = unicodedata.category(character) in ("Cc", "Co", "Cn") or character == "\ufffd"
+    return is_meaningless or is_out_of_script(character, scripts)
 
 
 def profile_corpora(
@@ -53,37 +118,36 @@ def profile_corpora(
     tests: Mapping[str, CorpusFiles],
     excluded: Sequence[CorpusFiles] = (),
     num_processes: int | None = None,
-) -> Profiled:
+) -> tuple[Profile, list[Verdicts]]:
     """Read the corpora, and count; the number of processes changes nothing but the time.
 
     The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
     dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
-    num_pairs = count_pairs(corpora)
-    if num_processes is None:
-        num_processes = num_processes_for(num_pairs)
-    index = SentenceIndex(tests.values())
-    usual_ratio = usual_ratio_of(corpora, num_pairs)
-    profiler = functools.partial(Profiler, languages, _also_on(cleaning), usual_ratio, index)
-    counted = count_text(corpora, profiler, num_processes)
-    if counted.counts.src.undecodable or counted.counts.tgt.undecodable:
+    sizes, blocks = look_at(Profiler, corpora, _also_on(cleaning), languages, excluded, TEXT, num_processes)
+    counted = Counted.together(blocks)
+    if (counted.characters < 0).any():
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
-    verdicts = judge_corpora(corpora, cleaning, languages, excluded, num_processes=num_processes)
-    src, tgt = side_profiles(counted, corpora, *languages)
-    kept = [int((one == 0).sum()) for one in verdicts]
+    on = [rule for rule in RULES if rule not in PAIR_RULES or getattr(cleaning, rule)]
+    verdicts = first_violated(counted.violations, on)
+    compare_pairs(verdicts, counted.hashes[:, verdicts == 0], cleaning)
+    of_corpora = np.split(verdicts, np.cumsum(sizes)[:-1])
+    kept = [int((one == 0).sum()) for one in of_corpora]
+    pairs = functools.partial(pairs_at, corpora, sizes)
+    src, tgt = counted.hashes
     profile = Profile(
-        pairs=counted.counts.pairs,
+        pairs=sum(sizes),
         kept=sum(kept),
-        corpora=tuple(map(CorpusProfile, map(name_of, corpora), counted.pairs, kept)),
-        rules=_rules(cleaning, counted, corpora, verdicts),
-        src=src,
-        tgt=tgt,
-        ratio=ratio_bins(counted.counts.ratios),
-        copies=counted.counts.copies,
+        corpora=tuple(map(CorpusProfile, map(name_of, corpora), sizes, kept)),
+        rules=_rules(cleaning, counted.violations, verdicts, pairs),
+        src=side_profile(0, languages[0], counted, pairs),
+        tgt=side_profile(1, languages[1], counted, pairs),
+        ratio=ratio_bins(counted.ratios),
+        copies=int(((src == tgt) & (src != 0)).sum()),
         duplicates=duplicates(counted.hashes),
-        against=tuple(overlap(name, files, counted.counts.known, corpora) for name, files in tests.items()),
+        against=tuple(overlap(name, files, counted.hashes, pairs) for name, files in tests.items()),
     )
-    return Profiled(corpora, profile, verdicts)
+    return profile, of_corpora
 
 
 def _also_on(cleaning: CleaningConfig) -> CleaningConfig:
@@ -95,24 +159,23 @@ def _also_on(cleaning: CleaningConfig) -> CleaningConfig:
 
 
 def _rules(
-    cleaning: CleaningConfig, counted: Counted, corpora: Sequence[CorpusFiles], verdicts: Verdicts
+    cleaning: CleaningConfig, violations: Violations, verdicts: Verdicts, pairs: Callable[[Iterable[int]], Pairs]
 ) -> tuple[RuleProfile, ...]:
-    """What each rule drops, with examples."""
-    dropped = np.bincount(np.concatenate(verdicts), minlength=1 + len(RULES))
-    chosen = spread(verdicts, EXAMPLES)
-    places = {rule: some or counted.counts.violating.get(rule, []) for rule, some in chosen.items()}
-    found = texts_at(corpora, {place for some in places.values() for place in some})
+    """What each rule drops, with examples; of one that drops nothing, of what violates it."""
+    dropped = {rule: verdicts == number for number, rule in enumerate(RULES, start=1)}
+    violating = {rule: violations & bit(rule) != 0 for rule in RULES}
+    shown = {rule: spread(some if some.any() else violating[rule], EXAMPLES) for rule, some in dropped.items()}
+    found = pairs({index for some in shown.values() for index in some})
+    judged = [rule for rule in PAIR_RULES if getattr(_also_on(cleaning), rule)]
     return tuple(
         RuleProfile(
             rule=rule,
             setting=_setting(cleaning, rule),
-            dropped=int(dropped[number]),
-            alone=counted.counts.violations[rule] if rule in PAIR_RULES and getattr(_also_on(cleaning), rule) else None,
-            examples=tuple(
-                PairExample(src.where, src.text, tgt.text) for src, tgt in map(found.__getitem__, places[rule])
-            ),
+            dropped=int(dropped[rule].sum()),
+            alone=int(violating[rule].sum()) if rule in judged else None,
+            examples=tuple(PairExample(pair.where(), *pair.texts) for pair in map(found.__getitem__, shown[rule])),
         )
-        for number, rule in enumerate(RULES, start=1)
+        for rule in RULES
     )
 
 
@@ -130,7 +193,9 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"--write {folder}: exists already, and nothing is overwritten; name a new folder")
 
 
-def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) -> list[str]:
+def write_cleaned(
+    corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str], folder: Path
+) -> list[str]:
     """Write what is left of each corpus as two texts, and cleaning.tsv with examples of what was dropped.
 
     Returns the names of the texts. The folder is written as a whole.
@@ -138,13 +203,13 @@ def write_cleaned(profiled: Profiled, languages: tuple[str, str], folder: Path) 
     check_folder(folder)
     with replacing(folder) as temporary:
         temporary.mkdir()
-        names = write_texts(temporary, profiled.corpora, profiled.verdicts, languages)
-        write_examples(temporary / "cleaning.tsv", profiled.corpora, profiled.verdicts)
+        names = write_texts(temporary, corpora, verdicts, languages)
+        write_examples(temporary / "cleaning.tsv", corpora, verdicts)
     return names
 
 
 def write_texts(
-    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Verdicts, languages: tuple[str, str]
+    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str]
 ) -> list[str]:
     """Write the pairs of each corpus that are kept as two texts, named by `cleaned_names`; returns the names."""
     names = cleaned_names(corpora, languages)

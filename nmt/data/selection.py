@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,20 +23,34 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
 from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import Block, over_blocks, places_of, raw_pairs
+from nmt.data.corpus import Answer, Block, over_blocks, raw_pairs, reader_of
 from nmt.data.hashes import CACHE, corpus_keys
+from nmt.data.lines import read_lines
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
-from nmt.data.sentence_index import Hashes, SentenceIndex, normalized_pairs, pair_hashes, sentence_hashes, times_before
-from nmt.data.vectors import OpenFiles, all_blocks, blocks_of, count_pairs
+from nmt.data.sentence_index import (
+    Hashes,
+    Pair,
+    SentenceIndex,
+    normalized_pairs,
+    pair_hashes,
+    sentence_hashes,
+    times_before,
+)
+from nmt.data.vectors import OpenFiles, blocks_of, count_pairs
 from nmt.errors import DataError
 from nmt.processes import num_processes_for
 
 RULES = ("empty", *PAIR_RULES, "overlap", "duplicates", "max_repeats")
-"""In the order in which they are applied. A verdict is 0 for a pair that is kept, or 1 + the index of its rule."""
+"""In the order in which they are applied."""
 EXAMPLES = 20
 """Maximum number of pairs for each rule in cleaning.tsv."""
 _FORMAT = 3  # raise it when a rule changes
 _SAMPLE = 10_000  # maximum number of pairs whose lengths say which ratio is usual
+
+Violations = NDArray[np.uint16]
+"""(P,) bit n is set for a pair that violates `RULES[n]`, one of the rules for a single pair."""
+Verdicts = NDArray[np.uint8]
+"""(P,) 0 for a pair that is kept, or 1 + the index of its rule."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +59,8 @@ class Selection:
 
     key: str
     """A hash of what they leave out; '' for nothing."""
-    verdicts: tuple[NDArray[np.uint8], ...]
-    """(P,) for each corpus."""
+    verdicts: tuple[Verdicts, ...]
+    """Of each corpus."""
 
     def chosen(self, corpus: int) -> bytes:
         """A byte for each pair of a corpus: 1 if it is kept, else 0."""
@@ -56,21 +70,13 @@ class Selection:
     @functools.cached_property
     def counts(self) -> CleaningCounts:
         """The pairs of all corpora, and those left out by each rule."""
-        of_rules = sum(
-            (np.bincount(one, minlength=1 + len(RULES)) for one in self.verdicts), np.zeros(1, dtype=np.int64)
-        )
-        left_out = {rule: int(count) for rule, count in zip(RULES, of_rules[1:], strict=True) if count}
-        return CleaningCounts(int(of_rules.sum()), left_out)
+        return counts_of(np.concatenate(self.verdicts))
 
 
-class Judged(NamedTuple):
-    """What a worker says about a block."""
-
-    corpus: int
-    verdicts: NDArray[np.uint8]
-    """(P,)"""
-    hashes: Hashes
-    """(2, K) of the pairs that are kept so far; empty unless they are needed."""
+def counts_of(verdicts: Verdicts, rules: Sequence[str] = RULES) -> CleaningCounts:
+    """The numbers of pairs that were judged, and of those left out by each rule."""
+    counts = np.bincount(verdicts, minlength=1 + len(rules)).tolist()
+    return CleaningCounts(len(verdicts), {rule: count for rule, count in zip(rules, counts[1:], strict=True) if count})
 
 
 class Judge:
@@ -87,24 +93,38 @@ class Judge:
         self._rules = PairRules(cleaning, *languages, usual_ratio)
         self._cleaning, self._excluded, self._source, self._files = cleaning, excluded, source, OpenFiles()
 
-    def __call__(self, block: Block) -> Judged:
-        """Apply the rules; `DataError` for a line that is not UTF-8, unless the rule for it is on."""
+    def __call__(self, block: Block) -> tuple[Verdicts, Hashes]:
+        """The verdicts, and (2, K) hashes of the pairs that are kept so far, if rules compare them.
+
+        Raises `DataError` for a line that is not UTF-8, unless the rule for it is on.
+        """
         pairs = normalized_pairs(block, self._source, self._files, strict=not self._cleaning.encoding)
-        verdicts = np.zeros(len(pairs), dtype=np.uint8)
-        for index, (src, tgt) in enumerate(pairs):
-            if rule := self._first_violated(src, tgt):
-                verdicts[index] = 1 + RULES.index(rule)
+        verdicts = first_violated(self.violations(pairs))
         compares_pairs = self._cleaning.max_repeats is not None or self._cleaning.duplicates is not None
         kept = itertools.compress(pairs, (verdicts == 0).tolist()) if compares_pairs else ()
-        return Judged(block.corpus, verdicts, sentence_hashes(kept))
+        return verdicts, sentence_hashes(kept)
 
-    def _first_violated(self, src: str, tgt: str) -> str:
-        """The first rule that a pair of normalized lines violates, or ''."""
+    def violations(self, pairs: Sequence[Pair]) -> Violations:
+        """What normalized pairs violate; of one with an empty side, only that is said."""
+        return np.array([sum(map(bit, self._violated(*pair))) for pair in pairs], dtype=np.uint16)
+
+    def _violated(self, src: str, tgt: str) -> list[str]:
         if not (src and tgt):
-            return "empty"
-        if violated := self._rules.violated(src, tgt):
-            return violated[0]
-        return "overlap" if self._excluded.shares(src, tgt) else ""
+            return ["empty"]
+        return self._rules.violated(src, tgt) + ["overlap"] * self._excluded.shares(src, tgt)
+
+
+def bit(rule: str) -> int:
+    """The bit of a rule in `Violations`."""
+    return 1 << RULES.index(rule)
+
+
+def first_violated(violations: Violations, rules: Sequence[str] = RULES) -> Verdicts:
+    """The verdicts by some rules."""
+    verdicts = np.zeros(len(violations), dtype=np.uint8)
+    for rule in reversed(rules):
+        verdicts[violations & bit(rule) != 0] = 1 + RULES.index(rule)
+    return verdicts
 
 
 def judge_corpora(
@@ -114,28 +134,39 @@ def judge_corpora(
     excluded: Sequence[CorpusFiles] = (),
     source: SourceConfig = TEXT,
     num_processes: int | None = None,
-) -> list[NDArray[np.uint8]]:
+) -> list[Verdicts]:
     """Return the verdicts on the pairs of each corpus.
 
     No pair that shares its source or target with one in `excluded` is kept. Raises `DataError` if a file cannot be read
     or sides differ in length. The number of processes does not change the verdicts; its default depends on the numbers
     of pairs and cores.
     """
-    num_pairs = count_pairs(corpora, source)
-    if num_processes is None:
-        num_processes = num_processes_for(num_pairs)
-    ratio = usual_ratio_of(corpora, num_pairs) if cleaning.length_ratio else 1.0
-    judge = functools.partial(Judge, cleaning, languages, ratio, SentenceIndex(excluded), source)
-    judged = list(over_blocks(judge, all_blocks(corpora, source), num_processes, "read"))
-    sizes = np.bincount([one.corpus for one in judged], [len(one.verdicts) for one in judged])
-    verdicts = np.concatenate([one.verdicts for one in judged])
-    hashes = np.concatenate([one.hashes for one in judged], axis=1)
+    sizes, judged = look_at(Judge, corpora, cleaning, languages, excluded, source, num_processes)
+    verdicts, hashes = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     judged.clear()  # 16 bytes a pair
-    _compare_pairs(verdicts, hashes, cleaning)
-    return np.split(verdicts, np.cumsum(sizes)[:-1].astype(np.int64))
+    compare_pairs(verdicts, hashes, cleaning)
+    return np.split(verdicts, np.cumsum(sizes)[:-1])
 
 
-def _compare_pairs(verdicts: NDArray[np.uint8], hashes: Hashes, cleaning: CleaningConfig) -> None:
+def look_at(
+    judge: Callable[[CleaningConfig, tuple[str, str], float, SentenceIndex, SourceConfig], Callable[[Block], Answer]],
+    corpora: Sequence[CorpusFiles],
+    cleaning: CleaningConfig,
+    languages: tuple[str, str],
+    excluded: Sequence[CorpusFiles],
+    source: SourceConfig,
+    num_processes: int | None,
+) -> tuple[list[int], list[Answer]]:
+    """The number of pairs of each corpus, and what a judge, which is made in each process, says of each block."""
+    sizes = [count_pairs([files], source) for files in corpora]
+    ratio = usual_ratio_of(corpora, sum(sizes)) if cleaning.length_ratio else 1.0
+    prepare = functools.partial(judge, cleaning, languages, ratio, SentenceIndex(excluded), source)
+    blocks = itertools.chain.from_iterable(blocks_of(files, source) for files in corpora)
+    processes = num_processes_for(sum(sizes)) if num_processes is None else num_processes
+    return sizes, list(over_blocks(prepare, blocks, processes, "read"))
+
+
+def compare_pairs(verdicts: Verdicts, hashes: Hashes, cleaning: CleaningConfig) -> None:
     """Add the verdicts of the rules that compare pairs, by the hashes (2, K) of those that are kept so far."""
     kept = np.flatnonzero(verdicts == 0)
     if cleaning.max_repeats is not None:
@@ -214,56 +245,61 @@ def table(counts: CleaningCounts) -> list[str]:
 
 
 def write_examples(
-    path: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[NDArray[np.uint8]], source: SourceConfig = TEXT
+    path: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], source: SourceConfig = TEXT
 ) -> None:
     """Write a table (TSV): for each rule, `EXAMPLES` pairs that it left out, from everywhere in the corpora.
 
     Columns: the rule, the file, the number of the line (in a TMX of the unit), source, target. For a source that is not
     text the column is empty.
     """
-    found = {
-        (corpus, pair): rule
-        for rule, places in spread(verdicts, EXAMPLES).items()
-        for corpus, pair in places
-    }  # fmt: skip
-    rows: dict[str, list[str]] = {rule: [] for rule in RULES}
-    for corpus, files in enumerate(corpora):
-        wanted = sorted(pair for of_corpus, pair in found if of_corpus == corpus)
-        if not wanted:
-            continue
-        numbers = dict(zip(wanted, places_of(files, wanted), strict=True))
-        for pair, (src, tgt) in _pairs_at(files, source, wanted):
-            cells = [found[corpus, pair], str(files.src_file), str(numbers[pair]), src, tgt]
-            rows[cells[0]].append("\t".join(cells))
-    lines = ["rule\tfile\tnumber\tsource\ttarget", *itertools.chain.from_iterable(rows.values())]
+    of_all = np.concatenate(verdicts)
+    chosen = {rule: spread(of_all == verdict, EXAMPLES) for verdict, rule in enumerate(RULES, start=1)}
+    found = pairs_at(corpora, [*map(len, verdicts)], set().union(*chosen.values()), source)
+    rows = [
+        [rule, pair.names[0], str(pair.number), *(" ".join(text.split()) for text in pair.texts)]
+        for rule, pairs in chosen.items()
+        for pair in map(found.__getitem__, pairs)
+    ]
+    lines = ["\t".join(row) for row in (["rule", "file", "number", "source", "target"], *rows)]
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def spread(verdicts: Sequence[NDArray[np.uint8]], number: int) -> Mapping[str, list[tuple[int, int]]]:
-    """Choose N pairs that each rule left out, evenly spaced: their corpora, from 0, and numbers there, from 1."""
-    begins = np.cumsum([0, *map(len, verdicts)])
-    of_all = np.concatenate(verdicts)
-    chosen = {}
-    for verdict, rule in enumerate(RULES, start=1):
-        places = np.flatnonzero(of_all == verdict)
-        places = places[np.unique(np.linspace(0, len(places) - 1, min(number, len(places))).astype(int))]
-        corpora = np.searchsorted(begins, places, side="right") - 1
-        chosen[rule] = list(zip(corpora.tolist(), (places - begins[corpora] + 1).tolist(), strict=True))
-    return chosen
+def spread(is_chosen: NDArray[np.bool_], number: int) -> list[int]:
+    """N of the pairs that are chosen, evenly spaced: their numbers among all, from 0."""
+    places = np.flatnonzero(is_chosen)
+    evenly: list[int] = places[np.linspace(0, len(places) - 1, min(number, len(places))).astype(int)].tolist()
+    return evenly
 
 
-def _pairs_at(files: CorpusFiles, source: SourceConfig, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Some pairs by their numbers, in ascending order, on one line each."""
-    rest = set(wanted)
-    if source.type == "text":
-        pairs: Iterable[tuple[bytes, bytes]] = raw_pairs(files)
-    else:
-        lines = (line.encode() for block in blocks_of(files, source) for line in block.tgt_lines())
-        pairs = ((b"", line) for line in lines)
-    for index, (src, tgt) in enumerate(itertools.islice(pairs, max(wanted)), start=1):
-        if index in rest:
-            yield index, (_cell(src), _cell(tgt))
+class PairAt(NamedTuple):
+    """A pair and where it is. What cannot be decoded in it is replaced by U+FFFD."""
+
+    names: tuple[str, str]
+    """The files of its sides."""
+    number: int
+    """That of its lines; in a TMX, of the unit."""
+    texts: tuple[str, str]
+    """A source that is not text is empty."""
+
+    def where(self, side: int = 0) -> str:
+        """The place of its source, or target."""
+        return f"{self.names[side]}:{self.number}"
 
 
-def _cell(line: bytes) -> str:
-    return " ".join(line.decode("utf-8", "replace").split())
+def pairs_at(
+    corpora: Sequence[CorpusFiles], sizes: Sequence[int], wanted: Iterable[int], source: SourceConfig = TEXT
+) -> dict[int, PairAt]:
+    """Some pairs by their numbers among those of all corpora, from 0."""
+    found, begin = dict[int, PairAt](), 0
+    for files, size in zip(corpora, sizes, strict=True):
+        rows = sorted(index - begin for index in set(wanted) if begin <= index < begin + size)
+        reader = reader_of(files)
+        numbers = dict(zip(rows, reader.places([row + 1 for row in rows]), strict=True)) if rows else {}
+        is_text = source.type == "text"
+        pairs = reader.raw_pairs() if is_text else ((b"", line.encode()) for line in read_lines(files.tgt_file))
+        for row, sides in enumerate(itertools.islice(pairs, max(rows, default=-1) + 1)):
+            if row in numbers:
+                src, tgt = (side.decode(errors="replace").removeprefix("\ufeff").strip() for side in sides)
+                found[begin + row] = PairAt((reader.src_name, reader.tgt_name), numbers[row], (src, tgt))
+        begin += size
+    return found

@@ -42,31 +42,41 @@ class SentenceIndex:
             pair for text in texts for block in blocks_of(text, source)
             for pair in normalized_pairs(block, source, files)
         ]  # fmt: skip
-        self._sentences = frozenset(one for pair in self.pairs for one in _sentences(pair))
+        self._sources, self._targets = ({pair[side] for pair in self.pairs} - {""} for side in (0, 1))
 
     def shares(self, src: str, tgt: str) -> bool:
         """Whether a normalized source is a source here, or a target a target."""
-        return (src, "") in self._sentences or ("", tgt) in self._sentences
+        return src in self._sources or tgt in self._targets
 
-    def known(self, src: str, tgt: str) -> set[Pair]:
-        """Return what is here of a normalized pair: (src, "") for its source, ("", tgt) for its target, and itself."""
-        return _sentences((src, tgt)) & self._sentences
-
-
-def _sentences(pair: Pair) -> set[Pair]:
-    return {(pair[0], ""), ("", pair[1]), pair} - {("", "")}
+    def add(self, src: str, tgt: str) -> None:
+        """Add the sentences of a normalized pair without an empty side."""
+        self._sources.add(src)
+        self._targets.add(tgt)
 
 
 def independent(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield the pairs of which none shares a sentence with one before it."""
-    sources: set[str] = set()
-    targets: set[str] = set()
+    """Yield the pairs, none with an empty side, of which none shares a sentence with one before it."""
+    before = SentenceIndex()
     for pair in pairs:
-        src, tgt = map(normalize, pair)
-        if src not in sources and tgt not in targets:
-            sources.add(src)
-            targets.add(tgt)
+        normalized = normalize(pair[0]), normalize(pair[1])
+        if not before.shares(*normalized):
+            before.add(*normalized)
             yield pair
+
+
+def comparable(lines: Sequence[str]) -> list[str | None]:
+    """Normalized lines that were decoded with `surrogateescape`; None for one that was not UTF-8, or holds a NUL."""
+    if _is_text("".join(lines)):  # nearly always, and one test is faster than one a line
+        return list(lines)
+    return [line if _is_text(line) else None for line in lines]
+
+
+def _is_text(line: str) -> bool:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in line
 
 
 def sentence_hashes(pairs: Iterable[Sequence[str | None]]) -> Hashes:

@@ -24,7 +24,8 @@ from nmt.config.recommended import (
 from nmt.data.discovery import Corpora
 from nmt.data.inspection import Inspection
 from nmt.data.rules import PairRules, usual_ratio
-from nmt.languages import has_case
+from nmt.data.sentence_index import independent
+from nmt.languages import has_case, is_without_spaces
 
 _SPECIAL_AND_BYTES = 4 + 256
 _COVERAGE = 0.9995  # of the characters, where there are thousands of them; the others become bytes
@@ -60,7 +61,7 @@ def tokens_for(found: Inspection) -> Tokens:
         least, most = _limits(found, coverage, joint)
     size = min(most, wanted if least <= wanted / 2 else least + wanted // 2)
     rounded = size // 100 * 100
-    pieces = max(_pieces(side.longest, side.joins_words) for side in sides)
+    pieces = max(_pieces(side.longest, is_without_spaces(side.language)) for side in sides)
     return Tokens(
         vocab_size=rounded if rounded >= least else size,
         character_coverage=coverage,
@@ -174,7 +175,7 @@ def _cleaning(found: Inspection, has_tests: bool) -> Lines:
 
 def _held_out(found: Inspection) -> int:
     """The number of pairs to hold out for each set."""
-    return holdout(found.independent * found.pairs // found.looked_at)
+    return holdout(sum(1 for _ in independent(found.sample)) * found.pairs // found.looked_at)
 
 
 def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:

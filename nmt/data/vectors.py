@@ -9,7 +9,6 @@ Arrays are memory-mapped, and nothing is ever unpickled. The format is chosen by
 Shapes: N sources, S source length, F features, G patches in a row or column, P pixels in a row or column of a patch.
 """
 
-import dataclasses
 import hashlib
 import math
 import struct
@@ -283,13 +282,6 @@ def blocks_of(files: CorpusFiles, source: SourceConfig) -> Iterator[Block]:
             lines.clear()
     if lines:
         yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))
-
-
-def all_blocks(corpora: Sequence[CorpusFiles], source: SourceConfig) -> Iterator[Block]:
-    """Yield `blocks_of` each corpus, with its number."""
-    for number, files in enumerate(corpora):
-        for block in blocks_of(files, source):
-            yield dataclasses.replace(block, corpus=number)
 
 
 def vector_blocks(path: Path, source: VectorSource | ImageSource, skip: int = 0) -> Iterator[list[Vectors]]:

@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
 from nmt.atomic import replacing
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.source import TEXT
 from nmt.console import log
 from nmt.data.corpus import read_pairs
 from nmt.data.profiling import check_folder, write_texts
-from nmt.data.sentence_index import normalized_pairs, pair_hashes, sentence_hashes, times_before
-from nmt.data.vectors import OpenFiles, all_blocks, count_pairs
+from nmt.data.selection import RULES, Verdicts, counts_of, judge_corpora
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
 from nmt.errors import ConfigError, DataError
 from nmt.runs import open_runs
 
-RULES = ("empty", "identical", "duplicates", "too_long", "cross_entropy", "chrf", "keep")
-"""In the order in which they are applied. A verdict is 0 for a pair that is kept, or 1 + the index of its rule."""
-_EMPTY, _IDENTICAL, _DUPLICATE, _TOO_LONG, _CROSS_ENTROPY, _CHRF, _KEEP = range(1, len(RULES) + 1)
+_ON_TEXT = CleaningConfig(identical=True, duplicates="pair")
+_RULES = (*RULES, "too_long", "cross_entropy", "chrf", "keep")
+"""Those that look at the text alone, and then these, in order; verdicts are numbered as there."""
+_TOO_LONG, _CROSS_ENTROPY, _CHRF, _KEEP = range(1 + len(RULES), 1 + len(_RULES))
 _QUANTILES = {"min": 0.0, "5%": 0.05, "25%": 0.25, "50%": 0.5, "75%": 0.75, "95%": 0.95, "max": 1.0}
 
 Scores = NDArray[np.float64]
@@ -97,45 +97,31 @@ def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits,
     """
     check_folder(folder)
     languages = judges.languages()
-    sizes = [count_pairs([files]) for files in corpora]
-    verdicts = _verdicts_on_text(corpora)
+    judged = judge_corpora(corpora, _ON_TEXT, languages)
+    verdicts = np.concatenate(judged)
     scores = _scores(corpora, verdicts, judges)
     _apply(verdicts, scores, limits)
-    counts = np.bincount(verdicts, minlength=1 + len(RULES))
-    if not counts[0]:
+    counts = counts_of(verdicts, _RULES)
+    if not counts.kept:
         raise DataError(f"no pair is left of {len(verdicts):,}; raise or lower the limits")
     with replacing(folder) as temporary:
         temporary.mkdir()
-        write_texts(temporary, corpora, np.split(verdicts, np.cumsum(sizes)[:-1]), languages)
+        write_texts(temporary, corpora, np.split(verdicts, np.cumsum([*map(len, judged)])[:-1]), languages)
     worst = {"cross_entropy": np.max, "chrf": np.min}
     return Filtered(
         pairs=len(verdicts),
-        dropped={rule: int(count) for rule, count in zip(RULES, counts[1:], strict=True) if count},
-        kept=int(counts[0]),
+        dropped=dict(counts.left_out),
+        kept=counts.kept,
         worst_kept={name: float(worst[name](of_all[verdicts == 0])) for name, of_all in scores.items()},
         quantiles={name: _quantiles(of_all[~np.isnan(of_all)]) for name, of_all in scores.items()},
     )
-
-
-def _verdicts_on_text(corpora: Sequence[CorpusFiles]) -> NDArray[np.uint8]:
-    """(P,) the verdicts of the rules that need no model."""
-    found, hashes = list[int](), [sentence_hashes(())]
-    for block in all_blocks(corpora, TEXT):
-        pairs = normalized_pairs(block, TEXT, OpenFiles())
-        found += (_IDENTICAL * (src == tgt) if src and tgt else _EMPTY for src, tgt in pairs)
-        hashes.append(sentence_hashes(pairs))
-    verdicts = np.array(found, dtype=np.uint8)
-    kept = np.flatnonzero(verdicts == 0)
-    of_pairs = pair_hashes(np.concatenate(hashes, axis=1)[:, kept])
-    verdicts[kept[times_before(of_pairs) > 0]] = _DUPLICATE
-    return verdicts
 
 
 def _pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:
     return itertools.chain.from_iterable(map(read_pairs, corpora))
 
 
-def _scores(corpora: Sequence[CorpusFiles], verdicts: NDArray[np.uint8], judges: Judges) -> dict[str, Scores]:
+def _scores(corpora: Sequence[CorpusFiles], verdicts: Verdicts, judges: Judges) -> dict[str, Scores]:
     """(P,) each score of the pairs, NaN for one without; a pair that a model cannot score gets its verdict."""
     place = np.flatnonzero(verdicts == 0)
 
@@ -190,7 +176,7 @@ def round_trip_chrf(pairs: Iterator[tuple[str, str]], judges: Judges) -> Scores:
     return np.array(found)
 
 
-def _apply(verdicts: NDArray[np.uint8], scores: Mapping[str, Scores], limits: Limits) -> None:
+def _apply(verdicts: Verdicts, scores: Mapping[str, Scores], limits: Limits) -> None:
     """Add the verdicts of the limits."""
     for name, verdict, limit, sign in (
         ("cross_entropy", _CROSS_ENTROPY, limits.max_cross_entropy, 1),

@@ -117,8 +117,8 @@ def _side_by_side(title: str, shown: Sequence[tuple[SideProfile, Lengths]], widt
 def _repetitions(profile: Profile, width: int) -> Iterator[str]:
     found = profile.duplicates
     yield (
-        f"repetitions: {_number(found.pair, 'pair')}, {_number(found.source, 'source')} and "
-        f"{_number(found.target, 'target')} occurred before"
+        f"repetitions: {_number(found['pair'], 'pair')}, {_number(found['source'], 'source')} and "
+        f"{_number(found['target'], 'target')} occurred before"
     )
     yield f"  copies, whose target is the source: {_number(profile.copies, 'pair')}"
     for side in (profile.src, profile.tgt):

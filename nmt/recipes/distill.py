@@ -29,8 +29,8 @@ from nmt.console import log
 from nmt.data.hashes import corpus_hashes, file_hash
 from nmt.data.holdout import with_hold_outs
 from nmt.data.lines import read_lines
-from nmt.data.profiling import cleaned_names, profile_corpora, write_cleaned
-from nmt.data.selection import select
+from nmt.data.profiling import cleaned_names, write_cleaned
+from nmt.data.selection import judge_corpora, select
 from nmt.data.statistics import survey
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.files import Files, made_from, translate_files
@@ -176,8 +176,8 @@ def _corpora(
     """The training text, cleaned, and the chosen translations of it, as in `data.train`, with paths in the folder."""
     languages = data.src_lang, data.tgt_lang
     if not (folder / "text/real").exists():
-        cleaned = profile_corpora(data.train, languages, data.cleaning, {}, data.excluded_from_training)
-        write_cleaned(cleaned, languages, folder / "text/real")
+        verdicts = judge_corpora(data.train, data.cleaning, languages, data.excluded_from_training)
+        write_cleaned(data.train, verdicts, languages, folder / "text/real")
     real, taught = list[dict[str, Any]](), list[dict[str, Any]]()
     names = cleaned_names(data.train, languages)
     for number, (files, (src_name, tgt_name)) in enumerate(zip(data.train, names, strict=True), start=1):
