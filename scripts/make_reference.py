@@ -96,8 +96,8 @@ def _key(keys: Sequence[tuple[Variant, Key]], num_variants: int) -> Iterator[str
 
 def _type(key: Key) -> str:
     """What a value may be, and the default if it says anything."""
-    shows_default = key.has_default and key.default not in ("", [], {})
-    return f"{key.kind[0].upper()}{key.kind[1:]}.{f' Default: `{key.default_text}`.' if shows_default else ''}"
+    default = "" if key.default in (None, "", "[]", "{}") else f" Default: `{key.default}`."
+    return f"{key.kind[0].upper()}{key.kind[1:]}.{default}"
 
 
 # Commands

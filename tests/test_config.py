@@ -7,19 +7,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
 from conftest import Cli, assert_says, refused
 from PIL import Image
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from nmt.config import augmentation, corpus, data, evaluation, inference, source, training
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
-from nmt.config.file import load_config, load_inference_config, read_config, to_yaml
+from nmt.config.file import load_config, load_inference_config, to_yaml
 from nmt.config.inference import InferenceConfig
-from nmt.config.section import Section, shown_keys
+from nmt.config.section import Section
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 
@@ -484,7 +484,7 @@ def test_the_configuration_written_out_holds_every_default(load: Load) -> None:
     assert set(written) == set(Config.model_fields)
     for name, field in Config.model_fields.items():
         section = classes_of(field.annotation)[0]  # of the model, the Transformer
-        assert set(written[name]) == set(shown_keys(section))
+        assert set(written[name]) == set(section.model_json_schema()["properties"])
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
@@ -687,45 +687,6 @@ def test_a_mistake_in_a_section_for_inference_is_named_with_its_line(
     path.write_text(text)
     with refused(ConfigError, f"{path}:{place}", phrase):
         load_inference_config(path)
-
-
-# -------------------------------------------------------------------------------- a section of several kinds
-
-
-class Circle(Section):
-    shape: Literal["circle"] = "circle"
-    radius: int = 1
-
-
-class Square(Section):
-    shape: Literal["square"] = "square"
-    side: int = 1
-    tilted: bool = False
-
-
-class Drawing(Section):
-    model: Annotated[Circle | Square, Field(discriminator="shape")]
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "phrase"),
-    [
-        ("model:\n  shape: square\n  sides: 3\n", "3: unknown key model.sides;", "model.side?"),
-        ("model:\n  shape: square\n  radius: 3\n", "3: unknown key model.radius;", "shape, side, tilted"),
-        ("model:\n  shape: circle\n  radius: x\n", "3: model.radius is 'x';", "integer"),
-        ("model:\n  shape: ring\n  radius: 3\n", "2: model.shape is 'ring';", "'circle', 'square'"),
-    ],
-)
-def test_a_mistake_in_one_kind_of_a_section_is_named_as_the_file_has_it(
-    tmp_path: Path, text: str, place: str, phrase: str
-) -> None:
-    path = tmp_path / "drawing.yaml"
-    path.write_text(text)
-    with refused(ConfigError, f"{path}:{place}", phrase):
-        read_config(path, Drawing)
-    path.write_text("model: {shape: square}")
-    with refused(ConfigError, "--set model.sides: ", "model.side?"):
-        read_config(path, Drawing, ["model.sides=3"])
 
 
 @pytest.mark.parametrize(

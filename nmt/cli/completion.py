@@ -36,5 +36,5 @@ def complete_setting(incomplete: str) -> list[str]:
     paths = [path for path in keys if path.startswith(start)]
     if len(paths) == 1 or start in paths:
         path = start if start in paths else paths[0]
-        return [f"{path}={value}" for value in keys[path].allowed or [keys[path].default_text]]
+        return [f"{path}={value}" for value in keys[path].allowed or [keys[path].default or ""]]
     return [f"{path}=" for path in paths]

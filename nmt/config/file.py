@@ -4,46 +4,37 @@ An unknown or repeated key, or an invalid value, is an error that names the key,
 in a file are relative to its folder. `--set section.key=value` replaces single values, written as in YAML.
 """
 
-import difflib
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import InferenceConfig, TextConfig
-from nmt.config.section import selector_of, shown_keys, variants
+from nmt.config.keys import nearest, places, sections
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 
-Schema = TypeVar("Schema", bound=BaseModel)
-Completion = Callable[[dict[str, Any]], None]
-"""Fills in keys of a file's sections that it does not give, before they are validated."""
+Schema = TypeVar("Schema", bound=InferenceConfig)
 
 
-def read_config(
-    path: Path, schema: type[Schema], overrides: Iterable[str] = (), complete: Completion | None = None
-) -> Schema:
-    """Read a file into a `schema`.
+def load_config(
+    path: Path, overrides: Iterable[str] = (), complete: Callable[[dict[str, Any]], None] | None = None
+) -> Config:
+    """Read the configuration of a whole run.
 
-    `overrides` are `section.key=value` texts; their values are YAML. `complete` sees the values after them.
-    Raises `ConfigError` if the file cannot be read or a value is invalid.
+    `overrides` are `section.key=value` texts; their values are YAML. `complete` sees the sections after them, and fills
+    in keys before they are validated. Raises `ConfigError` if the file cannot be read or a value is invalid.
     """
-    root, raw = _parse(path, schema)
+    root, raw = _parse(path, Config)
     overridden = [_override(raw, text) for text in overrides]
     if complete is not None:
         complete(raw)
-    return _validate(raw, schema, root, path, overridden)
-
-
-def load_config(path: Path, overrides: Iterable[str] = (), complete: Completion | None = None) -> Config:
-    """Read the configuration of a whole run, as `read_config` does."""
-    return read_config(path, Config, overrides, complete)
+    return _validate(raw, Config, root, path, overridden)
 
 
 def load_inference_config(path: Path) -> InferenceConfig:
@@ -76,8 +67,7 @@ def _parse(path: Path, schema: type[BaseModel]) -> tuple[yaml.Node | None, dict[
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read as a configuration: {reason}") from None
-    root = _compose(text, str(path))
-    raw = _construct(root, str(path)) if root is not None else None
+    root, raw = _yaml(text, str(path))
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: not a configuration; it should hold the sections {', '.join(schema.model_fields)}")
     return root, raw
@@ -103,6 +93,10 @@ def _validate(
         raise ConfigError(_explain(error, schema, root, overridden, path)) from None
 
 
+# Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.
+_UNWRITABLE = re.compile("[\ud800-\udfff\0]")
+
+
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader without surprises of YAML 1.1: `no` (Norwegian) as false, `1e-3` as text, dates."""
 
@@ -111,9 +105,31 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError, TypeError):  # such as `!!int x` and `0x_`
-            kind = node.tag.rpartition(":")[2]
-            problem = f"{_short(node.value)} is not of the type {kind}"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+            raise _problem(node, f"{_short(node.value)} is not of the type {node.tag.rpartition(':')[2]}") from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The node's values; an error for a repeated key, since YAML would silently keep the last, and for `<<`.
+
+        The key `<<` copies a mapping into another; ten lines of it can make a billion keys.
+        """
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise _problem(key, "the key << is not supported; write out the keys that it would copy")
+            if isinstance(key.value, str) and key.value in seen:
+                raise _problem(key, f"the key {key.value!r} occurs twice")
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """The node's text, if it can be that of a name."""
+        if isinstance(node.value, str) and _UNWRITABLE.search(node.value):
+            raise _problem(node, f"{_short(node.value)} holds a character that is not allowed in a name or text")
+        return super().construct_scalar(node)
+
+
+def _problem(node: yaml.Node, problem: str) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -150,65 +166,26 @@ def to_yaml(config: InferenceConfig) -> str:
 
 
 def settings_to_yaml(sections: Mapping[str, Any]) -> str:
-    """Some settings by section and key, as YAML that `read_config` reads."""
+    """Some settings by section and key, as YAML that `load_config` reads."""
     text: str = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
-def _compose(text: str, where: str) -> yaml.Node | None:
+def _yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
+    """The node and the value of a text; both are None for an empty one."""
     try:
-        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        return root, None if root is None else loader.construct_document(root)
     except yaml.reader.ReaderError as error:
         line = f"{where}:{1 + text.count(chr(10), 0, error.position)}"
         raise ConfigError(f"{line}: not valid YAML: it holds the character U+{error.character:04X}") from None
     except yaml.YAMLError as error:
-        raise _not_yaml(error, where) from None
+        mark = getattr(error, "problem_mark", None)
+        line = f"{where}:{mark.line + 1}" if mark else where
+        raise ConfigError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
     except RecursionError:
         raise ConfigError(f"{where}: its lists or mappings are nested too deeply") from None
-    return root
-
-
-def _not_yaml(error: yaml.YAMLError, where: str) -> ConfigError:
-    mark = getattr(error, "problem_mark", None)
-    line = f"{where}:{mark.line + 1}" if mark else where
-    return ConfigError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}")
-
-
-def _construct(root: yaml.Node, where: str) -> Any:
-    """The node's value; `ConfigError` for a repeated key, since YAML would silently keep the last, and for `<<`.
-
-    The key `<<` copies a mapping into another; ten lines of it can make a billion keys.
-    """
-    stack, visited = [root], set()
-    while stack:
-        node = stack.pop()
-        if id(node) in visited:  # referred to by an alias
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                line = f"{where}:{key.start_mark.line + 1}"
-                if not isinstance(key, yaml.ScalarNode):
-                    raise ConfigError(f"{line}: a key is one word, not a list or a mapping")
-                if key.tag == "tag:yaml.org,2002:merge":
-                    raise ConfigError(f"{line}: the key << is not supported; write out the keys that it would copy")
-                if key.value in seen:
-                    raise ConfigError(f"{line}: the key {key.value!r} occurs twice")
-                seen.add(key.value)
-                stack.append(value)
-        elif isinstance(node, yaml.SequenceNode):
-            stack.extend(node.value)
-        elif _UNWRITABLE.search(node.value):
-            line = f"{where}:{node.start_mark.line + 1}"
-            raise ConfigError(f"{line}: {_short(node.value)} holds a character that is not allowed in a name or text")
-    loader = _Loader("")
-    try:
-        return loader.construct_document(root)
-    except yaml.YAMLError as error:
-        raise _not_yaml(error, where) from None
-    finally:
-        loader.dispose()
 
 
 def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
@@ -217,13 +194,12 @@ def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
     parts = tuple(key.strip().split("."))
     if not equals or len(parts) < 2 or not all(parts):
         raise ConfigError(f"--set {text}: should be section.key=value, for example training.max_steps=100")
-    node = _compose(value, f"--set {text}")
     place: Any = raw
     for part in parts[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else place
         if not isinstance(place, dict):
             raise ConfigError(f"--set {text}: {part} holds no keys in the file, so {key} cannot be set")
-    place[parts[-1]] = None if node is None else _construct(node, f"--set {text}")
+    _, place[parts[-1]] = _yaml(value, f"--set {text}")
     return parts
 
 
@@ -243,10 +219,11 @@ def _explain(
             other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
         ):
             continue
-        keys, variant = _split_location(schema, [str(part) for part in problem["loc"]])
-        keys, wanted = _without_alternative(schema, keys)
+        keys, known_as, variant, wanted = _located(schema, problem["loc"])
+        value = problem["input"]
         if problem["type"] == "union_tag_invalid":
             keys.append(problem["ctx"]["discriminator"].strip("'"))
+            value, wanted = problem["ctx"]["tag"], f"one of {problem['ctx']['expected_tags']}"
         location, line = _find(root, keys)
         key = ".".join(location)
         if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
@@ -255,55 +232,42 @@ def _explain(
         else:
             where = f"{path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, variant)}")
+            lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, known_as, variant)}")
         elif problem["type"] == "missing":
             lines.append(f"{where}: {key} is missing")
-        elif wanted:
-            lines.append(f"{where}: {key} is {_short(problem['input'])}; it should be: {wanted}")
-        elif problem["type"] == "union_tag_invalid":
-            context = problem["ctx"]
-            lines.append(f"{where}: {key} is {_short(context['tag'])}; it should be one of {context['expected_tags']}")
         elif problem["type"] == "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {message}" if len(location) < 2 else f"{where}: {key}: {message}")
         else:
-            message = re.sub(r"^\w+ should", "it should", problem["msg"])
-            lines.append(f"{where}: {key} is {_short(problem['input'])}; {message[0].lower()}{message[1:]}")
+            message = f"it should be: {wanted}" if wanted else re.sub(r"^\w+ should", "it should", problem["msg"])
+            lines.append(f"{where}: {key} is {_short(value)}; {message[0].lower()}{message[1:]}")
     return "\n".join(dict.fromkeys(lines))
 
 
-def _split_location(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
-    """A pydantic location as the keys in a file, and the variant of the section ('' if it has only one).
+def _located(schema: type[BaseModel], location: Iterable[int | str]) -> tuple[list[str], str, str, str]:
+    """A pydantic location as the keys in a file, the path of the key in `places`, and two texts that may be ''.
 
-    For a section with several variants, pydantic's location names one after the section: model, transformer, d_ff.
+    The first is the variant of a section that has several: pydantic's location names it after the section, as in model,
+    transformer, d_ff. The second is what the value may be, where pydantic reports an error for each alternative: for
+    `training.batch_tokens`, a number or `auto`, one ends in `constrained-int`, the other in `literal['auto']`.
     """
-    field = schema.model_fields.get(location[0]) if location else None
-    if field is None or len(location) < 2 or len(variants(field.annotation)) < 2:
-        return location, ""
-    return [location[0], *location[2:]], location[1]
-
-
-def _without_alternative(schema: type[BaseModel], location: list[str]) -> tuple[list[str], str]:
-    """A location without what pydantic adds for each alternative of a value, and all of them in words; '' if it adds
-    nothing.
-
-    For `training.batch_tokens`, a number or `auto`, pydantic reports two errors: one with `constrained-int` at the end
-    of its location, the other with `literal['auto']`.
-    """
-    sections, path = [schema], ""
-    for index, part in enumerate(location):
-        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
-        if fields:
-            sections = [inner for field in fields for inner in variants(field.annotation)]
-            path += f".{part}"
-        elif sections and not part.isdigit():
-            path += ".NAME"  # of a test set, or an unknown key
+    has_variants = {section.name: len(section.variants) > 1 for section in sections(schema)}
+    known = {place.path: place.key for place in places(schema)}
+    keys: list[str] = []
+    path = variant = ""
+    for part in map(str, location):
+        key, inner = known.get(path), f"{path}.{part}" if path else part
+        if has_variants.get(path) and not variant:
+            variant = part
+            continue
+        if key is not None and key.is_named:
+            path += ".NAME"
+        elif inner not in known and key is not None and not key.inner and not part.isdigit():
+            return keys, path, variant, key.kind.replace("`", "")
         elif not part.isdigit():
-            from nmt.config.keys import places  # takes time
-
-            kinds = [place.key.kind for place in places() if place.path == path[1:]]
-            return location[:index], kinds[0].replace("`", "") if kinds else ""
-    return location, ""
+            path = inner
+        keys.append(part)
+    return keys, path, variant, ""
 
 
 def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, ...], int]:
@@ -329,34 +293,18 @@ def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, .
     return tuple(path), line
 
 
-def _suggestion(schema: type[BaseModel], location: tuple[str, ...], variant: str) -> str:
-    """`; did you mean ...?` with the same key elsewhere or a similar one in this section, else its keys."""
-    *above, key = location
-    keys_of = {name: _keys(field.annotation, variant) for name, field in schema.model_fields.items()}
-    if not above:
-        here = list(keys_of)
-    elif len(above) == 1:
-        here = keys_of.get(above[0], [])
-    else:
-        here = shown_keys(TrainingFiles if above[1] == "train" else HeldOutFiles)
-    for name, keys in keys_of.items():
-        if key in keys:
-            return f"; did you mean {name}.{key}?"
-    close = difflib.get_close_matches(key, here, n=1)
-    if close:
-        return f"; did you mean {'.'.join([*above, close[0]])}?"
-    return f"; known here: {', '.join(here)}"
-
-
-def _keys(section: Any, variant: str) -> list[str]:
-    """The keys of a section; if it has several variants, those of the one with this name in a `Literal`."""
-    classes = variants(section)
-    named = [one for one in classes if selector_of(one)[1] == variant]
-    return [key for one in named or classes for key in shown_keys(one)]
-
-
-# Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.
-_UNWRITABLE = re.compile("[\ud800-\udfff\0]")
+def _suggestion(schema: type[BaseModel], location: Sequence[str], path: str, variant: str) -> str:
+    """`; did you mean ...?` with the nearest key, else the keys beside the unknown one."""
+    known = [section.name for section in sections(schema)]
+    known += [
+        place.path for place in places(schema) if not (variant and place.selector) or place.selector.endswith(variant)
+    ]
+    (*above, _), section = location, path.rpartition(".")[0]
+    is_of_another_variant = any(place.path == path for place in places(schema))
+    if not is_of_another_variant and (near := nearest(path, known)):
+        near_section, _, key = near[0].rpartition(".")
+        return f"; did you mean {'.'.join([*above, key]) if near_section == section else near[0]}?"
+    return f"; known here: {', '.join(one.rpartition('.')[2] for one in known if one.rpartition('.')[0] == section)}"
 
 
 def _short(value: object) -> str:

@@ -72,7 +72,7 @@ def _keys(variant: Variant, path: str, indent: str, off: str, seen: set[str]) ->
         if f"{key.name}: {text}" not in seen:  # explained once, as long as it means the same
             yield from _comment(text, indent)
         seen.add(f"{key.name}: {text}")
-        if key.inner and (not key.has_default or (key.default == {} and not key.is_named)):
+        if key.inner and (key.default is None or (key.default == "{}" and not key.is_named)):
             yield f"{indent}{off}{key.name}:"
             yield from _keys(key.inner[0], here, indent + "  ", off, seen)
         else:
@@ -82,9 +82,9 @@ def _keys(variant: Variant, path: str, indent: str, off: str, seen: set[str]) ->
 def _setting(key: Key, path: str, off: str) -> str:
     """The key with its default or an example; switched off if its default is computed from other keys."""
     example = EXAMPLES.get(path)
-    if key.has_default:
-        plain = f"{off}{key.name}: {key.default_text if example is None else example}"
-        return plain if example is None else f"{plain}  # an example; the default is {key.default_text}"
+    if key.default is not None:
+        plain = f"{off}{key.name}: {key.default if example is None else example}"
+        return plain if example is None else f"{plain}  # an example; the default is {key.default}"
     if key.is_required:
         return f"{off}{key.name}: {key.allowed[0] if len(key.allowed) == 1 else example}"
     return f"#{key.name}: {example}"
@@ -95,9 +95,10 @@ def explanation(name: str) -> str:
 
     `ConfigError` with the nearest names if there is no such key.
     """
-    found = [place for place in places() if place.path == name or place.path.startswith(f"{name}.")]
+    found = [place for place in places() if f"{place.path}.".startswith(f"{name}.")]
     if not found:
-        close = nearest(name) or [section.name for section in sections()]
+        names = [section.name for section in sections()]
+        close = nearest(name, [*names, *(place.path for place in places())]) or names
         raise ConfigError(f"{name}: there is no such key; did you mean {_either(close)}?")
     heads = ["\n".join([name, *_indented(section.meaning)]) for section in sections() if section.name == name]
     return "\n\n".join([*heads, *_explained(found)])
@@ -107,9 +108,8 @@ def _explained(found: list[Place]) -> Iterator[str]:
     """A paragraph for each key; what is the same in several variants of a section is said once."""
     selectors_of: dict[tuple[str, str], list[str]] = {}
     for place in found:
-        key, default = place.key, place.key.default_text
-        if not key.has_default:
-            default = "none; it is required" if key.is_required else "depends on other keys"
+        key = place.key
+        default = key.default or ("none; it is required" if key.is_required else "depends on other keys")
         lines = [f"  type: {_plain(key.kind)}", f"  default: {default}", *_indented(key.meaning)]
         selectors_of.setdefault((place.path, "\n".join(lines)), []).append(place.selector)
     num_variants = {section.name: len(section.variants) for section in sections()}
