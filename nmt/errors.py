@@ -15,7 +15,9 @@ A message names the file, line or key, the value found there, and what would be 
 Any other exception that reaches the command line is a bug and keeps its traceback (exit code 1).
 """
 
+import importlib
 import re
+from typing import Any
 
 
 class NmtError(Exception):
@@ -103,6 +105,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 def how_to_install(extra: str) -> str:
     """The commands that install an optional package; nmt is installed from a clone, not from the package index."""
     return f"in your clone of nmt, scripts/install {extra}, or pip install '.[{extra}]'"
+
+
+def import_extra(package: str, extra: str) -> Any:
+    """An optional package; `MissingExtraError` with the commands that install it if it is not there."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise MissingExtraError(f"{package} is not installed: {how_to_install(extra)}") from None
 
 
 # Control characters, line separators, what reverses the text that follows, and halves of pairs.

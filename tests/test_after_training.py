@@ -65,5 +65,5 @@ def test_large_validation_sets_are_compared_in_part(
     from nmt.exporting.proof import proof_text
 
     whole, part = proof_text(run, None, None), proof_text(run, None, None, max_lines=5)
-    assert part.lines == [whole.lines[index] for index in (0, 3, 6, 9, 12)]
-    assert part.test_set.references == [[whole.test_set.references[0][index] for index in (0, 3, 6, 9, 12)]]
+    assert part.src == [whole.src[index] for index in (0, 3, 6, 9, 12)]
+    assert part.references == [[whole.references[0][index] for index in (0, 3, 6, 9, 12)]]

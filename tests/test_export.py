@@ -39,7 +39,7 @@ from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _reached_
 from nmt.ctranslate2.export import export_ctranslate2, write_model
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
@@ -55,7 +55,7 @@ TGT_WORDS = ["a", "b", "\x7f", "<0x41>", "▁<s>", "\ufeff", "x"]
 
 
 def words(extra: Sequence[str]) -> WordTokenizer:
-    return WordTokenizer(Vocabulary([*SPECIAL_PIECES, *extra]))
+    return WordTokenizer([*SPECIAL_PIECES, *extra])
 
 
 JOINT = Tokenizers(tokenizer := words(SRC_WORDS), tokenizer)
@@ -330,8 +330,8 @@ def test_a_file_with_both_sides_is_the_text_to_compare_on(run: RunFolder) -> Non
     ref = ref[::-1]
     Path("other.de").write_text("".join(f"{line}\n" for line in ref))
     Path("both.csv").write_text("de,en\n" + "".join(f"{tgt},{one}\n" for one, tgt in zip(src, ref, strict=True)))
-    both = proof_text(run, Path("both.csv"), None).test_set
-    assert both == proof_text(run, Path("val.en"), Path("other.de")).test_set
+    both = proof_text(run, Path("both.csv"), None)
+    assert both == proof_text(run, Path("val.en"), Path("other.de"))
     assert (both.src, both.references) == (src, [ref])
 
 

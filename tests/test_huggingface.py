@@ -73,7 +73,7 @@ def test_the_logits_are_ours(
     logits differ where a start of zeros is the row of a tied matrix.
     """
     same = Verification(1, 1, 1, Score("BLEU", 0.0, ""), Score("BLEU", 0.0, ""))
-    monkeypatch.setattr(nmt.exporting.huggingface, "compare", lambda *arguments: [same])
+    monkeypatch.setattr(nmt.exporting.huggingface, "verify", lambda *arguments: [same])
     run = made_run(tmp_path, {"preset": "marian", **model}, joint=joint)
     theirs, tokenizer = loaded(Path(export_huggingface(run, device="cpu").folder))
     tokenizers = load_tokenizers(run.tokenizer)

@@ -1,5 +1,6 @@
 """Exports to ONNX: onnxruntime gives our logits, step by step and with a cache, and our translations."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_hypotheses_and_sentences_are_selected_as_in_pytorch(tmp_path: Path) -> 
 
 def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made_run(tmp_path, {})
-    monkeypatch.setattr("nmt.exporting.onnx.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"onnx is not installed: .*scripts/install onnx"):
         export_onnx(run, device="cpu")
     assert not run.exports.exists()

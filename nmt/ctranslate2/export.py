@@ -5,11 +5,12 @@
 CTranslate2's specification of a Transformer is filled part by part; `spec` and its fields are CTranslate2's names.
 """
 
+import dataclasses
 import importlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +20,16 @@ from torch import Tensor, nn
 from nmt.atomic import replacing, write_json, write_text
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import to_yaml
-from nmt.config.inference import DecodingConfig, InferenceConfig
+from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.exports import QUANTIZATIONS
 from nmt.ctranslate2.shortlist import FILE as SHORTLIST
 from nmt.ctranslate2.shortlist import learn_shortlist
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.decoding.torch_engine import load_model
+from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.translator import load
-from nmt.device import choose_device
-from nmt.errors import ConfigError, RunError
-from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
-from nmt.exporting.proof import ProofText, check, compare, greedy_and_beam, proof_text
+from nmt.errors import ConfigError
+from nmt.exporting.description import ExportedRun, describe
+from nmt.exporting.proof import Prepared, greedy_and_beam, prepare, verify
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import FeedForward, Transformer
@@ -55,9 +54,8 @@ def export_ctranslate2(
     `ExportError` if the translations differ by more than is allowed; an earlier export is kept then. `shortlist` are
     translations that a shortlist is learned from.
     """
-    prepared = prepare(run, quantization, src, ref, device, max_lines)
-    config = prepared.config
-    folder = run.exports / f"ctranslate2-{quantization}"
+    prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
+    config, folder = prepared.config, run.exports / f"ctranslate2-{quantization}"
 
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
         engine = load(temporary, device=device, decoding=decoding, engine="ctranslate2", own_process=True)
@@ -74,13 +72,14 @@ def export_ctranslate2(
             f"nmt translate --model {folder.name} --input FILE",
             f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
         ]
-        description = describe(run, "ctranslate2") | {"quantization": quantization}
-        write_json(temporary / "export.json", description)
-        comparisons = compare(run, config, prepared.text, greedy_and_beam(config.decoding), translate)
-        is_exact = quantization == "float32" and shortlist is None
-        check(comparisons, folder, run, is_exact, remedy("ctranslate2", run, quantization))
-        result = ExportedRun(str(run.path), str(folder), "ctranslate2", comparisons, usage, quantization)
-        write_description(temporary / "export.json", description, result)
+        unchecked = describe(run, folder, "ctranslate2", usage, (), quantization)
+        write_json(temporary / "export.json", dataclasses.asdict(unchecked))  # by which `load` knows it
+        is_exact, decodings = quantization == "float32" and shortlist is None, greedy_and_beam(config.decoding)
+        again = remedy("ctranslate2", run, quantization)
+        result = dataclasses.replace(
+            unchecked, comparisons=verify(prepared, folder, decodings, translate, is_exact, again)
+        )
+        write_json(temporary / "export.json", dataclasses.asdict(result))
     return result
 
 
@@ -92,36 +91,13 @@ def remedy(format: str, run: RunFolder, quantization: str) -> str:
     return f"; try nmt export {format} --model {run.path} --quantization {better}"
 
 
-class ExportedModel(NamedTuple):
-    """What an export to CTranslate2's format is made from."""
-
-    model: Transformer
-    tokenizers: Tokenizers
-    config: InferenceConfig
-    text: ProofText
-
-
-def prepare(
-    run: RunFolder, quantization: str, src: Path | None, ref: Path | None, device: str, max_lines: int | None = None
-) -> ExportedModel:
-    """All that is needed, before anything is written; an `NmtError` says what CTranslate2 has no model for."""
+def prepare_ctranslate2(
+    run: RunFolder, quantization: str, src: Path | None, ref: Path | None, device: str, max_lines: int | None
+) -> Prepared:
+    """As `prepare`, for CTranslate2."""
     if quantization not in QUANTIZATIONS:
         raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
-    config = exportable(run).inference_config()
-    if config.source.type != "text":
-        raise text_config_error(run, config.source.type, "CTranslate2")
-    if config.model.architecture != "transformer":
-        raise RunError(
-            f"{run.path}: CTranslate2 has no models with model.architecture: {config.model.architecture}; "
-            f"translate with PyTorch (nmt translate --engine torch)"
-        )
-    text = proof_text(run, src, ref, device, max_lines)
-    import_ctranslate2()
-    choose_device(device)
-    tokenizers = load_tokenizers(run.tokenizer)
-    model = load_model(run, tokenizers)
-    assert isinstance(model, Transformer)
-    return ExportedModel(model, tokenizers, config, text)
+    return prepare(run, "CTranslate2", import_ctranslate2, src, ref, device, max_lines)
 
 
 def write_model(

@@ -8,6 +8,7 @@ SentencePiece model splits the source and joins the translation, `</s>` is not a
 space, and the length penalty is 0.2. `translate_as_argos` repeats these steps for the check.
 """
 
+import dataclasses
 import re
 import shutil
 import time
@@ -19,12 +20,10 @@ from typing import Any
 from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
-from nmt.ctranslate2.export import ExportedModel, prepare, remedy, write_model
-from nmt.data.marian import MarianFiles, is_marian
-from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.ctranslate2.export import prepare_ctranslate2, remedy, write_model
 from nmt.errors import RunError
-from nmt.exporting.description import ExportedRun, describe, write_description
-from nmt.exporting.proof import check, compare
+from nmt.exporting.description import ExportedRun, describe
+from nmt.exporting.proof import Prepared, verify
 from nmt.languages import base_language
 from nmt.runs import RunFolder
 
@@ -60,12 +59,12 @@ def export_argos(
     PyTorch searches with Argos's beam size and length penalty, too. The text is that of `export_ctranslate2`. Raises
     `RunError` for a model without SentencePiece models, and `ExportError` if the BLEU differs by more than is allowed.
     """
-    prepared = prepare(run, quantization, src, ref, device, max_lines)
-    config = prepared.config
-    source_model, notes = _pieces(run, prepared)
+    prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
+    config, special = prepared.config, prepared.tokenizers.tgt.special
+    source_model, notes = _pieces(prepared)
     codes = argos_code(config.data.src_lang), argos_code(config.data.tgt_lang)
     name = re.sub(r"[^\w.-]", "_", run.name)
-    top, folder = f"translate-{codes[0]}_{codes[1]}-{name}", run.exports / "argos"
+    folder = run.exports / "argos"
     file = folder / f"{name}.argosmodel"
     usage = [f"argospm install {file}", f'argos-translate --from {codes[0]} --to {codes[1]} "..."',
              "LibreTranslate: install it so before the server starts; docs/exporting.md"]  # fmt: skip
@@ -80,21 +79,17 @@ def export_argos(
         return translate_as_argos(package, lines, decoding.beam_size)
 
     with replacing(folder) as temporary:
-        package = temporary / top
+        package = temporary / f"translate-{codes[0]}_{codes[1]}-{name}"
         (package / "model").mkdir(parents=True)
-        model, tokenizers = prepared.model, prepared.tokenizers
-        special = tokenizers.tgt.special
         never = (special.pad, special.start, special.unk, *special.tags)  # Argos forbids none of them
-        write_model(model, tokenizers, quantization, package / "model", never, _POSITIONS)
+        write_model(prepared.model, prepared.tokenizers, quantization, package / "model", never, _POSITIONS)
         write_bytes(package / "sentencepiece.model", source_model)
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))
         write_json(package / "metadata.json", metadata(codes, version))
-        comparisons = compare(run, config, prepared.text, decodings, translate)
-        check(comparisons, file, run, False, remedy("argos", run, quantization))
-        description = describe(run, "argos") | {"quantization": quantization}
-        result = ExportedRun(str(run.path), str(folder), "argos", comparisons, usage, quantization, notes)
-        write_text(package / "README.md", _readme(result, description, codes))
-        write_description(package / "export.json", description, result)
+        comparisons = verify(prepared, file, decodings, translate, False, remedy("argos", run, quantization))
+        result = describe(run, folder, "argos", usage, comparisons, quantization, notes)
+        write_text(package / "README.md", _readme(result, codes))
+        write_json(package / "export.json", dataclasses.asdict(result))
         _zip(package, temporary / file.name)
         shutil.copyfile(package / "export.json", temporary / "export.json")
         shutil.rmtree(package)
@@ -145,22 +140,18 @@ def translate_as_argos(package: Path, lines: Sequence[str], beam_size: int = BEA
     return found
 
 
-def _pieces(run: RunFolder, prepared: ExportedModel) -> tuple[bytes, tuple[str, ...]]:
+def _pieces(prepared: Prepared) -> tuple[bytes, tuple[str, ...]]:
     """The SentencePiece model that splits sources, and joins translations, too; and what is to be said about that."""
+    run, kind = prepared.run, prepared.config.tokenizer.type
     src, tgt = prepared.tokenizers.src, prepared.tokenizers.tgt
-    if is_marian(run.tokenizer):
-        files = MarianFiles.load(run.tokenizer)
-        if files.sides()[0].tags:
-            raise RunError(f"{run.path}: this model reads target tags such as {files.sides()[0].tags[0]} before each "
-                           f"source, which no Argos package can add")  # fmt: skip
-        model, same = files.source_spm, files.source_spm == files.target_spm
-    elif isinstance(src, SentencePieceTokenizer) and isinstance(tgt, SentencePieceTokenizer):
-        model, same = src.model, prepared.tokenizers.joint
-    else:
+    if src.model is None or tgt.model is None:
         raise RunError(
-            f"{run.path}: an Argos package holds a SentencePiece model, and tokenizer.type is "
-            f"{prepared.config.tokenizer.type}; train with model.preset: argos, which says so before training"
+            f"{run.path}: an Argos package holds a SentencePiece model, and tokenizer.type is {kind}; train with "
+            f"model.preset: argos, which says so before training"
         )
+    if kind == "marian" and src.special.tags:
+        raise RunError(f"{run.path}: this model reads target tags such as {src.pieces(src.special.tags)[0]} before "
+                       f"each source, which no Argos package can add")  # fmt: skip
     positions = prepared.model.src_positions
     if positions.kind == "learned" and len(positions.table) < _POSITIONS:
         raise RunError(
@@ -168,26 +159,25 @@ def _pieces(run: RunFolder, prepared: ExportedModel) -> tuple[bytes, tuple[str, 
             f"{len(positions.table):,} positions (model.max_positions); train with model.positions: "
             f"sinusoidal, or max_positions: {_POSITIONS} and text of that length"
         )
-    if same:
-        return model, ()
+    if src.model == tgt.model:
+        return src.model, ()
     if tgt.byte_ids and not src.byte_ids:
         raise RunError(
             f"{run.path}: an Argos package joins translations with the SentencePiece model of the source, which has no "
             f"pieces for single bytes, while that of the target has; train with model.preset: argos"
         )
     # Pieces that it lacks are returned as they are, and Argos replaces their mark of a space itself.
-    return model, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
+    return src.model, ("an Argos package joins translations with the source's SentencePiece model; compared as such",)
 
 
-def _readme(result: ExportedRun, description: dict[str, Any], codes: tuple[str, str]) -> str:
+def _readme(result: ExportedRun, codes: tuple[str, str]) -> str:
     """What a user of the package reads."""
-    base = description["base"]
-    of = "" if base is None else f"It was made from {base['name']}.\n"
+    of = f"It was made from {result.base.name}.\n" if result.base else ""
     beam = result.comparisons[-1]
     return f"""# {codes[0]} to {codes[1]}
 A translation model for Argos Translate and LibreTranslate, trained with nmt. {of}
-- Licence: {description["license"]}
-- SHA-256 of the weights it was made from: {description["model"]["sha256"]}
+- Licence: {result.license}
+- SHA-256 of the weights it was made from: {result.model.sha256}
 - On {beam.lines:,} lines of its validation text, this package has {beam.export_score.value:.2f} BLEU, and the model in
   PyTorch {beam.torch_score.value:.2f} (beam {beam.beam_size}; {beam.export_score.signature}).
 

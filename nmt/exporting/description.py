@@ -4,11 +4,9 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from nmt.atomic import write_json
 from nmt.ctranslate2.exports import ModelFile
-from nmt.errors import ConfigError, RunError
+from nmt.errors import RunError
 from nmt.exporting.proof import Verification
 from nmt.runs import Recorded, RunFolder, find_run
 from nmt.training.record import read_record
@@ -29,46 +27,41 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class ExportedRun:
-    """A written export and its comparisons; its export.json also holds the model's hash."""
+    """An export: the content of its export.json."""
 
     run: str
     folder: str
     format: str
-    comparisons: Sequence[Verification]
+    model: ModelFile
+    """What it was made from."""
+    base: Base | None
+    license: str
     usage: Sequence[str]
     """How the export is called, a line each."""
-    quantization: str | None = None
+    comparisons: Sequence[Verification]
+    quantization: str | None
     """The type of the weights, of exports to CTranslate2's format."""
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
     """What the format cannot express, and what that costs."""
 
 
-def exportable(run: RunFolder) -> RunFolder:
-    """The run, if it has a model of its own; `RunError` for an export."""
-    if run.is_export():
-        raise RunError(f"{run.path}: is an export; name the run that it was made from")
-    return run
-
-
-def text_config_error(run: RunFolder, source: str, format: str) -> ConfigError:
-    """The error for a model that reads something else than text, which no other program's format has."""
-    return ConfigError(f"{run.path}: {format} has no models that read {source}; PyTorch translates it")
-
-
-def describe(run: RunFolder, format: str, license: str | None = None) -> dict[str, Any]:
-    """The part of export.json that is known before the export is checked."""
+def describe(
+    run: RunFolder,
+    folder: Path,
+    format: str,
+    usage: Sequence[str],
+    comparisons: Sequence[Verification],
+    quantization: str | None = None,
+    notes: Sequence[str] = (),
+    license: str | None = None,
+) -> ExportedRun:
+    """The description of an export to `folder`; its licence is that of the base if none is given."""
     base = base_of(run)
-    return {
-        "format": format,
-        "model": dataclasses.asdict(ModelFile.of(run.model_file)),
-        "base": None if base is None else dataclasses.asdict(base),
-        "license": license or (UNKNOWN_LICENSE if base is None else base.license),
-    }
-
-
-def write_description(file: Path, description: Mapping[str, Any], result: ExportedRun) -> None:
-    """Write an export.json."""
-    write_json(file, {**description, **dataclasses.asdict(result)})
+    license = license or (base.license if base else UNKNOWN_LICENSE)
+    made_from = ModelFile.of(run.model_file)
+    return ExportedRun(
+        str(run.path), str(folder), format, made_from, base, license, usage, comparisons, quantization, notes
+    )
 
 
 class _Imported(Recorded):

@@ -8,7 +8,7 @@ Keys and values are (B, H, P or S, d). Shapes: B rows, K hypotheses of each sent
 positions (0 at first), H heads, d width of a head, V vocabulary.
 """
 
-import importlib.util
+import dataclasses
 import logging
 import shutil
 import warnings
@@ -19,15 +19,13 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from nmt.atomic import replacing
+from nmt.atomic import replacing, write_json
 from nmt.config.inference import DecodingConfig
-from nmt.data.tokenizer import load_tokenizers
-from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
-from nmt.device import choose_device
-from nmt.errors import MissingExtraError, RunError, how_to_install
-from nmt.exporting.description import ExportedRun, describe, exportable, text_config_error, write_description
-from nmt.exporting.proof import check, compare, greedy_and_beam, proof_text
+from nmt.errors import import_extra
+from nmt.exporting.description import ExportedRun, describe
+from nmt.exporting.proof import greedy_and_beam, prepare, verify
 from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, attention_bias
 from nmt.models.interface import Seq2SeqModel
@@ -123,7 +121,7 @@ class OnnxModel(Seq2SeqModel[Inputs, OnnxState]):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.nothing = nn.Parameter(torch.zeros(1))  # says on which device searches work
-        session: Any = importlib.import_module("onnxruntime").InferenceSession
+        session: Any = import_extra("onnxruntime", "onnx").InferenceSession
         self._encoder, self._decoder = (
             session(folder / n, providers=["CPUExecutionProvider"]) for n in (ENCODER, DECODER)
         )
@@ -164,19 +162,8 @@ def export_onnx(
     They are compared on the text of `export_ctranslate2`, searched as nmt does. Raises `RunError` for a model that is
     no Transformer, and `ExportError` if the translations differ by more than is allowed.
     """
-    config = exportable(run).inference_config()
-    if config.source.type != "text":
-        raise text_config_error(run, config.source.type, "nmt export onnx")
-    if config.model.architecture != "transformer":
-        raise RunError(f"{run.path}: model.architecture is {config.model.architecture}; only Transformers become ONNX")
-    text = proof_text(run, src, ref, device, max_lines)
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(f"{package} is not installed: {how_to_install('onnx')}")
-    choose_device(device)
-    tokenizers = load_tokenizers(run.tokenizer)
-    model, special = load_model(run, tokenizers), tokenizers.tgt.special
-    assert isinstance(model, Transformer)
+    prepared = prepare(run, "ONNX", _require_packages, src, ref, device, max_lines)
+    config, tokenizers, special = prepared.config, prepared.tokenizers, prepared.tokenizers.tgt.special
     folder = run.exports / "onnx"
 
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
@@ -186,14 +173,18 @@ def export_onnx(
 
     with replacing(folder) as temporary:
         temporary.mkdir()
-        write_graphs(model, special.start, temporary)
+        write_graphs(prepared.model, special.start, temporary)
         shutil.copytree(run.tokenizer, temporary / "tokenizer")
-        comparisons = compare(run, config, text, greedy_and_beam(config.decoding), translate)
-        check(comparisons, folder, run, is_exact=True)
         usage = (
             f"onnxruntime.InferenceSession runs {ENCODER}, and then {DECODER} once a piece; docs/exporting.md",
             f"ids: of tokenizer/; sources ... {tokenizers.src.special.eos}, targets {special.start} ... {special.eos}",
         )
-        result = ExportedRun(str(run.path), str(folder), "onnx", comparisons, usage)
-        write_description(temporary / "export.json", describe(run, "onnx"), result)
+        comparisons = verify(prepared, folder, greedy_and_beam(config.decoding), translate, is_exact=True)
+        result = describe(run, folder, "onnx", usage, comparisons)
+        write_json(temporary / "export.json", dataclasses.asdict(result))
     return result
+
+
+def _require_packages() -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        import_extra(package, "onnx")

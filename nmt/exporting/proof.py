@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.config.inference import DecodingConfig, InferenceConfig
+from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
-from nmt.errors import DataError, ExportError
+from nmt.device import choose_device
+from nmt.errors import ConfigError, DataError, ExportError, RunError
 from nmt.evaluation.evaluate import TestSet, corpus_test_set, evaluate, named_for, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
 
 SAME_LINES = 0.995
@@ -49,21 +53,51 @@ class Verification:
         )
 
 
-class ProofText(NamedTuple):
-    """What an export is compared on, and where it is translated."""
+class Prepared(NamedTuple):
+    """A run's Transformer to export, and what the export is compared on."""
 
-    test_set: TestSet
+    run: RunFolder
+    config: InferenceConfig
+    tokenizers: Tokenizers
+    model: Transformer
+    text: TestSet
     device: str
-
-    @property
-    def lines(self) -> list[str]:
-        """The sources."""
-        return self.test_set.src_lines()
+    """Where PyTorch translates it."""
 
 
-def proof_text(
-    run: RunFolder, src: Path | None, ref: Path | None, device: str = "auto", max_lines: int | None = None
-) -> ProofText:
+def prepare(
+    run: RunFolder,
+    program: str,
+    require: Callable[[], object],
+    src: Path | None = None,
+    ref: Path | None = None,
+    device: str = "auto",
+    max_lines: int | None = None,
+) -> Prepared:
+    """All that an export to a `program`'s format needs, before anything is written.
+
+    `require` imports that program's package. An `NmtError` says what the format has no model for, and what is missing.
+    """
+    if run.is_export():
+        raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    config = run.inference_config()
+    if config.source.type != "text":
+        raise ConfigError(f"{run.path}: {program} has no models that read {config.source.type}; PyTorch translates it")
+    if config.model.architecture != "transformer":
+        raise RunError(
+            f"{run.path}: {program} has no models with model.architecture: {config.model.architecture}; PyTorch "
+            f"translates with them (nmt translate --engine torch)"
+        )
+    text = proof_text(run, src, ref, max_lines)
+    require()
+    choose_device(device)
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers)
+    assert isinstance(model, Transformer)
+    return Prepared(run, config, tokenizers, model, text, device)
+
+
+def proof_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: int | None = None) -> TestSet:
     """The text of `src` and `ref` (or of `src` alone, a file with both sides), or the run's validation set.
 
     With `max_lines`, at most so many, evenly spread.
@@ -71,53 +105,49 @@ def proof_text(
     named = named_for(run, src, () if ref is None else (ref,))
     try:
         if named is None or named.src is None:
-            test_set = corpus_test_set(run.config("give --src and --ref").data.validation)
+            text = corpus_test_set(run.config("give --src and --ref").data.validation)
         else:
-            test_set = read_test_set(named.src, named.references)
+            text = read_test_set(named.src, named.references)
     except DataError as error:
         raise DataError(
             f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"
         ) from None
-    count = len(test_set.src)
+    count = len(text.src)
     if max_lines is None or count <= max_lines:
-        return ProofText(test_set, device)
+        return text
     chosen = [index * count // max_lines for index in range(max_lines)]
-    references = [[lines[index] for index in chosen] for lines in test_set.references]
-    return ProofText(TestSet([test_set.src[index] for index in chosen], references), device)
+    return TestSet([text.src[index] for index in chosen], [[one[index] for index in chosen] for one in text.references])
 
 
-def compare(
-    run: RunFolder, config: InferenceConfig, text: ProofText, decodings: Sequence[DecodingConfig], translate: Translate
+def verify(
+    prepared: Prepared,
+    folder: Path,
+    decodings: Sequence[DecodingConfig],
+    translate: Translate,
+    is_exact: bool | None,
+    remedy: str = "",
 ) -> list[Verification]:
-    """Compare an export with PyTorch in fp32, once with each of the search settings.
+    """Compare the export to `folder` with PyTorch in fp32, once with each of the search settings.
 
-    White space at the ends of a line does not count: transformers removes it.
+    `ExportError` if the translations differ by more than is allowed, as in `Verification.is_good`; with `is_exact`
+    None, any difference is. White space at the ends of a line does not count: transformers removes it.
     """
-    metrics = make_metrics(("bleu",), config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
-    comparisons = []
+    run, text = prepared.run, prepared.text
+    metrics = make_metrics(("bleu",), prepared.config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
+    found = []
     for settings in decodings:
         decoding = settings.model_copy(update={"precision": "fp32"})
-        ours = evaluate(
-            load(run.path, device=text.device, decoding=decoding, engine="torch", own_process=True),
-            text.test_set,
-            metrics,
-        )
-        theirs = translate(text.lines, decoding)
+        engine = load(run.path, device=prepared.device, decoding=decoding, engine="torch", own_process=True)
+        ours, theirs = evaluate(engine, text, metrics), translate(text.src_lines(), decoding)
         same = sum(one.strip() == other.strip() for one, other in zip(ours.hypotheses, theirs, strict=True))
-        export_score = score(metrics, theirs, text.test_set.references)["bleu"]
-        comparisons.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
-    return comparisons
+        export_score = score(metrics, theirs, text.references)["bleu"]
+        found.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
+    if is_exact is not None and (bad := [str(one) for one in found if not one.is_good(is_exact)]):
+        raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {'; '.join(bad)}{remedy}")
+    return found
 
 
 def greedy_and_beam(decoding: DecodingConfig) -> tuple[DecodingConfig, DecodingConfig]:
     """The settings with greedy search, and with their beam size, or 5 if that is 1."""
     beam_size = decoding.beam_size if decoding.beam_size > 1 else 5
     return decoding.model_copy(update={"beam_size": 1}), decoding.model_copy(update={"beam_size": beam_size})
-
-
-def check(comparisons: Sequence[Verification], folder: Path, run: RunFolder, is_exact: bool, remedy: str = "") -> None:
-    """`ExportError` if one of the comparisons is not good enough for the export to be kept."""
-    bad = [comparison for comparison in comparisons if not comparison.is_good(is_exact)]
-    if bad:
-        listed = "; ".join(map(str, bad))
-        raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {listed}{remedy}")

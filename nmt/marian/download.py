@@ -1,9 +1,8 @@
 """Downloading a model from the Hugging Face Hub, into the folder where huggingface_hub keeps what it has downloaded."""
 
-import importlib
 from pathlib import Path
 
-from nmt.errors import MissingExtraError, RunError, how_to_install
+from nmt.errors import RunError, import_extra
 from nmt.marian.folder import BIN, SAFETENSORS
 
 PREFIX = "hf:"
@@ -16,13 +15,7 @@ def download(name: str) -> Path:
     Raises `MissingExtraError` if huggingface_hub is not installed, and `RunError` if there is no such model or no
     network.
     """
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ModuleNotFoundError:
-        raise MissingExtraError(
-            f"{PREFIX}{name} is downloaded with huggingface_hub, which is not installed: {how_to_install('hf')}; or "
-            f"download the model's folder in a browser, and name it"
-        ) from None
+    hub = import_extra("huggingface_hub", "hf")
     try:
         folder = Path(hub.snapshot_download(name, allow_patterns=[*_FILES, SAFETENSORS]))
         if not (folder / SAFETENSORS).is_file():
