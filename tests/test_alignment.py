@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import SPECIAL_PIECES
 from nmt.decoding.alignment import WordAligner, align, word_numbers
 from nmt.decoding.hypothesis import WordAlignment
 from nmt.decoding.torch_engine import TorchEngine
@@ -55,7 +55,7 @@ def test_ids_belong_to_the_words_that_white_space_separates() -> None:
                    for number in range(len(line.split()))]  # fmt: skip
         assert [word.strip() for word in by_word] == line.split()
         assert max(tokenizer.words(ids)) == len(line.split()) - 1
-    assert WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "b"])).words([4, 5, 4]) == [0, 1, 2]
+    assert WordTokenizer([*SPECIAL_PIECES, "a", "b"]).words([4, 5, 4]) == [0, 1, 2]
     assert tokenizer.words([]) == []
 
 
@@ -90,7 +90,7 @@ def test_attention_is_the_mean_of_torchs_attention_weights(norm: str) -> None:
 
 
 def test_the_engine_leaves_padding_and_ends_out(small_model: Transformer) -> None:
-    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefg"]))
+    tokenizer = WordTokenizer([*SPECIAL_PIECES, *"abcdefg"])
     engine = TorchEngine(small_model, Tokenizers(tokenizer, tokenizer))
     together = engine.attention([[5, 6, 7], [8]], [[4], [9, 10]])
     assert [weights.shape for weights in together] == [(1, 3), (2, 1)]
@@ -107,7 +107,7 @@ def test_an_aligner_takes_each_sides_own_words() -> None:
         def attention(self, sources: object, targets: object) -> list[np.ndarray]:
             return [np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32)]
 
-    src, tgt = (WordTokenizer(Vocabulary([*SPECIAL_PIECES, *words])) for words in (("a", "b"), ("甲乙", "丙")))
+    src, tgt = (WordTokenizer([*SPECIAL_PIECES, *words]) for words in (("a", "b"), ("甲乙", "丙")))
     assert WordAligner(Engine(), Tokenizers(src, tgt), "en", "de").align([[4, 5]], [[4, 5]]) == [
         WordAlignment(((0, 0), (1, 1)), 2, 2)
     ]

@@ -24,7 +24,7 @@ from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.lines import line_blocks
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
-from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import SPECIAL_PIECES
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.source_text import LONG_LINE_CHARACTERS, SourceText
 from nmt.decoding.translator import Translator
@@ -309,7 +309,7 @@ class Echo:
 
 
 def recorded(max_src_length: int) -> tuple[Translator, Recorder]:
-    tokenizer = Recorder(Vocabulary(WORDS))
+    tokenizer = Recorder(WORDS)
     return Translator(Tokenizers(tokenizer, tokenizer), Echo(), DecodingConfig(), max_src_length), tokenizer
 
 

@@ -34,7 +34,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad
 from nmt.data.corpus import Side
 from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, load_tokenizers, same_tokenizers, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, RunError
@@ -191,7 +191,7 @@ MakeRun = Callable[..., RunFolder]
 
 
 def word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    return WordTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    return WordTokenizer([*SPECIAL_PIECES, *words])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from test_transformer import make_model
 from nmt.checkpoint import save_weights
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, attention_maps
@@ -34,7 +34,7 @@ SRC_WORDS, TGT_WORDS = "abcdefg", "ABCDEFGHI"
 
 
 def words(extra: str) -> WordTokenizer:
-    return WordTokenizer(Vocabulary([*SPECIAL_PIECES, *extra]))
+    return WordTokenizer([*SPECIAL_PIECES, *extra])
 
 
 DIGITS = Tokenizers(digits := words("abcdefg"), digits)  # 11 ids, as the models of the other tests have

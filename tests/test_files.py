@@ -761,7 +761,7 @@ import re, sys
 from pathlib import Path
 from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
-from nmt.data.vocabulary import SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import SPECIAL_PIECES
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.translator import Translator
@@ -772,7 +772,7 @@ class Copying:
     def search(self, sources, decoding):
         return [[Hypothesis(tuple(ids), -1.0, -1.0)] for ids in sources]
 
-tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"0123456789"]))
+tokenizer = WordTokenizer([*SPECIAL_PIECES, *"0123456789"])
 translator = Translator(Tokenizers(tokenizer, tokenizer), Copying(), DecodingConfig(), 100)
 source = Path(sys.argv[1])
 translate_files(translator, Files(source, source.with_suffix(source.suffix + ".gz")), {}, False)

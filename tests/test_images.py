@@ -30,7 +30,7 @@ from nmt.data.batches import source_of
 from nmt.data.dataset import encode_corpus
 from nmt.data.tokenizer import Tokenizers, WordTokenizer, load_tokenizers
 from nmt.data.vectors import open_vectors, patches
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
 from nmt.decoding.torch_engine import load_torch_engine
 from nmt.decoding.trace import Node, SearchTree
 from nmt.errors import ConfigError, DataError, MissingExtraError
@@ -114,7 +114,7 @@ def test_a_model_reads_numbers_from_minus_one_to_one(tmp_path: Path) -> None:
 def test_a_corpus_holds_the_patches_and_depends_on_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     unread_tokenizer(Path("tokenizer"))
-    words = Tokenizers(*[WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a"]))] * 2)
+    words = Tokenizers(*[WordTokenizer([*SPECIAL_PIECES, "a"])] * 2)
     files = CorpusFiles(src=write_list(tmp_path, pixels_of(1), pixels_of(2)), tgt=tmp_path / "tgt.de")
     files.tgt.write_text("a\na a\n", encoding="utf-8")
     first = encode_corpus([files], words, Path("tokenizer"), 10, source=SOURCE)

@@ -174,12 +174,6 @@ def with_other_target_vocabulary(folder: Path) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "a pickle that runs code": (as_pickle, r"pytorch_model\.bin: not read: .*might run code"),
-    "a path upwards": (
-        set_to(vocab_file="../../secret.json"), r"config\.json: names '\.\./\.\./secret\.json', which leads out"
-    ),
-    "a path in the tokenizer": (
-        written("tokenizer_config.json", '{"source_spm": "../x.spm"}'), r"tokenizer_config\.json: names '\.\./x\.spm'"
-    ),
     "m2m100": (
         set_to(model_type="m2m_100", architectures=["M2M100ForConditionalGeneration"]),
         r"model_type 'm2m_100' \(\['M2M100ForConditionalGeneration'\]\) is no MarianMT model",
@@ -479,10 +473,7 @@ def test_a_model_is_downloaded_with_huggingface_hub_where_there_is_one(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     code, _, message = cli("import", "hf:Helsinki-NLP/opus-mt-en-zh", "--name", "again")
     assert code == 2
-    assert (
-        "is downloaded with huggingface_hub, which is not installed: in your clone of nmt, scripts/install hf"
-        in message
-    )
+    assert "huggingface_hub is not installed: in your clone of nmt, scripts/install hf" in message
 
 
 def test_untied_matrices_of_marian_are_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

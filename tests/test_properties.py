@@ -32,7 +32,7 @@ from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.lines import count_lines, line_blocks, read_lines
 from nmt.data.mixture import pairs_of_epoch
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
@@ -164,7 +164,7 @@ def test_normalizing_is_idempotent(line: str) -> None:
 
 @given(st.lists(st.sampled_from(["der", "Hund", "a\u200bb", "学习"])), st.sampled_from([" ", "  ", "\u3000", "\t\xa0"]))
 def test_words_round_trip_with_single_spaces(words: list[str], space: str) -> None:
-    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "der", "Hund", "a\u200bb", "学习"]))
+    tokenizer = WordTokenizer([*SPECIAL_PIECES, "der", "Hund", "a\u200bb", "学习"])
     assert tokenizer.decode(tokenizer.encode(space + space.join(words) + space)) == " ".join(words)
 
 

@@ -16,7 +16,7 @@ from test_search import lively_model, random_sentences
 from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.scoring import ScoredPair, Scorer, Totals
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine
@@ -25,7 +25,7 @@ from nmt.errors import TrainingError
 from nmt.models.ensemble import Ensemble
 from nmt.models.interface import Seq2SeqModel
 
-LETTERS = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefg"]))  # 11 ids, as the models of the other tests have
+LETTERS = WordTokenizer([*SPECIAL_PIECES, *"abcdefg"])  # 11 ids, as the models of the other tests have
 JOINT = Tokenizers(LETTERS, LETTERS)
 Ids = Sequence[int]
 

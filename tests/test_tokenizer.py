@@ -18,7 +18,7 @@ from nmt.data.cleaning import normalize
 from nmt.data.statistics import side_report
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer, load_tokenizers, save_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers, train_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.errors import RunError, VocabularyError
 
 Kind = Literal["bpe", "unigram", "char", "word"]
@@ -279,10 +279,10 @@ def test_words_below_the_minimum_frequency_are_unknown() -> None:
 
 
 def test_a_vocabulary_begins_with_the_special_pieces_and_names_each_word_once() -> None:
-    assert Vocabulary([*SPECIAL_PIECES, "a", "b"]).encode(["b", "x", "a", "<s>"]) == [5, 3, 4, 3]
+    assert WordTokenizer([*SPECIAL_PIECES, "a", "b"]).encode("b x a <s>") == [5, 3, 4, 3]
     for words in ([*SPECIAL_PIECES, "a", "a"], ["a", *SPECIAL_PIECES], ["<s>", "<pad>", "</s>", "<unk>", "a"], []):
         with pytest.raises(ValueError, match="special pieces"):
-            Vocabulary(words)
+            WordTokenizer(words)
 
 
 @pytest.mark.parametrize(("name", "content"), [("joint.model", b"no model"), ("joint.words", b"a\nb\n")])

@@ -14,7 +14,7 @@ import torch
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.beam import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.greedy import greedy_search
@@ -44,7 +44,7 @@ class ReversingEngine:
 
 
 def word_tokenizers(words: Sequence[str] = WORDS) -> Tokenizers:
-    tokenizer = WordTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    tokenizer = WordTokenizer([*SPECIAL_PIECES, *words])
     return Tokenizers(tokenizer, tokenizer)
 
 
@@ -175,8 +175,8 @@ def test_invisible_characters_change_no_translation() -> None:
 
 
 def test_source_and_target_have_their_own_tokenizer() -> None:
-    src = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "ein", "Hund"]))
-    tgt = WordTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "dog"]))
+    src = WordTokenizer([*SPECIAL_PIECES, "ein", "Hund"])
+    tgt = WordTokenizer([*SPECIAL_PIECES, "a", "dog"])
     translator = Translator(Tokenizers(src, tgt), ReversingEngine(), DecodingConfig(), max_src_length=10)
     assert translator.translate(["ein Hund"]) == ["dog a"]
 

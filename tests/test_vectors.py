@@ -29,7 +29,7 @@ from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.selection import select
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
 from nmt.data.vectors import open_vectors
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES, Vocabulary
+from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
 from nmt.decoding.files import OutputFiles
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, DataError
@@ -42,7 +42,7 @@ from tests.conftest import Cli
 F = 3
 Arrays = list[NDArray[Any]]
 SOURCE = VectorSource(type="vectors", features=F)
-WORDS = Tokenizers(*[WordTokenizer(Vocabulary([*SPECIAL_PIECES, *"0123456789"]))] * 2)
+WORDS = Tokenizers(*[WordTokenizer([*SPECIAL_PIECES, *"0123456789"])] * 2)
 
 
 def sources(*lengths: int, seed: int = 0) -> Arrays:

@@ -16,11 +16,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 
-from nmt.atomic import read_json, write_bytes, write_json
-from nmt.data.vocabulary import SpecialIds, with_tag, word_numbers
+from pydantic import Field
+
+from nmt.atomic import write_bytes, write_json
+from nmt.data.vocabulary import SpecialIds, sentencepiece_processor, with_tag, word_numbers
 from nmt.errors import ConfigError, DataError, RunError
+from nmt.runs import Recorded
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SETTINGS = "marian.json"
@@ -29,34 +32,31 @@ _LEADING_TAG = re.compile(r">>[^\s<>]{1,30}<<")
 _MAX_LISTED = 20
 
 
-class MarianSide(NamedTuple):
-    """What makes the tokenizer of one side."""
-
-    model: bytes
-    """A SentencePiece model."""
-    vocabulary: Mapping[str, int]
-    """The id of each piece: 0 to V - 1."""
-    special: SpecialIds
-    default_tag: str | None = None
-    """Added to each line that has no tag of its own; only for sources."""
-    tags: tuple[str, ...] = ()
-    """The target tags that a line may begin with. If there are any and no default, a line without one is refused."""
-
-
 class MarianTokenizer:
     """One side of a Marian model."""
 
-    def __init__(self, side: MarianSide) -> None:
-        import sentencepiece  # where it is used, as for other tokenizers
+    def __init__(
+        self,
+        model: bytes,
+        vocabulary: Mapping[str, int],
+        special: SpecialIds,
+        default_tag: int | None = None,
+        name: str = "",
+    ) -> None:
+        """`vocabulary` has the id of each piece, 0 to V - 1; `default_tag` is for lines without a tag of their own.
 
-        self._side = side
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=side.model)
-        self._ids = side.vocabulary
-        self._pieces = sorted(side.vocabulary, key=side.vocabulary.__getitem__)
-        self.special = side.special
+        `RunError` with the file's `name` if `model` is no SentencePiece model.
+        """
+        self._made_from = model, vocabulary, special, default_tag
+        self.model: bytes | None = model
+        self.special = special
+        self._processor = sentencepiece_processor(model, name)
+        self._ids, self._default_tag = vocabulary, default_tag
+        self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._tags = self.pieces(special.tags)
 
-    def __reduce__(self) -> tuple[type["MarianTokenizer"], tuple[MarianSide]]:
-        return MarianTokenizer, (self._side,)
+    def __reduce__(self) -> tuple[type["MarianTokenizer"], tuple[object, ...]]:
+        return MarianTokenizer, self._made_from
 
     @property
     def vocab_size(self) -> int:
@@ -91,20 +91,19 @@ class MarianTokenizer:
     def _tag_of(self, line: str) -> tuple[int | None, str]:
         """The target tag for a line, and the line without its own."""
         tag, text = self.split_tag(line)
-        if tag is not None:
+        if tag is not None or not self._tags:
             return tag, text
-        if self._side.tags and (found := _LEADING_TAG.match(line)):
+        if found := _LEADING_TAG.match(line):
             raise DataError(
-                f"a line begins with {found[0]}, which is no target tag of this model: {_listed(self._side.tags)}"
+                f"a line begins with {found[0]}, which is no target tag of this model: {_listed(self._tags)}"
             )
-        default = self._side.default_tag
-        if self._side.tags and default is None and line:
+        if self._default_tag is None and line:
             raise DataError(
                 f"this model translates into several languages, and needs to know which: nmt translate --tgt-tag TAG, "
                 f"nmt import --tgt-tag TAG for good, or the tag at the beginning of each line; it has "
-                f"{_listed(self._side.tags)}"
+                f"{_listed(self._tags)}"
             )
-        return None if default is None else self._ids[default], line
+        return self._default_tag, line
 
     def _with_tag(self, tag: int | None, pieces: list[str]) -> list[int]:
         return [*with_tag(tag, [self._ids.get(piece, self.special.unk) for piece in pieces])]
@@ -124,43 +123,46 @@ class MarianTokenizer:
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".spm")
-        path.write_bytes(self._side.model)
+        path.write_bytes(self._made_from[0])
         return path
+
+
+class _Settings(Recorded):
+    """The content of marian.json."""
+
+    joint: bool
+    start: Annotated[int, Field(ge=0)]
+    tgt_tag: str | None
 
 
 @dataclasses.dataclass(frozen=True)
 class MarianFiles:
     """The files of both sides, as they are imported and kept."""
 
-    source_spm: bytes
-    target_spm: bytes
-    vocabulary: bytes
-    """vocab.json: of both sides, or of the source."""
-    target_vocabulary: bytes | None
-    """target_vocab.json, where the sides have one vocabulary each."""
+    contents: Mapping[str, bytes]
+    """By name: source.spm, target.spm, vocab.json; and target_vocab.json, where the sides have one vocabulary each."""
     start: int
     """The decoder's first input."""
     tgt_tag: str | None = None
 
-    def sides(self) -> tuple[MarianSide, MarianSide]:
-        """The tokenizers of source and target; `RunError` if a file is damaged, `ConfigError` for an unknown tag."""
-        src = read_vocabulary(self.vocabulary, "vocab.json")
-        is_joint = self.target_vocabulary is None
-        tgt = src if is_joint else read_vocabulary(self.target_vocabulary or b"", "target_vocab.json")
-        check_spm(self.source_spm, "source.spm")
-        check_spm(self.target_spm, "target.spm")
+    def tokenizers(self) -> tuple[MarianTokenizer, MarianTokenizer]:
+        """Those of source and target; `RunError` if a file is damaged, `ConfigError` for an unknown tag."""
+        src = tgt = read_vocabulary(self.contents["vocab.json"], "vocab.json")
+        if "target_vocab.json" in self.contents:
+            tgt = read_vocabulary(self.contents["target_vocab.json"], "target_vocab.json")
         if self.start >= len(tgt):
             raise RunError(f"{SETTINGS}: the start id {self.start} is beyond the vocabulary")
-        tags = tuple(piece for piece in src if _TAG.fullmatch(piece))
+        tags = [piece for piece in src if _TAG.fullmatch(piece)]
         if self.tgt_tag is not None and self.tgt_tag not in tags:
             known = f"its target tags are {_listed(tags)}" if tags else "it has no target tags"
             raise ConfigError(f"--tgt-tag {self.tgt_tag}: not in this model's vocabulary; {known}")
         # A source has no start; its pad is as good as any other id.
         src_special = SpecialIds(src[PAD], src[PAD], src[EOS], src[UNK], tuple(src[tag] for tag in tags))
         tgt_special = SpecialIds(tgt[PAD], self.start, tgt[EOS], tgt[UNK])
+        default = None if self.tgt_tag is None else src[self.tgt_tag]
         return (
-            MarianSide(self.source_spm, src, src_special, self.tgt_tag, tags),
-            MarianSide(self.target_spm, tgt, tgt_special),
+            MarianTokenizer(self.contents["source.spm"], src, src_special, default, "source.spm"),
+            MarianTokenizer(self.contents["target.spm"], tgt, tgt_special, None, "target.spm"),
         )
 
     def with_tag(self, tag: str) -> "MarianFiles":
@@ -169,35 +171,22 @@ class MarianFiles:
 
     def save(self, folder: Path) -> None:
         """Write the files into a folder that exists, and tokenizer.json, which names those of SentencePiece."""
-        write_bytes(folder / "source.spm", self.source_spm)
-        write_bytes(folder / "target.spm", self.target_spm)
-        write_bytes(folder / "vocab.json", self.vocabulary)
-        if self.target_vocabulary is not None:
-            write_bytes(folder / "target_vocab.json", self.target_vocabulary)
-        joint = self.target_vocabulary is None
+        for name, content in self.contents.items():
+            write_bytes(folder / name, content)
+        joint = "target_vocab.json" not in self.contents
         write_json(folder / SETTINGS, {"joint": joint, "start": self.start, "tgt_tag": self.tgt_tag})
         write_json(folder / "tokenizer.json", {"src": "source.spm", "tgt": "target.spm", "made_from": "import"})
 
     @classmethod
     def load(cls, folder: Path) -> "MarianFiles":
         """Read a folder of `save`; `RunError` if a file is missing or damaged."""
-        settings = read_json(folder / SETTINGS)
+        settings = _Settings.read(folder / SETTINGS, "copy the run's tokenizer/ again")
+        names = ["source.spm", "target.spm", "vocab.json", *([] if settings.joint else ["target_vocab.json"])]
         try:
-            joint, start, tag = settings["joint"], settings["start"], settings["tgt_tag"]
-            is_valid = isinstance(joint, bool) and isinstance(start, int) and start >= 0
-            is_valid = is_valid and (tag is None or isinstance(tag, str))
-        except (TypeError, KeyError):
-            is_valid = False
-        if not is_valid:
-            raise RunError(f"{folder / SETTINGS}: damaged; copy the run's tokenizer/ again")
-        try:
-            source_spm, target_spm, vocabulary = (
-                (folder / name).read_bytes() for name in ("source.spm", "target.spm", "vocab.json")
-            )
-            target = None if joint else (folder / "target_vocab.json").read_bytes()
+            contents = {name: (folder / name).read_bytes() for name in names}
         except OSError as error:
             raise RunError(f"{error.filename}: cannot be read: {error.strerror}") from None
-        return cls(source_spm, target_spm, vocabulary, target, start, tag)
+        return cls(contents, settings.start, settings.tgt_tag)
 
 
 def is_marian(folder: Path) -> bool:
@@ -221,17 +210,9 @@ def read_vocabulary(data: bytes, name: str) -> dict[str, int]:
     return ids
 
 
-def check_spm(model: bytes, name: str) -> None:
-    """`RunError` with the file's `name` if it is no SentencePiece model."""
-    import sentencepiece
-
-    try:
-        if model:  # SentencePiece takes an empty file for a model
-            sentencepiece.SentencePieceProcessor(model_proto=model)
-            return
-    except RuntimeError:
-        pass
-    raise RunError(f"{name}: cannot be read as a SentencePiece model")
+def vocabulary_json(ids: Mapping[str, int]) -> bytes:
+    """The content of a vocab.json."""
+    return (json.dumps(dict(sorted(ids.items(), key=lambda one: one[1])), ensure_ascii=False, indent=0) + "\n").encode()
 
 
 def _listed(tags: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ may not need.
 import dataclasses
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,12 +21,12 @@ from typing import Protocol
 from nmt.atomic import read_json, replacing, write_json
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
-from nmt.data.marian import MarianFiles, MarianTokenizer, is_marian
+from nmt.data.marian import MarianFiles, is_marian
 from nmt.data.vocabulary import (
     OWN_SPECIAL_IDS,
     SPECIAL_PIECES,
     SpecialIds,
-    Vocabulary,
+    sentencepiece_processor,
     tag_of,
     tag_piece,
     with_tag,
@@ -44,23 +45,27 @@ class Tokenizer(Protocol):
     A tokenizer changes a line only as documented; callers `normalize` it first.
     """
 
+    special: SpecialIds
+    """The ids that represent no text."""
+    model: bytes | None
+    """The SentencePiece model; None for words."""
+
     @property
     def vocab_size(self) -> int:
         """Number of ids, including the special ones."""
 
     @property
-    def special(self) -> SpecialIds:
-        """The ids that represent no text."""
-
-    @property
     def byte_ids(self) -> frozenset[int]:
         """The ids that represent one byte of a character outside the vocabulary."""
+        return frozenset()
 
     def normalize(self, line: str) -> str:
         """The line as input for `encode`, in training and in translation."""
+        return normalize(line)
 
     def split_tag(self, line: str) -> tuple[int | None, str]:
         """The id of the target tag that a line begins with, such as `>>deu<<`, and the text after it; or the line."""
+        return None, line
 
     def encode(self, line: str, tag: int | None = None) -> list[int]:
         """Ids of a line, after the `tag`, without `<s>` and `</s>`; none for an empty line.
@@ -70,6 +75,7 @@ class Tokenizer(Protocol):
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         """`encode` for each line, in less time."""
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special ids are skipped."""
@@ -84,7 +90,7 @@ class Tokenizer(Protocol):
         """Write the tokenizer to `stem` plus a suffix for its type; returns the file."""
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model (Kudo and Richardson 2018): `bpe`, `unigram` or `char`.
 
     With byte fallback no text becomes `<unk>`. With the normalization `identity`, `decode(encode(line)) == line` for
@@ -93,17 +99,16 @@ class SentencePieceTokenizer:
     the normalized line, without spaces at its ends and with runs of spaces as one.
     """
 
-    def __init__(self, model: bytes) -> None:
-        import sentencepiece  # where it is used, so that a broken one does not end commands that do without
-
+    def __init__(self, model: bytes, name: object = "the model") -> None:
+        """`RunError` with the file's `name` if the model is damaged."""
         self.model = model
-        self._processor = processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = processor = sentencepiece_processor(model, name)
         ids = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
         controls = filter(processor.is_control, range(processor.get_piece_size()))
         tags = tuple(index for index in controls if tag_of(processor.id_to_piece(index)) is not None)
         self.special = SpecialIds(*ids, tags)
 
-    def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes]]:
+    def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes | None]]:
         return SentencePieceTokenizer, (self.model,)  # the processor would be a second copy of it
 
     @classmethod
@@ -139,8 +144,8 @@ class SentencePieceTokenizer:
     def load(cls, path: Path) -> "SentencePieceTokenizer":
         """Read a model file; `RunError` if it is missing or damaged."""
         try:
-            tokenizer = cls(path.read_bytes())
-        except (OSError, RuntimeError) as error:
+            tokenizer = cls(path.read_bytes(), path)
+        except OSError as error:
             raise RunError(f"{path}: cannot be read as a SentencePiece model: {error}") from None
         if -1 in tokenizer.special:
             raise RunError(f"{path}: lacks one of {', '.join(SPECIAL_PIECES)}, which translation models need")
@@ -153,12 +158,6 @@ class SentencePieceTokenizer:
     @property
     def byte_ids(self) -> frozenset[int]:
         return frozenset(filter(self._processor.is_byte, range(self.vocab_size)))
-
-    def normalize(self, line: str) -> str:
-        return normalize(line)
-
-    def split_tag(self, line: str) -> tuple[int | None, str]:
-        return None, line
 
     def encode(self, line: str, tag: int | None = None) -> list[int]:
         return [*with_tag(tag, self._processor.encode(line))]
@@ -194,68 +193,68 @@ class SentencePieceTokenizer:
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".model")
-        path.write_bytes(self.model)
+        path.write_bytes(self.model or b"")
         return path
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """Splits at runs of any white space; decoding separates words by one space."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self.special = dataclasses.replace(OWN_SPECIAL_IDS, tags=vocabulary.tags)
+    def __init__(self, words: Sequence[str]) -> None:
+        """`words` by their ids: the special pieces, then tags, then others; `ValueError` for any other list."""
+        self.model = None
+        self._words = tuple(words)
+        if self._words[: len(SPECIAL_PIECES)] != SPECIAL_PIECES or len(set(words)) != len(words):
+            raise ValueError("a vocabulary begins with the special pieces and names each word once")
+        tags = tuple(index for index, word in enumerate(words) if tag_of(word) is not None)
+        self.special = dataclasses.replace(OWN_SPECIAL_IDS, tags=tags)
+        # In a text, the name of a special piece is an unknown word.
+        self._ids = {word: index for index, word in enumerate(words) if index >= len(SPECIAL_PIECES)}
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> "WordTokenizer":
-        """Count the words of lines after normalization; `VocabularyError` if no word is frequent enough."""
-        sentences = (normalize(line).split() for line in lines)
-        vocabulary = Vocabulary.build(sentences, config.vocab_size, config.min_frequency, config.tags)
-        if len(vocabulary) == len(SPECIAL_PIECES) + len(config.tags):
+        """Choose the most frequent words of lines after normalization, by frequency; ties are in code-point order.
+
+        `VocabularyError` if no word is frequent enough.
+        """
+        counts = Counter(word for line in lines for word in normalize(line).split())
+        for piece in SPECIAL_PIECES:  # occurrences in a text do not count
+            del counts[piece]
+        ranked = sorted((-count, word) for word, count in counts.items() if count >= config.min_frequency)
+        if not ranked:
             raise VocabularyError(
                 f"no word of the training corpus occurs {config.min_frequency} times; lower tokenizer.min_frequency"
             )
-        return cls(vocabulary)
+        words = [*SPECIAL_PIECES, *map(tag_piece, config.tags), *(word for _, word in ranked)]
+        return cls(words[: config.vocab_size])
 
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         """Read a word list, one word a line in the order of the ids; `RunError` if it is missing or damaged."""
         try:
-            return cls(Vocabulary(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")))
+            return cls(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n"))
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read as a word list: {error}") from None
 
     @property
     def vocab_size(self) -> int:
-        return len(self._vocabulary)
-
-    @property
-    def byte_ids(self) -> frozenset[int]:
-        return frozenset()
-
-    def normalize(self, line: str) -> str:
-        return normalize(line)
-
-    def split_tag(self, line: str) -> tuple[int | None, str]:
-        return None, line
+        return len(self._words)
 
     def encode(self, line: str, tag: int | None = None) -> list[int]:
-        return [*with_tag(tag, self._vocabulary.encode(line.split()))]
-
-    def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        return [self.encode(line) for line in lines]
+        return [*with_tag(tag, [self._ids.get(word, OWN_SPECIAL_IDS.unk) for word in line.split()])]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(self._vocabulary.words[index] for index in ids if index not in self.special)
+        return " ".join(self._words[index] for index in ids if index not in self.special)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._vocabulary.words[index] for index in ids]
+        return [self._words[index] for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         return list(range(len(ids)))
 
     def save(self, stem: Path) -> Path:
         path = stem.with_suffix(".words")
-        path.write_bytes("".join(word + "\n" for word in self._vocabulary.words).encode())
+        path.write_bytes("".join(word + "\n" for word in self._words).encode())
         return path
 
 
@@ -307,8 +306,7 @@ def load_tokenizers(folder: Path, tgt_tag: str | None = None) -> Tokenizers:
     """
     if is_marian(folder):
         files = MarianFiles.load(folder)
-        src, tgt = (files if tgt_tag is None else files.with_tag(tgt_tag)).sides()
-        return Tokenizers(MarianTokenizer(src), MarianTokenizer(tgt))
+        return Tokenizers(*(files if tgt_tag is None else files.with_tag(tgt_tag)).tokenizers())
     if tgt_tag is not None:
         raise ConfigError(f"--tgt-tag {tgt_tag}: only imported models of several target languages have tags")
     src_file, tgt_file = _files(folder)
@@ -342,8 +340,6 @@ def _files(folder: Path) -> tuple[Path, Path]:
     for name in (src, tgt):
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):  # a path could lead anywhere
             raise RunError(f"{file}: names {str(name)[:100]!r}, which is not the name of a file beside it")
-        if (folder / name).is_file() and not (folder / name).stat().st_size:  # valid to SentencePiece
-            raise RunError(f"{folder / name}: is empty; copy the run's tokenizer/ again")
     return folder / src, folder / tgt
 
 

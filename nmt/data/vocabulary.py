@@ -1,9 +1,11 @@
-"""The word-level vocabulary, and special ids: those of any tokenizer, and those of vocabularies that nmt builds."""
+"""Special ids: those of any tokenizer, and those of vocabularies that nmt builds; pieces of tags and of words."""
 
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nmt.errors import RunError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,36 +65,13 @@ def word_numbers(pieces: Iterable[str]) -> list[int]:
     return words
 
 
-class Vocabulary:
-    """Words and their ids: the special pieces first, then tags, then words by descending frequency."""
+def sentencepiece_processor(model: bytes, name: object) -> Any:
+    """SentencePiece with a model; `RunError` with its file's `name` if it is none."""
+    import sentencepiece  # where it is used, so that a broken one does not end commands that do without
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = tuple(words)
-        self.tags = tuple(index for index, word in enumerate(self.words) if tag_of(word) is not None)
-        self.ids = {word: index for index, word in enumerate(self.words)}
-        if self.words[: len(SPECIAL_PIECES)] != SPECIAL_PIECES or len(self.ids) != len(self.words):
-            raise ValueError("a vocabulary begins with the special pieces and names each word once")
-
-    @classmethod
-    def build(
-        cls, sentences: Iterable[Sequence[str]], max_size: int, min_frequency: int, tags: Sequence[str] = ()
-    ) -> "Vocabulary":
-        """The most frequent words; ties are broken in code-point order.
-
-        >>> Vocabulary.build([["a", "b", "a"]], max_size=5, min_frequency=1).words[4:]
-        ('a',)
-        """
-        counts = Counter(word for sentence in sentences for word in sentence)
-        for piece in SPECIAL_PIECES:  # occurrences in a text do not count
-            del counts[piece]
-        ranked = sorted((-count, word) for word, count in counts.items() if count >= min_frequency)
-        return cls([*SPECIAL_PIECES, *map(tag_piece, tags), *(word for _, word in ranked)][:max_size])
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of words; `<unk>` for words outside the vocabulary, and for the names of special pieces."""
-        unk = OWN_SPECIAL_IDS.unk
-        ids = (self.ids.get(word, unk) for word in words)
-        return [index if index >= len(SPECIAL_PIECES) else unk for index in ids]
+    try:
+        if model:  # SentencePiece takes an empty file for a model
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        pass
+    raise RunError(f"{name}: cannot be read as a SentencePiece model")

@@ -4,17 +4,16 @@ Nothing of it is run: of a .bin file, torch reads tensors alone (`weights_only`)
 sets to null has transformers' default.
 """
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import yaml
 from torch import Tensor
 
-from nmt.checkpoint import open_tensors
+from nmt.checkpoint import read_weights
 from nmt.config.inference import TransformerConfig
 from nmt.config.section import MAX_POSITIONS as LIMIT
 from nmt.data.marian import EOS, PAD, MarianFiles, read_vocabulary
@@ -27,7 +26,6 @@ from nmt.marian.found import (
     imported_section,
     read_file,
     read_object,
-    refuse_paths,
 )
 from nmt.marian.names import LOGITS_BIAS, POSITIONS, copies, hugging_face_names
 from nmt.models.factory import parameter_shapes
@@ -44,28 +42,20 @@ _FIXED = {
 
 
 class _Settings:
-    """A folder's configuration: config.json, and what generation_config.json says instead."""
+    """A folder's configuration: config.json, and what generation_config.json says instead; null is as if missing."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "config.json"
-        self._values = read_object(self.path)
-        refuse_paths({key: value for key, value in self._values.items() if key != "_name_or_path"}, self.path)
-        generation = folder / "generation_config.json"
-        self._generation = read_object(generation) if generation.is_file() else {}
+        values = read_object(self.path) | _optional(folder / "generation_config.json")
+        self._values = {key: value for key, value in values.items() if value is not None}
 
-    def get(self, key: str, default: Any) -> Any:
-        """A value of config.json; the default if it is missing or null."""
-        value = self._values.get(key)
-        return default if value is None else value
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value; the default if it is missing."""
+        return self._values.get(key, default)
 
-    def for_search(self, key: str, default: Any) -> Any:
-        """A value that generation_config.json may hold."""
-        value = self._generation.get(key)
-        return self.get(key, default) if value is None else value
-
-    def number(self, key: str, default: int, for_search: bool = False) -> int:
+    def number(self, key: str, default: int) -> int:
         """An integer; a list of one counts as one."""
-        value = self.for_search(key, default) if for_search else self.get(key, default)
+        value = self.get(key, default)
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if type(value) is not int or value < 0:
@@ -73,43 +63,44 @@ class _Settings:
         return value
 
 
-def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder looks like one of Hugging Face's models."""
-    return (folder / "config.json").is_file()
+def _optional(file: Path) -> dict[str, Any]:
+    return read_object(file) if file.is_file() else {}
 
 
 def read_folder(folder: Path) -> FoundModel:
     """The model in a folder; `RunError` if it is no MarianMT model, or a file is missing or damaged."""
-    settings = _Settings(folder)
+    settings, tokenizer = _Settings(folder), _optional(folder / "tokenizer_config.json")
     _check_architecture(settings)
-    sides = _sides(folder, settings)
-    with _tensors(folder) as tensors:
-        config = _model_config(settings)
-        check_one_vocabulary(config, sides.src == sides.tgt, settings.path)
-        weights = _weights(config, tensors, len(sides.src), len(sides.tgt))
+    files, src, tgt = _vocabularies(folder, settings, tokenizer.get("separate_vocabs"))
+    path, tensors = _tensors(folder)
+    config = _model_config(settings)
+    check_one_vocabulary(config, src == tgt, settings.path)
+    weights = _weights(config, path, tensors, len(src), len(tgt))
     embedding = weights["src_embedding.weight" if config.tie_embeddings == "all" else "tgt_embedding.weight"]
-    notes = _unused(settings, tgt_pad=sides.tgt[PAD])
-    if embedding[sides.start].count_nonzero():
+    notes = _unused(settings, tgt_pad=tgt[PAD])
+    if embedding[files.start].count_nonzero():
         if config.layout == "marianmt":
             config = config.model_copy(update={"layout": "marianmt-own-start"})
         notes.append(
             "the row of the decoder's first input is not zero: the model was fine-tuned with transformers, and starts "
             "from that row here, too"
         )
+    stated = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
+    src_lang, tgt_lang = (one if isinstance(one, str) else None for one in stated)
     return FoundModel(
         format="huggingface",
         model=config,
-        tokenizer=sides.files,
+        tokenizer=files,
         weights=weights,
         decoding=_decoding(settings),
-        languages=_languages(folder),
+        languages=(src_lang, tgt_lang),
         license=_license(folder),
         notes=tuple(notes),
     )
 
 
 def _check_architecture(settings: _Settings) -> None:
-    kind = settings.get("model_type", None)
+    kind = settings.get("model_type")
     if kind != "marian":
         named = str(settings.get("architectures", "none named"))[:80]
         raise RunError(
@@ -121,27 +112,15 @@ def _check_architecture(settings: _Settings) -> None:
             raise RunError(f"{settings.path}: {key}: {settings.get(key, value)} is not supported; MarianMT has {value}")
 
 
-class _Vocabularies(NamedTuple):
-    """The vocabularies, checked against the configuration."""
-
-    files: MarianFiles
-    src: Mapping[str, int]
-    tgt: Mapping[str, int]
-    start: int
-
-
-def _sides(folder: Path, settings: _Settings) -> _Vocabularies:
-    stated = folder / "tokenizer_config.json"
-    tokenizer = read_object(stated) if stated.is_file() else {}
-    file_names = {key: value for key, value in tokenizer.items() if "spm" in key or "vocab" in key}
-    refuse_paths({key: value for key, value in file_names.items() if not Path(str(value)).is_absolute()}, stated)
-    separate = tokenizer.get("separate_vocabs")
-    if separate is None:
-        separate = (folder / "target_vocab.json").is_file()
-    vocabulary = read_file(folder / "vocab.json")
-    target_vocabulary = read_file(folder / "target_vocab.json") if separate else None
-    src = _named(vocabulary, folder / "vocab.json")
-    tgt = src if target_vocabulary is None else _named(target_vocabulary, folder / "target_vocab.json")
+def _vocabularies(
+    folder: Path, settings: _Settings, separate: object
+) -> tuple[MarianFiles, dict[str, int], dict[str, int]]:
+    """The tokenizer's files, and the ids of both sides, checked against the configuration."""
+    names = ["source.spm", "target.spm", "vocab.json"]
+    if separate or (separate is None and (folder / "target_vocab.json").is_file()):
+        names.append("target_vocab.json")
+    contents = {name: read_file(folder / name) for name in names}
+    src, tgt = (read_vocabulary(contents[name], str(folder / name)) for name in (names[2], names[-1]))
     src_size = settings.number("vocab_size", 58101)
     for key, ids, size in (
         ("vocab_size", src, src_size),
@@ -149,20 +128,15 @@ def _sides(folder: Path, settings: _Settings) -> _Vocabularies:
     ):
         if len(ids) != size:
             raise RunError(f"{settings.path}: {key} is {size:,}, and the vocabulary has {len(ids):,} pieces")
-    pad = settings.number("pad_token_id", tgt[PAD], for_search=True)
-    start = settings.number("decoder_start_token_id", pad, for_search=True)
-    eos = settings.number("eos_token_id", tgt[EOS], for_search=True)
+    pad = settings.number("pad_token_id", tgt[PAD])
+    start = settings.number("decoder_start_token_id", pad)
+    eos = settings.number("eos_token_id", tgt[EOS])
     if (pad, eos) != (tgt[PAD], tgt[EOS]) or start >= len(tgt):
         raise RunError(
             f"{settings.path}: pad_token_id {pad}, eos_token_id {eos} and decoder_start_token_id {start} do not fit "
             f"the vocabulary, where {PAD} is {tgt[PAD]} and {EOS} is {tgt[EOS]}"
         )
-    spm = (read_file(folder / f"{side}.spm") for side in ("source", "target"))
-    return _Vocabularies(MarianFiles(next(spm), next(spm), vocabulary, target_vocabulary, start), src, tgt, start)
-
-
-def _named(data: bytes, path: Path) -> dict[str, int]:
-    return read_vocabulary(data, str(path))
+    return MarianFiles(contents, start), src, tgt
 
 
 def _model_config(settings: _Settings) -> TransformerConfig:
@@ -195,38 +169,17 @@ def _model_config(settings: _Settings) -> TransformerConfig:
     return imported_section(TransformerConfig, values, settings.path)
 
 
-class Tensors:
-    """The tensors of a file, read one by one where the format allows it."""
-
-    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]], read: Any) -> None:
-        self.path = path
-        self.shapes = shapes
-        self._read = read
-
-    def read(self, name: str) -> Tensor:
-        """A tensor in fp32."""
-        tensor: Tensor = self._read(name)
-        if not tensor.is_floating_point():
-            raise RunError(f"{self.path}: {name}: holds numbers of the type {tensor.dtype}, and weights are fractions")
-        return tensor.float().contiguous()
-
-
-@contextlib.contextmanager
-def _tensors(folder: Path) -> Iterator[Tensors]:
+def _tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    """The file of the weights, and its tensors."""
     path = folder / SAFETENSORS
     if path.is_file():
-        with open_tensors(path) as file:
-            names = sorted(file.keys())
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-            yield Tensors(path, shapes, file.get_tensor)
-        return
+        return path, read_weights(path)
     path = folder / BIN
     if not path.is_file():
         sharded = next((file.name for file in sorted(folder.glob("*.index.json"))), None)
         why = f"its weights are in several files ({sharded}), which nmt does not read" if sharded else "has no weights"
         raise RunError(f"{folder}: {why}; it needs {SAFETENSORS} or {BIN}")
-    found = _unpickled(path)
-    yield Tensors(path, {name: tuple(value.shape) for name, value in found.items()}, found.__getitem__)
+    return path, _unpickled(path)
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
@@ -246,58 +199,52 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def _weights(config: TransformerConfig, tensors: Tensors, src_size: int, tgt_size: int) -> dict[str, Tensor]:
-    """The weights by our names; `RunError` if the file's names or shapes are not those of this model."""
-    shapes = parameter_shapes(config, src_size, tgt_size)
-    tie = config.tie_embeddings
+def _weights(
+    config: TransformerConfig, path: Path, tensors: Mapping[str, Tensor], src_size: int, tgt_size: int
+) -> dict[str, Tensor]:
+    """The weights by our names, in fp32; `RunError` if the file's names or shapes are not those of this model."""
+    shapes, tie = parameter_shapes(config, src_size, tgt_size), config.tie_embeddings
     weights, known = {}, set(POSITIONS)
     for name, theirs in hugging_face_names(shapes, tie).items():
-        held = [one for one in (theirs, *copies(theirs, tie)) if one in tensors.shapes]
-        if not held and tie == "none" and "model.shared.weight" in tensors.shapes and name != "output.weight":
+        held = [one for one in (theirs, *copies(theirs, tie)) if one in tensors]
+        if not held and tie == "none" and "model.shared.weight" in tensors and name != "output.weight":
             held = ["model.shared.weight"]  # shared by both embeddings, with a head of its own
         if not held:
-            raise RunError(f"{tensors.path}: lacks {theirs}, which a model of this config.json has")
+            raise RunError(f"{path}: lacks {theirs}, which a model of this config.json has")
         expected = (1, *shapes[name]) if theirs == LOGITS_BIAS else shapes[name]
         for one in held:
-            if tensors.shapes[one] != expected:
-                raise RunError(
-                    f"{tensors.path}: {one} has the shape {tensors.shapes[one]}; by config.json it is {expected}"
-                )
-        weights[name] = tensors.read(held[0]).reshape(shapes[name])
-        for one in held[1:]:
-            if not torch.equal(tensors.read(one).reshape(shapes[name]), weights[name]):
-                raise RunError(
-                    f"{tensors.path}: {held[0]} and {one} differ, and config.json says that they are one matrix"
-                )
+            tensor = tensors[one]
+            if tensor.shape != expected:
+                raise RunError(f"{path}: {one} has the shape {tuple(tensor.shape)}; by config.json it is {expected}")
+            if not tensor.is_floating_point():
+                raise RunError(f"{path}: {one}: holds numbers of the type {tensor.dtype}, and weights are fractions")
+            if not torch.equal(tensor, tensors[held[0]]):
+                raise RunError(f"{path}: {held[0]} and {one} differ, and config.json says that they are one matrix")
+        weights[name] = tensors[held[0]].float().reshape(shapes[name]).contiguous()
         known.update(held)
     if tie == "none":
         known.add("model.shared.weight")  # transformers keeps an unused one
-    unknown = sorted(tensors.shapes.keys() - known)
-    if unknown:
-        raise RunError(f"{tensors.path}: holds {unknown[0]}, which no MarianMT model of this config.json has")
+    if unknown := sorted(tensors.keys() - known):
+        raise RunError(f"{path}: holds {unknown[0]}, which no MarianMT model of this config.json has")
     return weights
 
 
 def _decoding(settings: _Settings) -> dict[str, Any]:
     """The search that the folder describes; transformers' maximum length counts the start and `</s>`."""
-    found: dict[str, Any] = {}
-    longest = settings.number("max_length", MAX_POSITIONS, for_search=True)
-    found["max_length"] = max(1, min(longest, MAX_POSITIONS) - 1)
-    beams = settings.for_search("num_beams", None)
-    if beams is not None:
-        found["beam_size"] = settings.number("num_beams", 1, for_search=True)
-    for theirs, ours in (("no_repeat_ngram_size", "no_repeat_ngram_size"), ("min_length", "min_length")):
-        if settings.number(theirs, 0, for_search=True):
-            found[ours] = settings.number(theirs, 0, for_search=True)
-    penalty = settings.for_search("length_penalty", None)
-    if isinstance(penalty, (int, float)) and not isinstance(penalty, bool) and penalty >= 0:
+    longest = settings.number("max_length", MAX_POSITIONS)
+    found: dict[str, Any] = {"max_length": max(1, min(longest, MAX_POSITIONS) - 1)}
+    if settings.get("num_beams") is not None:
+        found["beam_size"] = settings.number("num_beams", 1)
+    found |= {key: value for key in ("no_repeat_ngram_size", "min_length") if (value := settings.number(key, 0))}
+    penalty = settings.get("length_penalty")
+    if isinstance(penalty, (int, float)) and penalty >= 0:
         found["length_penalty"] = float(penalty)
     return found
 
 
 def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
     """A line for each setting of transformers' search that is none of its defaults, and that nmt's search lacks."""
-    eos = settings.for_search("eos_token_id", None)
+    eos = settings.get("eos_token_id")
     plain: dict[str, tuple[Any, ...]] = {
         "bad_words_ids": ([[tgt_pad]],),
         "forced_eos_token_id": (eos,),
@@ -312,20 +259,12 @@ def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
         "begin_suppress_tokens": ([],),
         "max_new_tokens": (),
     }
-    found = {key: settings.for_search(key, None) for key in plain}
+    found = {key: settings.get(key) for key in plain}
     return [
         f"{key}: {str(value)[:80]} is for transformers' search, and nmt's does without"
         for key, value in found.items()
         if value is not None and value not in plain[key]
     ]
-
-
-def _languages(folder: Path) -> tuple[str | None, str | None]:
-    """The languages that the tokenizer's configuration says, where it does."""
-    path = folder / "tokenizer_config.json"
-    stated = read_object(path) if path.is_file() else {}
-    src, tgt = (stated.get(f"{side}_lang") for side in ("source", "target"))
-    return src if isinstance(src, str) else None, tgt if isinstance(tgt, str) else None
 
 
 def _license(folder: Path) -> str | None:

@@ -16,7 +16,6 @@ from nmt.data.marian import MarianFiles
 from nmt.errors import RunError
 
 S = TypeVar("S", bound=Section)
-MAX_JSON_BYTES = 1 << 27
 MAX_POSITIONS = 512
 """At least: sine waves have no end, and OPUS-MT's models were trained on sentences of up to 500 pieces."""
 
@@ -64,11 +63,8 @@ def read_file(path: Path) -> bytes:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The keys and values in a file of JSON; `RunError` if it holds no such thing."""
-    data = read_file(path)
-    if len(data) > MAX_JSON_BYTES:
-        raise RunError(f"{path}: {len(data):,} bytes are too many for a configuration")
     try:
-        value = json.loads(data)
+        value = json.loads(read_file(path))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from None
     if not isinstance(value, dict):
@@ -84,18 +80,3 @@ class PlainLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it holds an alias (*name), which no model needs")
         return super().compose_node(parent, index)
-
-
-def refuse_paths(value: Any, where: Path) -> None:
-    """`RunError` if a text in a configuration leads out of its folder: a model's author must not choose what is read.
-
-    Only names that lead upwards are refused; where a path is kept as a mere record (`_name_or_path`), nothing reads it.
-    """
-    if isinstance(value, dict):
-        for one in value.values():
-            refuse_paths(one, where)
-    elif isinstance(value, list):
-        for one in value:
-            refuse_paths(one, where)
-    elif isinstance(value, str) and ".." in Path(value.replace("\\", "/")).parts:
-        raise RunError(f"{where}: names {value[:100]!r}, which leads out of its folder; such a model is not read")

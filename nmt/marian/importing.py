@@ -13,7 +13,7 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, RunError
 from nmt.languages import check_language
-from nmt.marian.folder import BIN, SAFETENSORS, is_hugging_face, read_folder
+from nmt.marian.folder import BIN, SAFETENSORS, read_folder
 from nmt.marian.found import FoundModel, imported_section
 from nmt.marian.npz import is_marian_archive, read_archive
 from nmt.runs import RunFolder, run_named
@@ -63,7 +63,8 @@ def import_model(
     """
     if not folder.exists():
         raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
-    if not is_hugging_face(folder) and not is_marian_archive(folder):
+    is_hugging_face = (folder / "config.json").is_file()
+    if not is_hugging_face and not is_marian_archive(folder):
         raise RunError(
             f"{folder}: no model that nmt can import: it has no config.json (Hugging Face), and no decoder.yml and "
             f".npz (Marian)"
@@ -71,7 +72,7 @@ def import_model(
     run = run_named(name or _name_of(folder))
     if run.path.exists():
         raise ConfigError(f"{run.path}: exists already; give the imported model another name: --name NAME")
-    found = read_folder(folder) if is_hugging_face(folder) else read_archive(folder)
+    found = read_folder(folder) if is_hugging_face else read_archive(folder)
     if tgt_tag is not None:
         found = dataclasses.replace(found, tokenizer=found.tokenizer.with_tag(tgt_tag))
     languages = _languages(found, src_lang, tgt_lang, full_name or _name_of(folder))
@@ -90,7 +91,6 @@ def _write(
     write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
     write_weights(found.weights, new.model_file)
     model = load_model(new, tokenizers)
-    src, _ = found.tokenizer.sides()
     imported = ImportedRun(
         run=str(run.path),
         name=full_name or _name_of(folder),
@@ -102,7 +102,7 @@ def _write(
         pieces=sizes,
         src_lang=languages[0],
         tgt_lang=languages[1],
-        tgt_tags=src.tags,
+        tgt_tags=tuple(tokenizers.src.pieces(tokenizers.src.special.tags)),
         tgt_tag=found.tokenizer.tgt_tag,
         notes=found.notes,
     )

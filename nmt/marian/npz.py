@@ -9,7 +9,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,16 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.config.inference import TransformerConfig
-from nmt.data.marian import EOS, PAD, UNK, MarianFiles
+from nmt.data.marian import EOS, PAD, UNK, MarianFiles, vocabulary_json
 from nmt.errors import RunError
-from nmt.marian.found import (
-    MAX_JSON_BYTES,
-    MAX_POSITIONS,
-    FoundModel,
-    PlainLoader,
-    check_one_vocabulary,
-    imported_section,
-)
+from nmt.marian.found import MAX_POSITIONS, FoundModel, PlainLoader, check_one_vocabulary, imported_section
+from nmt.marian.names import marian_name
 from nmt.models.factory import parameter_shapes
 
 MAX_BYTES = 1 << 33  # of a model, unpacked
@@ -52,59 +46,23 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
     "transformer-pool": (False, None),
     "lemma-dim-emb": (0, None),
 }
-_PARTS = {
-    "self_attention.query": "self_{}q",
-    "self_attention.key": "self_{}k",
-    "self_attention.value": "self_{}v",
-    "self_attention.output": "self_{}o",
-    "cross_attention.query": "context_{}q",
-    "cross_attention.key": "context_{}k",
-    "cross_attention.value": "context_{}v",
-    "cross_attention.output": "context_{}o",
-    "feed_forward.inner": "ffn_{}1",
-    "feed_forward.outer": "ffn_{}2",
-}
-_NORMS = {"self_residual": "self_Wo", "cross_residual": "context_Wo", "feed_forward_residual": "ffn_ffn"}
 _HEAD = "decoder_ff_logit_out"
 
 
-class MarianArchive:
-    """The files of a model, in a folder or a zip; a name that leads out of it is refused."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._zip: zipfile.ZipFile | None = None
-        if path.is_dir():
-            self._names = {file.name: file.name for file in path.iterdir() if file.is_file()}
-            return
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise RunError(f"{path}: cannot be read as a zip: {error}") from None
-        entries = [one for one in self._zip.infolist() if not one.is_dir()]
-        if any(".." in PurePosixPath(one.filename).parts or one.filename.startswith("/") for one in entries):
-            raise RunError(f"{path}: holds names that lead out of its folder; such an archive is not read")
-        if sum(one.file_size for one in entries) > MAX_BYTES:
-            raise RunError(f"{path}: more than {MAX_BYTES:,} bytes, unpacked")
-        self._names = {PurePosixPath(one.filename).name: one.filename for one in entries}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all files, sorted, without folders."""
-        return sorted(self._names)
-
-    def read(self, name: str) -> bytes:
-        """A file's content; `RunError` if there is none."""
-        try:
-            if self._zip is None:
-                return (self.path / name).read_bytes()
-            return self._zip.read(self._names[name])
-        except Exception as error:  # a damaged or hostile file may raise anything
-            reason = "no such file" if isinstance(error, (KeyError, FileNotFoundError)) else error
-            raise RunError(f"{self.path}: {name}: {reason}; a Marian model has this file") from None
+def _files(path: Path) -> dict[str, Path | zipfile.Path]:
+    """The files of a model in a folder or a zip, by name; a zip with a name that leads out of it is refused."""
+    if path.is_dir():
+        return {file.name: file for file in path.iterdir() if file.is_file()}
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path}: cannot be read as a zip: {error}") from None
+    entries = [one for one in archive.infolist() if not one.is_dir()]
+    if any(".." in PurePosixPath(one.filename).parts or one.filename.startswith("/") for one in entries):
+        raise RunError(f"{path}: holds names that lead out of its folder; such an archive is not read")
+    if sum(one.file_size for one in entries) > MAX_BYTES:
+        raise RunError(f"{path}: more than {MAX_BYTES:,} bytes, unpacked")
+    return {PurePosixPath(one.filename).name: zipfile.Path(archive, one.filename) for one in entries}
 
 
 def is_marian_archive(path: Path) -> bool:
@@ -116,49 +74,54 @@ def is_marian_archive(path: Path) -> bool:
 
 def read_archive(path: Path) -> FoundModel:
     """The model in a folder or a zip; `RunError` if it is none, or one of another architecture."""
-    archive = MarianArchive(path)
-    name = "decoder.yml"
-    decoder = _parsed(archive.read(name), f"{archive.path / name}") if name in archive else {}
-    model_name = _one_name(archive, decoder.get("models"), ".npz", "decoder.yml: models")
+    files = _files(path)
+
+    def read(name: str) -> bytes:
+        if name not in files:
+            raise RunError(f"{path}: {name}: no such file; a Marian model has this file")
+        try:
+            return files[name].read_bytes()
+        except Exception as error:  # a damaged or hostile file may raise anything
+            raise RunError(f"{path}: {name}: {error}; a Marian model has this file") from None
+
+    decoder = _parsed(read("decoder.yml"), f"{path}/decoder.yml") if "decoder.yml" in files else {}
+    model_name = _one_name(path, files, decoder.get("models"), ".npz", "models")
     vocabs = decoder.get("vocabs") or [None]
     listed = vocabs if isinstance(vocabs, list) else [vocabs]
-    vocab_names = [_one_name(archive, [name], ".yml", "decoder.yml: vocabs") for name in listed]
-    arrays = _arrays(archive, model_name)
+    vocab_names = [_one_name(path, files, [name], ".yml", "vocabs") for name in listed]
     where = path / model_name
+    arrays = _arrays(where if path.is_dir() else io.BytesIO(read(model_name)), where)
     settings = _settings(arrays, where)
-    sides = [_vocabulary(archive, name) for name in (vocab_names[0], vocab_names[-1])]
+    sides = [_vocabulary(read(name), path / name) for name in (vocab_names[0], vocab_names[-1])]
     joint = sides[0] == sides[1]
     config = _config(settings, arrays, where)
     check_one_vocabulary(config, joint, where)
     sizes = len(sides[0]), len(sides[1])
     weights = _weights(config, arrays, sizes, where)
-    for ids in sides[: 1 if joint else 2]:
-        ids[PAD] = len(ids)
-    files = MarianFiles(
-        archive.read("source.spm"), archive.read("target.spm"), _as_json(sides[0]),
-        None if joint else _as_json(sides[1]), start=sizes[1],
-    )  # fmt: skip
-    return FoundModel("marian", config, files, weights, _decoding(decoder), license=_license(archive))
+    contents = {name: read(name) for name in ("source.spm", "target.spm")}
+    for name, ids in zip(["vocab.json"] if joint else ["vocab.json", "target_vocab.json"], sides, strict=False):
+        contents[name] = vocabulary_json(ids | {PAD: len(ids)})
+    texts = [read(name).decode("utf-8", "replace") if name in files else "" for name in ("README.md", "LICENSE")]
+    tokenizer = MarianFiles(contents, start=sizes[1])
+    return FoundModel("marian", config, tokenizer, weights, _decoding(decoder), license=_license(*texts))
 
 
-def _one_name(archive: MarianArchive, named: Any, suffix: str, where: str) -> str:
+def _one_name(path: Path, files: Iterable[str], named: Any, suffix: str, key: str) -> str:
     """The only file that decoder.yml names, or else the only one with a suffix."""
     if named in (None, [None]):
-        found = [name for name in archive.names if name.endswith(suffix) and name != "decoder.yml"]
+        found = [name for name in sorted(files) if name.endswith(suffix) and name != "decoder.yml"]
     else:
         found = [str(name) for name in named] if isinstance(named, list) else [str(named)]
-        if any(PurePosixPath(name.replace("\\", "/")).name != name for name in found):
-            raise RunError(f"{archive.path}: {where} names {found[0][:100]!r}, which is not a file beside it; not read")
     if len(found) != 1:
-        raise RunError(f"{archive.path}: {where}: there should be one file *{suffix}, not {len(found)}")
-    if not found[0].endswith(suffix):
-        raise RunError(f"{archive.path}: {where} names {found[0]!r}; nmt reads *{suffix} alone")
+        raise RunError(f"{path}: decoder.yml: {key}: there should be one file *{suffix}, not {len(found)}")
+    if not found[0].endswith(suffix) or PurePosixPath(found[0].replace("\\", "/")).name != found[0]:
+        raise RunError(f"{path}: decoder.yml: {key} names {found[0][:100]!r}; nmt reads *{suffix} beside it alone")
     return found[0]
 
 
 def _parsed(data: bytes, where: str) -> dict[str, Any]:
     try:
-        value = yaml.load(data, Loader=PlainLoader) if len(data) <= MAX_JSON_BYTES else None
+        value = yaml.load(data, Loader=PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RunError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(value, dict):
@@ -166,14 +129,13 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def _arrays(archive: MarianArchive, name: str) -> dict[str, NDArray[Any]]:
+def _arrays(data: Path | io.BytesIO, where: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the .npz; nothing in it is unpickled."""
-    data = archive.path / name if archive.path.is_dir() else io.BytesIO(archive.read(name))
     try:
         with np.load(data, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except Exception as error:  # a damaged or hostile file may raise anything
-        raise RunError(f"{archive.path / name}: cannot be read as a Marian model: {error}") from None
+        raise RunError(f"{where}: cannot be read as a Marian model: {error}") from None
 
 
 def _settings(arrays: Mapping[str, NDArray[Any]], where: Path) -> dict[str, Any]:
@@ -214,16 +176,16 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
     return imported_section(TransformerConfig, values, where)
 
 
-def _vocabulary(archive: MarianArchive, name: str) -> dict[str, int]:
+def _vocabulary(data: bytes, where: Path) -> dict[str, int]:
     """The ids of vocab.yml, checked."""
     try:
-        ids = read_pieces(archive.read(name).decode("utf-8"))
+        ids = read_pieces(data.decode("utf-8"))
     except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise RunError(f"{archive.path / name}: cannot be read as a vocabulary: {reason}") from None
+        raise RunError(f"{where}: cannot be read as a vocabulary: {reason}") from None
     if sorted(ids.values()) != list(range(len(ids))) or EOS not in ids or UNK not in ids or PAD in ids:
         raise RunError(
-            f"{archive.path / name}: should have {EOS}, {UNK}, no {PAD}, and for its {len(ids):,} pieces the ids from "
+            f"{where}: should have {EOS}, {UNK}, no {PAD}, and for its {len(ids):,} pieces the ids from "
             f"0 to {len(ids) - 1:,}"
         )
     return ids
@@ -266,10 +228,6 @@ def _scalar(written: str) -> str:
     return written
 
 
-def _as_json(ids: Mapping[str, int]) -> bytes:
-    return (json.dumps(dict(sorted(ids.items(), key=lambda one: one[1])), ensure_ascii=False, indent=0) + "\n").encode()
-
-
 def _weights(
     config: TransformerConfig, arrays: Mapping[str, NDArray[Any]], sizes: tuple[int, int], where: Path
 ) -> dict[str, Tensor]:
@@ -302,7 +260,8 @@ def _weights(
             bias = array(f"{_HEAD}_b").reshape(-1) if has_bias else np.zeros(sizes[1], np.float32)
             found[name] = padded(bias)
         else:
-            found[name] = _of_layer(name, array)
+            values = array(marian_name(name))
+            found[name] = values.T if len(shapes[name]) > 1 else values.reshape(-1)
     unused = sorted(key for key in arrays.keys() - used if not key.startswith("special:") and key != "decoder_c_tt")
     if unused:
         raise RunError(f"{where}: holds {unused[0]}, which nmt's Transformer does not have")
@@ -314,19 +273,6 @@ def _weights(
     return weights
 
 
-def _of_layer(name: str, array: Any) -> NDArray[Any]:
-    """A parameter of a layer: encoder.0.feed_forward.inner.weight is encoder_l1_ffn_W1, transposed."""
-    side, number, rest = name.split(".", 2)
-    layer = f"{side}_l{int(number) + 1}"
-    part, kind = rest.rsplit(".", 1)
-    if part.endswith(".norm"):
-        norm = _NORMS[part.removesuffix(".norm")]
-        values: NDArray[Any] = array(f"{layer}_{norm}_ln_{'scale' if kind == 'weight' else 'bias'}")
-        return values.reshape(-1)
-    values = array(f"{layer}_{_PARTS[part].format('W' if kind == 'weight' else 'b')}")
-    return values.T if kind == "weight" else values.reshape(-1)
-
-
 def _decoding(decoder: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -336,13 +282,8 @@ def _decoding(decoder: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _license(archive: MarianArchive) -> str | None:
+def _license(readme: str, license: str) -> str | None:
     """The name in the first line of LICENSE, or of README.md's license line, as OPUS-MT's packages have it."""
-    if "README.md" in archive:
-        text = archive.read("README.md").decode("utf-8", "replace")
-        if match := re.search(r"licen[cs]e\**:?\s*\[?([\w .-]{3,60})", text, re.IGNORECASE):
-            return match[1].strip()
-    if "LICENSE" in archive:
-        text = archive.read("LICENSE").decode("utf-8", "replace").strip()
-        return text.partition("\n")[0][:100].strip() or None
-    return None
+    if match := re.search(r"licen[cs]e\**:?\s*\[?([\w .-]{3,60})", readme, re.IGNORECASE):
+        return match[1].strip()
+    return license.strip().partition("\n")[0][:100].strip() or None
