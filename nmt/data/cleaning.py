@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -52,20 +53,14 @@ class CleaningCounts:
 
     def then(self, later: "CleaningCounts") -> "CleaningCounts":
         """These counts and those of a later look at the pairs that are kept."""
-        return CleaningCounts(self.read, _sum(self.left_out, later.left_out))
+        return CleaningCounts(self.read, Counter(self.left_out) + Counter(later.left_out))
 
     def __add__(self, other: "CleaningCounts") -> "CleaningCounts":
-        return CleaningCounts(self.read + other.read, _sum(self.left_out, other.left_out))
+        return CleaningCounts(self.read + other.read, Counter(self.left_out) + Counter(other.left_out))
 
     def __str__(self) -> str:
         listed = ", ".join(f"{rule.replace('_', ' ')} {count:,}" for rule, count in self.left_out.items())
         return f"{self.kept:,} pairs" + (f" (left out: {listed})" if listed else "")
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {
-        rule: one.get(rule, 0) + other.get(rule, 0) for rule in (*one, *(rule for rule in other if rule not in one))
-    }
 
 
 def clean(
@@ -74,6 +69,5 @@ def clean(
     """Keep the pairs with 1 to `max_length` pieces on both sides: a mask of them, and the counts."""
     empty = (src_lengths == 0) | (tgt_lengths == 0)
     too_long = ~empty & ((src_lengths > max_length) | (tgt_lengths > max_length))
-    counts = {"empty": int(empty.sum()), "too_long": int(too_long.sum())}
-    left_out = {rule: count for rule, count in counts.items() if count}
+    left_out = +Counter(empty=int(empty.sum()), too_long=int(too_long.sum()))  # those above 0
     return ~(empty | too_long), CleaningCounts(len(empty), left_out)

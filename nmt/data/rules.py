@@ -30,24 +30,22 @@ class PairRules:
         Raises `MissingExtraError` if `language` is on and its package is not installed, and `ConfigError` if the
         package does not know a language.
         """
-        self._rules: list[tuple[str, Callable[[str, str], bool]]] = []
+        rules: dict[str, Callable[[str, str], bool]] = {}
         if cleaning.encoding:
-            self._add("encoding", Either(is_wrongly_decoded))
+            rules["encoding"] = Either(is_wrongly_decoded)
         if cleaning.identical:
-            self._add("identical", are_identical)
+            rules["identical"] = are_identical
         if cleaning.html:
-            self._add("html", Either(has_html))
+            rules["html"] = Either(has_html)
         if cleaning.script is not None:
-            self._add("script", ScriptRule(cleaning.script, src_lang, tgt_lang))
+            rules["script"] = ScriptRule(cleaning.script, src_lang, tgt_lang)
         if cleaning.numbers:
-            self._add("numbers", have_different_numbers)
+            rules["numbers"] = have_different_numbers
         if cleaning.length_ratio is not None:
-            self._add("length_ratio", LengthRule(cleaning.length_ratio, usual_ratio))
+            rules["length_ratio"] = LengthRule(cleaning.length_ratio, usual_ratio)
         if cleaning.language:
-            self._add("language", LanguageRule(src_lang, tgt_lang))
-
-    def _add(self, name: str, rule: Callable[[str, str], bool]) -> None:
-        self._rules.append((name, rule))
+            rules["language"] = LanguageRule(src_lang, tgt_lang)
+        self._rules = list(rules.items())
 
     def violated(self, src: str, tgt: str) -> list[str]:
         """The names of all rules that a pair of normalized lines violates, in the order of `PAIR_RULES`.
@@ -251,10 +249,8 @@ class LengthRule:
         self._factors = max(usual, 1.0), max(1 / usual, 1.0)
 
     def __call__(self, src: str, tgt: str) -> bool:
-        src_length, tgt_length = length_of(src) * self._factors[0], length_of(tgt) * self._factors[1]
-        if src_length < tgt_length:
-            return tgt_length > self._max_ratio * src_length + self.ALLOWANCE
-        return src_length > self._max_ratio * tgt_length + self.ALLOWANCE
+        shorter, longer = sorted((length_of(src) * self._factors[0], length_of(tgt) * self._factors[1]))
+        return longer > self._max_ratio * shorter + self.ALLOWANCE
 
 
 # --- language

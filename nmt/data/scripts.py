@@ -72,11 +72,8 @@ class ScriptRule:
         self._scripts = scripts_of(src_lang), scripts_of(tgt_lang)
 
     def __call__(self, src: str, tgt: str) -> bool:
-        src_scripts, tgt_scripts = self._scripts
-        return (
-            share_in_script(src, src_scripts, tgt) < self._min_share
-            or share_in_script(tgt, tgt_scripts, src) < self._min_share
-        )
+        shares = map(share_in_script, (src, tgt), self._scripts, (tgt, src))
+        return any(share < self._min_share for share in shares)
 
 
 def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> float:
