@@ -1,5 +1,6 @@
 """Statistics of a text: how a vocabulary fits it, and how much of it occurs in the training text."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -48,31 +49,21 @@ class SideReport:
 
 def side_report(lines: Iterable[str], tokenizer: Tokenizer, language: str, max_length: int | None = None) -> SideReport:
     """Encode lines after normalization, and count; lines of more than `max_length` pieces are too long."""
-    words = characters = pieces = unknown = byte_pieces = longest = too_long = 0
+    lines = list(lines)
+    encoded = [tokenizer.encode(tokenizer.normalize(line)) for line in lines]
+    pieces = sum(map(len, encoded))
+    words = [word for line in lines for word in line.split()]
     byte_ids = tokenizer.byte_ids
-    first_line: tuple[str, ...] | None = None
-    for line in lines:
-        ids = tokenizer.encode(tokenizer.normalize(line))
-        if first_line is None:
-            first_line = tuple(tokenizer.pieces(ids))
-        line_words = line.split()
-        words += len(line_words)
-        characters += sum(map(len, line_words))
-        pieces += len(ids)
-        unknown += ids.count(tokenizer.special.unk)
-        byte_pieces += sum(index in byte_ids for index in ids)
-        longest = max(longest, len(ids))
-        too_long += max_length is not None and len(ids) > max_length
     return SideReport(
         language=language,
         vocab_size=tokenizer.vocab_size,
-        pieces_per_word=pieces / max(1, words),
-        characters_per_piece=characters / max(1, pieces),
-        unknown_share=unknown / max(1, pieces),
-        byte_share=byte_pieces / max(1, pieces),
-        longest=longest,
-        too_long=too_long,
-        first_line=first_line or (),
+        pieces_per_word=pieces / max(1, len(words)),
+        characters_per_piece=sum(map(len, words)) / max(1, pieces),
+        unknown_share=sum(ids.count(tokenizer.special.unk) for ids in encoded) / max(1, pieces),
+        byte_share=sum(index in byte_ids for ids in encoded for index in ids) / max(1, pieces),
+        longest=max(map(len, encoded), default=0),
+        too_long=sum(max_length is not None and len(ids) > max_length for ids in encoded),
+        first_line=tuple(tokenizer.pieces(encoded[0])) if encoded else (),
     )
 
 
@@ -145,21 +136,9 @@ def survey(
     if selection is not None:
         digest.update(selection.key.encode())
     cached = CACHE / f"{digest.hexdigest()[:20]}.survey.json"
-    try:
-        pairs, copied, seen = read_json(cached)
-        return Survey(pairs, copied, {name: Seen(*one) for name, one in seen.items()})
-    except (RunError, TypeError, ValueError, AttributeError):  # there is none, or it is damaged
-        found = _survey(corpora, held_out, source, selection)
-        write_json(cached, found)
-        return found
-
-
-def _survey(
-    corpora: Sequence[CorpusFiles],
-    held_out: Mapping[str, CorpusFiles],
-    source: SourceConfig,
-    selection: Selection | None,
-) -> Survey:
+    with contextlib.suppress(RunError, TypeError, ValueError, AttributeError):  # there is none, or it is damaged
+        num_pairs, copied, of_texts = read_json(cached)
+        return Survey(num_pairs, copied, {name: Seen(*one) for name, one in of_texts.items()})
     texts = {name: SentenceIndex([files], source).pairs for name, files in held_out.items()}
     wanted = {pair for text in texts.values() for pair in text if all(pair)}
     seen = set[Pair]()
@@ -171,6 +150,6 @@ def _survey(
             num_pairs += len(pairs)
             copied += sum(src == tgt != "" for src, tgt in pairs)
             seen |= wanted.intersection(pairs)
-    return Survey(
-        num_pairs, copied, {name: Seen(len(text), sum(map(seen.__contains__, text))) for name, text in texts.items()}
-    )
+    found = {name: Seen(len(text), sum(map(seen.__contains__, text))) for name, text in texts.items()}
+    write_json(cached, (num_pairs, copied, found))
+    return Survey(num_pairs, copied, found)
