@@ -50,34 +50,20 @@ def data(
         options.check_page(output, "what a corpus is made of")
     if write is not None:
         check_folder(write)
-    chosen = _chosen(corpora or (), against or (), None if config is None else load_config(config), src_lang, tgt_lang)
-    profile, verdicts = profile_corpora(
-        chosen.corpora, chosen.languages, chosen.cleaning, chosen.tests, chosen.excluded
-    )
+    settings = None if config is None else load_config(config)
+    files, languages, cleaning, tests, excluded = _chosen(corpora or (), against or (), settings, src_lang, tgt_lang)
+    profile, verdicts = profile_corpora(files, languages, cleaning, tests, excluded)
     if output is not None:
         from nmt.insight.data_page import write_page
 
         write_page(profile, output)
     if write is not None:
-        written = ", ".join(write_cleaned(chosen.corpora, verdicts, chosen.languages, write))
+        written = ", ".join(write_cleaned(files, verdicts, languages, write))
         log.info(f"{write}: {written}, and cleaning.tsv with examples of what was dropped")
     if as_json:
         print(json.dumps(dataclasses.asdict(profile)))
     else:
         print(data_text(profile, shutil.get_terminal_size().columns, plain=not can_draw(sys.stdout.encoding)))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Chosen:
-    """What the command line names."""
-
-    corpora: tuple[CorpusFiles, ...]
-    languages: tuple[str, str]
-    cleaning: CleaningConfig
-    tests: dict[str, CorpusFiles]
-    """By the name that is shown."""
-    excluded: tuple[CorpusFiles, ...]
-    """The texts whose sentences leave the corpora: test sets, those drawn from the corpora, and `data.exclude`."""
 
 
 def _chosen(
@@ -86,12 +72,13 @@ def _chosen(
     config: "Config | None",
     src_lang: str | None,
     tgt_lang: str | None,
-) -> _Chosen:
+) -> tuple[Sequence[CorpusFiles], tuple[str, str], CleaningConfig, dict[str, CorpusFiles], list[CorpusFiles]]:
+    """What the command line names: the corpora, their languages, the rules, the test sets by the name that is shown,
+    and the texts whose sentences leave the corpora: test sets, those drawn from the corpora, and `data.exclude`."""
     from nmt.data.corpus import name_of
     from nmt.data.discovery import discover
 
-    cleaning, tests = CleaningConfig.recommended(), dict[str, CorpusFiles]()
-    excluded: tuple[CorpusFiles, ...] = ()
+    cleaning, tests, excluded = CleaningConfig.recommended(), dict[str, CorpusFiles](), list[CorpusFiles]()
     if config is not None:
         if config.source.type != "text":
             raise ConfigError(f"the sources of this configuration are {config.source.type}, and nmt data reads text")
@@ -100,7 +87,7 @@ def _chosen(
         held_out = {name: files for name, files in config.data.held_out.items() if files.holdout != 0}
         tests = {name: files for name, files in held_out.items() if not files.is_drawn}
         drawn = (files for files in held_out.values() if files.is_drawn and files.src_file.exists())
-        excluded = (*drawn, *config.data.exclude)
+        excluded = [*drawn, *config.data.exclude]
     if corpora or config is None:
         named = discover(corpora, None, None, src_lang, tgt_lang)
         files, languages = named.files, (named.src_lang, named.tgt_lang)
@@ -109,8 +96,8 @@ def _chosen(
         languages = config.data.src_lang, config.data.tgt_lang
     if against:
         tests |= {name_of(one): one for one in discover(against, None, None, *languages).files}
-    near = {name: _near(one) for name, one in tests.items()}
-    return _Chosen(files, languages, cleaning, near, (*excluded, *(near.values() if cleaning.overlap else ())))
+    tests = {name: _near(one) for name, one in tests.items()}
+    return files, languages, cleaning, tests, [*excluded, *(tests.values() if cleaning.overlap else ())]
 
 
 def _near(files: CorpusFiles) -> CorpusFiles:

@@ -12,7 +12,7 @@ import numpy as np
 from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.source import TEXT, SourceConfig
+from nmt.config.source import TEXT
 from nmt.data.corpus import Block, name_of, raw_pairs
 from nmt.data.profile import (
     RATIO_EDGES,
@@ -43,8 +43,7 @@ from nmt.data.selection import (
     spread,
     write_examples,
 )
-from nmt.data.sentence_index import SentenceIndex, comparable, normalized_pairs, sentence_hashes
-from nmt.data.vectors import OpenFiles
+from nmt.data.sentence_index import comparable, normalized_pairs, sentence_hashes
 from nmt.errors import ConfigError
 from nmt.languages import is_without_spaces
 from nmt.suffixes import without_compression
@@ -53,36 +52,19 @@ EXAMPLES = 3
 """Pairs that are shown for each rule."""
 
 
-class Profiler:
-    """Counts blocks, in a worker process; by the rules of a `Judge`, of which a pair may violate several."""
-
-    def __init__(
-        self,
-        cleaning: CleaningConfig,
-        languages: tuple[str, str],
-        usual_ratio: float,
-        excluded: SentenceIndex,
-        source: SourceConfig,
-    ) -> None:
-        self._judge = Judge(cleaning, languages, usual_ratio, excluded, source)
-        self._languages = languages
-
-    def __call__(self, block: Block) -> Counted:
-        """The counts of a block."""
-        pairs = normalized_pairs(block, TEXT, OpenFiles(), strict=False)
-        src, tgt = (comparable(lines) for lines in zip(*pairs, strict=True))
-        complete = [(one, other) for one, other in zip(src, tgt, strict=True) if one and other]
-        ratios = [length_of(other) / max(1, length_of(one)) for one, other in complete]
-        return Counted(
-            violations=self._judge.violations(pairs),
-            hashes=sentence_hashes(zip(src, tgt, strict=True)),
-            characters=np.array(
-                [[-1 if line is None else len(line) for line in side] for side in (src, tgt)], np.int32
-            ),
-            words=np.array(list(map(_num_words, (src, tgt), self._languages)), np.int32),
-            ratios=np.searchsorted(RATIO_EDGES, ratios, side="right").astype(np.uint8),
-            odd=(_odd(src, self._languages[0]), _odd(tgt, self._languages[1])),
-        )
+def _count(judge: Judge, block: Block) -> Counted:
+    pairs = normalized_pairs(block, TEXT, judge.files, strict=False)
+    src, tgt = sides = [comparable(lines) for lines in zip(*pairs, strict=True)]
+    complete = [(one, other) for one, other in zip(src, tgt, strict=True) if one and other]
+    ratios = [length_of(other) / max(1, length_of(one)) for one, other in complete]
+    return Counted(
+        violations=judge.violations(pairs),
+        hashes=sentence_hashes(zip(src, tgt, strict=True)),
+        characters=np.array([[-1 if line is None else len(line) for line in side] for side in sides], np.int32),
+        words=np.array(list(map(_num_words, sides, judge.languages)), np.int32),
+        ratios=np.searchsorted(RATIO_EDGES, ratios, side="right").astype(np.uint8),
+        odd=(_odd(src, judge.languages[0]), _odd(tgt, judge.languages[1])),
+    )
 
 
 def _num_words(lines: Sequence[str | None], language: str) -> list[int]:
@@ -124,7 +106,7 @@ def profile_corpora(
     The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
     dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
-    sizes, blocks = look_at(Profiler, corpora, _also_on(cleaning), languages, excluded, TEXT, num_processes)
+    sizes, blocks = look_at(_count, corpora, _also_on(cleaning), languages, excluded, TEXT, num_processes)
     counted = Counted.together(blocks)
     if (counted.characters < 0).any():
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept

@@ -12,7 +12,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,30 +79,20 @@ def counts_of(verdicts: Verdicts, rules: Sequence[str] = RULES) -> CleaningCount
     return CleaningCounts(len(verdicts), {rule: count for rule, count in zip(rules, counts[1:], strict=True) if count})
 
 
+@dataclasses.dataclass
 class Judge:
-    """The rules for a single pair, in a worker process; sentences in `excluded` leave the training text."""
+    """The rules for a single pair, in a worker process."""
 
-    def __init__(
-        self,
-        cleaning: CleaningConfig,
-        languages: tuple[str, str],
-        usual_ratio: float,
-        excluded: SentenceIndex,
-        source: SourceConfig,
-    ) -> None:
-        self._rules = PairRules(cleaning, *languages, usual_ratio)
-        self._cleaning, self._excluded, self._source, self._files = cleaning, excluded, source, OpenFiles()
+    cleaning: CleaningConfig
+    languages: tuple[str, str]
+    usual_ratio: float
+    excluded: SentenceIndex
+    """Its sentences leave the training text."""
+    source: SourceConfig
 
-    def __call__(self, block: Block) -> tuple[Verdicts, Hashes]:
-        """The verdicts, and (2, K) hashes of the pairs that are kept so far, if rules compare them.
-
-        Raises `DataError` for a line that is not UTF-8, unless the rule for it is on.
-        """
-        pairs = normalized_pairs(block, self._source, self._files, strict=not self._cleaning.encoding)
-        verdicts = first_violated(self.violations(pairs))
-        compares_pairs = self._cleaning.max_repeats is not None or self._cleaning.duplicates is not None
-        kept = itertools.compress(pairs, (verdicts == 0).tolist()) if compares_pairs else ()
-        return verdicts, sentence_hashes(kept)
+    def __post_init__(self) -> None:
+        self._rules = PairRules(self.cleaning, *self.languages, self.usual_ratio)
+        self.files = OpenFiles()
 
     def violations(self, pairs: Sequence[Pair]) -> Violations:
         """What normalized pairs violate; of one with an empty side, only that is said."""
@@ -111,7 +101,7 @@ class Judge:
     def _violated(self, src: str, tgt: str) -> list[str]:
         if not (src and tgt):
             return ["empty"]
-        return self._rules.violated(src, tgt) + ["overlap"] * self._excluded.shares(src, tgt)
+        return self._rules.violated(src, tgt) + ["overlap"] * self.excluded.shares(src, tgt)
 
 
 def bit(rule: str) -> int:
@@ -141,15 +131,28 @@ def judge_corpora(
     or sides differ in length. The number of processes does not change the verdicts; its default depends on the numbers
     of pairs and cores.
     """
-    sizes, judged = look_at(Judge, corpora, cleaning, languages, excluded, source, num_processes)
+    sizes, judged = look_at(_verdicts, corpora, cleaning, languages, excluded, source, num_processes)
     verdicts, hashes = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     judged.clear()  # 16 bytes a pair
     compare_pairs(verdicts, hashes, cleaning)
     return np.split(verdicts, np.cumsum(sizes)[:-1])
 
 
+def _verdicts(judge: Judge, block: Block) -> tuple[Verdicts, Hashes]:
+    """The verdicts, and (2, K) hashes of the pairs that are kept so far, if rules compare them.
+
+    Raises `DataError` for a line that is not UTF-8, unless the rule for it is on.
+    """
+    cleaning = judge.cleaning
+    pairs = normalized_pairs(block, judge.source, judge.files, strict=not cleaning.encoding)
+    verdicts = first_violated(judge.violations(pairs))
+    compares_pairs = cleaning.max_repeats is not None or cleaning.duplicates is not None
+    kept = itertools.compress(pairs, (verdicts == 0).tolist()) if compares_pairs else ()
+    return verdicts, sentence_hashes(kept)
+
+
 def look_at(
-    judge: Callable[[CleaningConfig, tuple[str, str], float, SentenceIndex, SourceConfig], Callable[[Block], Answer]],
+    say: Callable[[Judge, Block], Answer],
     corpora: Sequence[CorpusFiles],
     cleaning: CleaningConfig,
     languages: tuple[str, str],
@@ -157,13 +160,17 @@ def look_at(
     source: SourceConfig,
     num_processes: int | None,
 ) -> tuple[list[int], list[Answer]]:
-    """The number of pairs of each corpus, and what a judge, which is made in each process, says of each block."""
+    """The number of pairs of each corpus, and what `say` says of each block, with a judge of its process."""
     sizes = [count_pairs([files], source) for files in corpora]
     ratio = usual_ratio_of(corpora, sum(sizes)) if cleaning.length_ratio else 1.0
-    prepare = functools.partial(judge, cleaning, languages, ratio, SentenceIndex(excluded), source)
+    prepare = functools.partial(_with_a_judge, say, cleaning, languages, ratio, SentenceIndex(excluded), source)
     blocks = itertools.chain.from_iterable(blocks_of(files, source) for files in corpora)
     processes = num_processes_for(sum(sizes)) if num_processes is None else num_processes
     return sizes, list(over_blocks(prepare, blocks, processes, "read"))
+
+
+def _with_a_judge(say: Callable[[Judge, Block], Answer], *settings: Any) -> Callable[[Block], Answer]:
+    return functools.partial(say, Judge(*settings))
 
 
 def compare_pairs(verdicts: Verdicts, hashes: Hashes, cleaning: CleaningConfig) -> None:

@@ -1,6 +1,6 @@
 """Filtering of pairs, such as synthetic ones, by what models think of them. Only scores are in memory.
 
-First, pairs go that have an empty side, two equal sides, or that occurred before. The others get scores:
+First, pairs go that have an empty side, are `identical`, or occurred before. The others get scores:
 
 cross_entropy   per token of a side given the other, by a model that translates so; with models for both ways the dual
                 conditional cross-entropy |F - B| + (F + B) / 2 (Junczys-Dowmunt 2018): both must find the pair likely,
@@ -117,16 +117,12 @@ def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits,
     )
 
 
-def _pairs(corpora: Sequence[CorpusFiles]) -> Iterator[tuple[str, str]]:
-    return itertools.chain.from_iterable(map(read_pairs, corpora))
-
-
 def _scores(corpora: Sequence[CorpusFiles], verdicts: Verdicts, judges: Judges) -> dict[str, Scores]:
     """(P,) each score of the pairs, NaN for one without; a pair that a model cannot score gets its verdict."""
     place = np.flatnonzero(verdicts == 0)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        return itertools.compress(_pairs(corpora), (verdicts == 0).tolist())
+        return itertools.compress(itertools.chain.from_iterable(map(read_pairs, corpora)), (verdicts == 0).tolist())
 
     def of_all(found: Scores) -> Scores:
         scores = np.full(len(verdicts), np.nan)

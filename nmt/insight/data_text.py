@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from nmt.data.profile import Bin, Lengths, Profile, SideProfile
+from nmt.data.profile import Bin, Lengths, Profile
 from nmt.errors import printable
 from nmt.insight.text_table import aligned, bar, shortened
 
@@ -15,7 +15,7 @@ def data_text(profile: Profile, width: int = MAX_WIDTH, plain: bool = False) -> 
     parts = [
         _corpora(profile),
         _rules(profile, width),
-        *_histograms(profile, width, plain),
+        "\n".join(_histograms(profile, width, plain)),
         "\n".join(_repetitions(profile, width)),
         "\n".join(_characters(profile)),
         *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
@@ -84,34 +84,22 @@ def _histograms(profile: Profile, width: int, plain: bool) -> Iterator[str]:
     words = [(side, side.words) for side in sides if side.words is not None]
     for unit, shown in (("words", words), ("characters", [(side, side.characters) for side in sides])):
         if shown:
-            yield _side_by_side(f"{unit} a line", shown, width, plain)
-    ratio = trimmed(profile.ratio)
-    largest = max(one.count for one in ratio)
-    rows = [["", bin_label(one), f"{one.count:,}"] for one in ratio]
-    bars = [bar(one.count / max(1, largest), width // 2, plain) for one in ratio]
-    yield "\n".join(
-        [
-            f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}",
-            *(f"{line}  {one}".rstrip() for line, one in zip(aligned(rows, left=()).split("\n"), bars, strict=True)),
-        ]
-    )
+            yield f"{unit} a line"
+            yield from (f"{side.language}: {lengths_line(lengths)}" for side, lengths in shown)
+            yield _side_by_side([lengths.bins for _, lengths in shown], width, plain) + "\n"
+    yield f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}"
+    yield _side_by_side([trimmed(profile.ratio)], width * 2 // 3, plain)
 
 
-def _side_by_side(title: str, shown: Sequence[tuple[SideProfile, Lengths]], width: int, plain: bool) -> str:
-    """The histograms of the sides, which have the same bins, beside each other."""
-    labels = [bin_label(one) for one in shown[0][1].bins]
-    margin = max(map(len, labels)) + 2
-    room = (width - margin) // len(shown) - 2
-    lines = [f"{label:>{margin}}" for label in labels]
-    for _, lengths in shown:
-        lines = [line.ljust(margin) for line in lines]
-        largest, digits = max(one.count for one in lengths.bins), max(len(f"{one.count:,}") for one in lengths.bins)
-        for index, one in enumerate(lengths.bins):
-            drawn = bar(one.count / max(1, largest), max(4, room - digits - 2), plain)
-            lines[index] += f"  {one.count:>{digits},} {drawn}"
-        margin += room + 2
-    heads = [f"{title}; {side.language}: {lengths_line(lengths)}" for side, lengths in shown]
-    return "\n".join([title, *(head.removeprefix(f"{title}; ") for head in heads), *map(str.rstrip, lines)])
+def _side_by_side(columns: Sequence[Sequence[Bin]], width: int, plain: bool) -> str:
+    """Histograms that have the same bins, beside each other."""
+    rows = [["", bin_label(one)] for one in columns[0]]
+    for bins in columns:
+        largest, digits = max(one.count for one in bins), max(len(f"{one.count:,}") for one in bins)
+        room = (width - max(len(label) for _, label, *_ in rows)) // len(columns) - digits - 5
+        for row, one in zip(rows, bins, strict=True):
+            row += [f"{one.count:,}", bar(one.count / max(1, largest), max(4, room), plain)]
+    return aligned(rows, left=range(3, 3 + 2 * len(columns), 2))
 
 
 def _repetitions(profile: Profile, width: int) -> Iterator[str]:
