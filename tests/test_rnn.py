@@ -28,8 +28,7 @@ from nmt.errors import ConfigError, RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.rnn import Memory, Rnn
-from nmt.models.source_attention import SourceAttention
+from nmt.models.rnn import Memory, Rnn, SourceAttention
 from nmt.models.transformer import Transformer
 from nmt.source import Source
 

@@ -209,7 +209,7 @@ def test_the_feed_forward_network_is_its_formula(activation: str) -> None:
 
 @pytest.mark.parametrize("pre_norm", [True, False])
 def test_the_residual_adds_to_its_input(pre_norm: bool) -> None:
-    residual = Residual(8, pre_norm, dropout=0.0, norm_epsilon=1e-5)
+    residual = Residual(TransformerConfig(d_model=8, norm="pre" if pre_norm else "post", dropout=0.0))
     with torch.no_grad():
         residual.norm.weight.uniform_(0.5, 1.5)
         residual.norm.bias.normal_()
@@ -611,7 +611,7 @@ def test_dropout_is_in_the_residuals_alone(small_config: TransformerConfig, side
 
 
 def test_residual_dropout_affects_the_sublayers_output_and_not_the_residual() -> None:
-    residual = Residual(64, pre_norm=True, dropout=0.25, norm_epsilon=1e-5).train()
+    residual = Residual(TransformerConfig(d_model=64, dropout=0.25)).train()
     x = torch.randn(20, 10, 64)
     added = residual(x, torch.ones_like) - x
     dropped = added.abs() < 1e-6

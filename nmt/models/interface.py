@@ -1,16 +1,25 @@
-"""The interfaces of a model: searches use only Seq2SeqModel, training only TrainableModel.
+"""The interfaces of a model, and what all that are trained have in common: embeddings, their first weights, and layers.
+
+Searches use only Seq2SeqModel, training only TrainableModel.
 
 Shapes: B batch (sentences), K beams (1 in greedy search), S source length, T target length, H heads, D width,
 V vocabulary.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from nmt.config.inference import ModelConfig
 from nmt.config.section import ModelPart
+from nmt.config.source import SourceConfig
+from nmt.errors import RunError
+from nmt.models.dropout import Dropout
+from nmt.models.positions import PositionalEncoding
+from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
 
@@ -27,6 +36,7 @@ class DecoderState(Protocol):
 M = TypeVar("M")
 """The type of a model's memory, the encoded sources."""
 S = TypeVar("S", bound=DecoderState)
+L = TypeVar("L", bound=nn.Module)
 Backend = str | Callable[..., Any]
 """Of torch.compile: "inductor", or a function that compiles a graph."""
 
@@ -70,19 +80,81 @@ class Seq2SeqModel(nn.Module, ABC, Generic[M, S]):
         """The cross-attention that aligns words: the arguments of `forward` -> (B, T, S)."""
 
 
+class Layers(nn.ModuleList, Generic[L]):
+    """A ModuleList with a static type for its modules."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, modules: Iterable[L]) -> None: ...
+        def __iter__(self) -> Iterator[L]: ...
+
+
 class TrainableModel(Seq2SeqModel[M, S]):
-    """A model whose last operation is a linear map, so that the loss computes logits and their gradients in chunks."""
+    """A model whose last operation is a linear map, so that the loss computes logits and their gradients in chunks.
+
+    Its first weights: of linear maps Xavier-uniform (Glorot and Bengio 2010), with zero biases; of embeddings normal
+    with standard deviation D^-1/2 (as in tensor2tensor, the code of the Transformer's paper), so that they have unit
+    variance when scaled by sqrt(D), and logits about unit variance when tied to the output; of learned positions
+    normal with 0.02. Other modules, such as recurrent layers and norms, have their own.
+    """
 
     output: nn.Linear
     """(..., D) -> logits (..., V), with or without a bias."""
+    src_positions: nn.Module
+    """Added to scaled source embeddings."""
+    alignment_layer = 0
+    """The decoder layer whose cross-attention aligns words, from 0."""
 
-    @abstractmethod
+    def __init__(
+        self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig, d_embedding: int
+    ) -> None:
+        """Make the embeddings and, for a source of vectors, the layer in the place of the source's."""
+        super().__init__()
+        self.scale = math.sqrt(d_embedding)
+        self.src_vectors: VectorLayer | None = None
+        if source.type == "text":
+            self.src_embedding = nn.Embedding(src_vocab_size, d_embedding)
+        else:
+            self.src_vectors = VectorLayer(source, config.source_width, config.max_positions, config.dropout)
+        if source.type == "text" and config.tie_embeddings == "all":
+            if src_vocab_size != tgt_vocab_size:
+                raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
+            self.tgt_embedding = self.src_embedding
+        else:
+            self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_embedding)
+        self.dropout = Dropout(config.dropout)
+
+    def initialise(self, tie_embeddings: str) -> None:
+        """Set the first weights, once the model has all of its modules, and tie the output to the embeddings."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            elif isinstance(module, PositionalEncoding) and isinstance(module.table, nn.Parameter):
+                nn.init.normal_(module.table, std=0.02)
+        if tie_embeddings != "none":
+            self.output.weight = self.tgt_embedding.weight
+
     def embed_sources(self, source: Source) -> Source:
         """The same sources as vectors, which `encode` and all that has its arguments accept: (B, S) -> (B, S, D).
 
-        What follows, such as positions, is added when they are encoded. A gradient with respect to them says what the
-        model makes of each source position.
+        What follows, such as the scale and positions, is added when they are encoded; vectors stay as they are. A
+        gradient with respect to them says what the model makes of each source position.
         """
+        if self.src_vectors is not None or source.values.is_floating_point():
+            return source
+        return Source(self.src_embedding(source.values), source.mask)
+
+    def first_states(self, source: Source) -> Source:
+        """Sources of ids, of their embeddings, or of vectors -> what the first layer of the encoder reads, (B, S, D)"""
+        if self.src_vectors is not None:
+            vectors: Source = self.src_vectors(source)
+            return vectors
+        embedded, mask = self.embed_sources(source)
+        return Source(self.dropout(self.src_positions(embedded * self.scale)), mask)
 
     @abstractmethod
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
@@ -92,6 +164,13 @@ class TrainableModel(Seq2SeqModel[M, S]):
         """B sources, (B, T) -> logits (B, T, V)"""
         logits: Tensor = self.output(self.states(source, tgt_in))
         return logits
+
+    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
+        """The mean over the heads of `alignment_layer`: B sources, (B, T) -> (B, T, S); `RunError` if it has none."""
+        weights = self.attention_weights(source, tgt_in).get(f"decoder.{self.alignment_layer}.cross")
+        if weights is None:
+            raise RunError("the model has no attention (model.attention: none), so it cannot align words")
+        return weights.mean(dim=1)
 
     def compile_layers(self, backend: Backend) -> None:
         """Compile the layers with a backend of torch.compile, for batches of any shape; none by default."""
@@ -103,9 +182,20 @@ class TrainableModel(Seq2SeqModel[M, S]):
         """
         return []
 
-    @abstractmethod
     def part_of(self, name: str) -> ModelPart:
-        """The part of the model that a parameter is in, by its name; a shared one has several names, and parts."""
+        """The part of the model that a parameter is in, by its name; a shared one has several names, and parts.
+
+        Positions and the first layer of vectors belong to the embeddings, a last norm to its layers, and what a
+        recurrent decoder has beside its layers to the decoder.
+        """
+        match name.split(".")[0]:
+            case "output":
+                return "output"
+            case "encoder" | "encoder_norm":
+                return "encoder"
+            case "src_embedding" | "src_vectors" | "src_positions" | "tgt_embedding" | "tgt_positions":
+                return "embeddings"
+        return "decoder"
 
     def parameter_counts(self) -> dict[str, int]:
         """The number of parameters in embeddings (with the output), encoder and decoder; shared ones count once."""

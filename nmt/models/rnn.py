@@ -8,7 +8,7 @@ One decoder serves all kinds of attention. With e the embedding of a piece, and 
     v = [the last state of the left-to-right encoder; the last one of the right-to-left encoder]
     first states of each decoder layer = tanh(W_b v + b)                 the bridge
     s_t = cell([e(y_{t-1}); a_{t-1}], s_{t-1})                           a_0 = 0; no a without input feeding
-    c_t = sum over the source of softmax(e(s_t, h)) h                    nmt/models/source_attention.py
+    c_t = sum over the source of softmax(e(s_t, h)) h                    SourceAttention
     a_t = tanh(W_c [s_t; c_t])                                           the attentional vector; s_t without attention
     logits = W_o (W_r a_t)                                               no W_r where d_embedding = d_model
 
@@ -29,24 +29,17 @@ Embeddings are scaled by sqrt(E), as in the Transformer. Shapes: B batch, K beam
 E d_embedding, D d_model, G gates, V vocabulary. Masks are bool, True = may attend.
 """
 
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nmt.config.inference import RnnConfig
-from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
-from nmt.errors import RunError
 from nmt.models.attention import attention_bias
-from nmt.models.dropout import Dropout
-from nmt.models.initialisation import initialise
-from nmt.models.interface import TrainableModel
-from nmt.models.layers import Layers
+from nmt.models.interface import Layers, TrainableModel
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
-from nmt.models.source_attention import SourceAttention
-from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
 
@@ -73,6 +66,43 @@ class Attended(NamedTuple):
     """(B, 1, S)"""
 
 
+class SourceAttention(nn.Module):
+    """Weights a = softmax over the source of e(s, h), and the context c = sum of a h; no heads.
+
+        additive    e = v . tanh(W s + U h + b)     Bahdanau et al. 2015, appendix A.1.2
+        dot         e = s . h                       Luong et al. 2015, section 3.1
+        general     e = s . W h                     the same
+
+    U h + b or W h are the keys: they are computed once for each source.
+    """
+
+    def __init__(self, score: Literal["additive", "dot", "general"], d_model: int) -> None:
+        super().__init__()
+        self.score = score
+        self.query = nn.Linear(d_model, d_model, bias=False) if score == "additive" else None
+        if score == "additive":
+            self.vector = nn.Linear(d_model, 1, bias=False)
+        if score != "dot":
+            self.key = nn.Linear(d_model, d_model, bias=score == "additive")
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """(B, S, D) -> (B, S, D)"""
+        return memory if self.score == "dot" else self.key(memory)
+
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (B, T, D), keys and memory (B, S, D), bias (B, 1, S) -> contexts (B, T, D), weights (B, T, S)
+
+        A query is s, or W s of the additive score. `bias` is 0 where a position may be attended to and a low number
+        elsewhere.
+        """
+        if self.score == "additive":
+            scores = self.vector((query[:, :, None] + keys[:, None]).tanh_())[..., 0]  # from (B, T, S, D)
+        else:
+            scores = query.to(keys.dtype) @ keys.transpose(1, 2)  # (B, T, S)
+        weights = torch.softmax(scores + bias, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        return weights.to(memory.dtype) @ memory, weights
+
+
 class RnnState:
     """The decoder's state in a search: B sentences, K hypotheses each."""
 
@@ -84,45 +114,28 @@ class RnnState:
     def select_beams(self, beams: Tensor) -> None:
         """(B, K): replace hypothesis k of sentence b by hypothesis `beams[b, k]`."""
 
-        def selected(part: Tensor) -> Tensor:
-            return part.gather(1, beams[:, :, None].expand(-1, -1, part.shape[2]))
-
-        self.layers = [tuple(selected(part) for part in states) for states in self.layers]
-        self.fed = None if self.fed is None else selected(self.fed)
+        self._change(lambda part: part.gather(1, beams[:, :, None].expand(-1, -1, part.shape[2])))
 
     def select_sentences(self, sentences: Tensor) -> None:
         """(B',): keep only these sentences, in this order."""
-        self.layers = [tuple(part[sentences] for part in states) for states in self.layers]
-        self.fed = None if self.fed is None else self.fed[sentences]
+        self._change(lambda part: part[sentences])
         self.source = None if self.source is None else Attended(*(part[sentences] for part in self.source))
+
+    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.layers = [tuple(map(change, states)) for states in self.layers]
+        self.fed = None if self.fed is None else change(self.fed)
 
 
 class Rnn(TrainableModel[Memory, RnnState]):
-    """Embeddings, bidirectional encoder, bridge, decoder with or without attention, and output projection.
-
-    Initialisation: embeddings normal with standard deviation E^-1/2, as in the Transformer; linear maps Xavier-uniform
-    with zero biases; the recurrent layers' own is in `Recurrence`.
-    """
+    """Embeddings, bidirectional encoder, bridge, decoder with or without attention, and output projection."""
 
     def __init__(
         self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
     ) -> None:
-        super().__init__()
         width, d_embedding = config.d_model, config.d_embedding
+        super().__init__(config, src_vocab_size, tgt_vocab_size, source, d_embedding)
         self.cell = config.cell
-        self.scale = math.sqrt(d_embedding)
-        self.src_vectors: VectorLayer | None = None
-        if source.type == "text":
-            self.src_embedding = nn.Embedding(src_vocab_size, d_embedding)
-        else:
-            self.src_vectors = VectorLayer(source, config.source_width, config.max_positions, config.dropout)
-        if source.type == "text" and config.tie_embeddings == "all":
-            if src_vocab_size != tgt_vocab_size:
-                raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
-            self.tgt_embedding = self.src_embedding
-        else:
-            self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_embedding)
-        self.dropout = Dropout(config.dropout)
+        self.src_positions = nn.Identity()
         self.encoder = Layers(
             Bidirectional(config.cell, width if number else d_embedding, width)
             for number in range(config.num_encoder_layers)
@@ -137,19 +150,11 @@ class Rnn(TrainableModel[Memory, RnnState]):
         self.combine = None if config.attention == "none" else nn.Linear(2 * width, width)
         self.readout = nn.Linear(width, d_embedding, bias=False) if d_embedding != width else nn.Identity()
         self.output = nn.Linear(d_embedding, tgt_vocab_size, bias=False)
-        initialise(self)
-        if config.tie_embeddings != "none":
-            self.output.weight = self.tgt_embedding.weight
-
-    def embed_sources(self, source: Source) -> Source:
-        """Sources of ids -> of their embeddings (B, S, E), before they are scaled; vectors stay as they are"""
-        if self.src_vectors is not None:
-            return source
-        return Source(self.src_embedding(source.values), source.mask)
+        self.initialise(config.tie_embeddings)
 
     def encode(self, source: Source) -> Memory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D), their mask, and v (B, D)"""
-        x, mask = self._first_states(source)
+        x, mask = self.first_states(source)  # (B, S, E), or (B, S, D) without encoder layers
         if not len(self.encoder):
             real = mask[:, :, None].to(x.dtype)
             return Memory(x, mask, (x * real).sum(dim=1) / real.sum(dim=1))
@@ -161,14 +166,6 @@ class Rnn(TrainableModel[Memory, RnnState]):
         half = x.shape[2] // 2
         return Memory(x, mask, torch.cat([rightward[:, :half], leftward[:, half:]], dim=-1))
 
-    def _first_states(self, source: Source) -> Source:
-        """Sources of ids, of their embeddings, or of vectors -> (B, S, E), or (B, S, D) without encoder layers"""
-        if self.src_vectors is not None:
-            vectors: Source = self.src_vectors(source)
-            return vectors
-        embedded = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.dropout(embedded * self.scale), source.mask)
-
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, E)"""
         return self._decode(tgt_in, self.encode(source))[0]
@@ -177,13 +174,6 @@ class Rnn(TrainableModel[Memory, RnnState]):
         """B sources, (B, T) -> "decoder.0.cross" (B, 1, T, S), or nothing if the model has no attention"""
         weights = self._decode(tgt_in, self.encode(source))[1]
         return {} if weights is None else {"decoder.0.cross": weights[:, None]}
-
-    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The attention weights: B sources, (B, T) -> (B, T, S); `RunError` if the model has no attention."""
-        weights = self._decode(tgt_in, self.encode(source))[1]
-        if weights is None:
-            raise RunError("the model has no attention (model.attention: none), so it cannot align words")
-        return weights
 
     def _decode(self, tgt_in: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
         """(B, T), memory of B sources -> states (B, T, E), attention weights (B, T, S) if there are any"""
@@ -244,14 +234,3 @@ class Rnn(TrainableModel[Memory, RnnState]):
         query = s if attention.query is None else attention.query(s)
         context, weights = attention(query, source.keys, source.memory, source.bias)
         return self.dropout(torch.tanh(self.combine(torch.cat([s, context.to(s.dtype)], dim=-1)))), weights
-
-    def part_of(self, name: str) -> ModelPart:
-        """The first layer of vectors belongs to the embeddings; bridge and attention belong to the decoder."""
-        match name.split(".")[0]:
-            case "output":
-                return "output"
-            case "encoder":
-                return "encoder"
-            case "src_embedding" | "src_vectors" | "tgt_embedding":
-                return "embeddings"
-        return "decoder"

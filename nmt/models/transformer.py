@@ -7,8 +7,6 @@ Shapes: B batch, K beams, H heads, S source length, T target length, D d_model, 
 Masks are bool, True = may attend.
 """
 
-import dataclasses
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,16 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
-from nmt.config.section import ModelPart
 from nmt.config.source import TEXT, SourceConfig
 from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, attention_bias
 from nmt.models.dropout import Dropout
-from nmt.models.initialisation import initialise
-from nmt.models.interface import Backend, TrainableModel
-from nmt.models.layers import layers_of
+from nmt.models.interface import Backend, L, Layers, TrainableModel
 from nmt.models.positions import PositionalEncoding
-from nmt.models.source_layer import VectorLayer
 from nmt.source import Source
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,11 +57,11 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Pre-norm, x + dropout(part(norm(x))), or post-norm, norm(x + dropout(part(x)))."""
 
-    def __init__(self, d_model: int, pre_norm: bool, dropout: float, norm_epsilon: float) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.pre_norm = pre_norm
-        self.norm = nn.LayerNorm(d_model, eps=norm_epsilon)
-        self.dropout = Dropout(dropout)
+        self.pre_norm = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model, eps=config.of_layout.norm_epsilon)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
@@ -85,11 +79,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.self_residual = Residual(config)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
         """(B, S, D), mask (B, 1, 1, S) -> (B, S, D)"""
@@ -98,8 +91,7 @@ class EncoderLayer(nn.Module):
         return fed
 
 
-@dataclasses.dataclass
-class LayerState:
+class LayerState(NamedTuple):
     """The caches of one decoder layer while it decodes B sentences with K hypotheses each."""
 
     prefixes: KeyValueCache
@@ -113,13 +105,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        pre_norm = config.norm == "pre"
         self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.self_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.self_residual = Residual(config)
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.cross_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.cross_residual = Residual(config)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
-        self.feed_forward_residual = Residual(config.d_model, pre_norm, config.dropout, config.of_layout.norm_epsilon)
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, recorded: Recorded = None) -> Tensor:
         """(B, T, D), (B, S, D), mask (B, 1, 1, S) -> (B, T, D)
@@ -139,11 +130,8 @@ class DecoderLayer(nn.Module):
             state.prefixes.append(*self.self_attention.keys_values(y))
             return self.self_attention.attend_cached(y, state.prefixes, prefix_bias)
 
-        def cross_attention(y: Tensor) -> Tensor:
-            return self.cross_attention.attend_cached(y, state.memory, src_bias)
-
         x = self.self_residual(x, self_attention)
-        x = self.cross_residual(x, cross_attention)
+        x = self.cross_residual(x, lambda y: self.cross_attention.attend_cached(y, state.memory, src_bias))
         fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return fed
 
@@ -196,35 +184,21 @@ class TransformerState:
 
 
 class Transformer(TrainableModel[Memory, TransformerState]):
-    """Embeddings, encoder, decoder and output projection.
+    """Embeddings, encoder, decoder and output projection."""
 
-    Initialisation: matrices Xavier-uniform (Glorot and Bengio 2010); biases zero; embeddings normal with standard
-    deviation D^-1/2 (as in tensor2tensor, the paper's own code), so that they have unit variance when scaled by
-    sqrt(D), and logits about unit variance when tied to the output; learned positions normal with 0.02.
-    """
+    src_positions: PositionalEncoding
 
     def __init__(
         self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int, source: SourceConfig = TEXT
     ) -> None:
-        super().__init__()
+        super().__init__(config, src_vocab_size, tgt_vocab_size, source, config.d_model)
         layout = config.of_layout
-        self.scale = math.sqrt(config.d_model) if layout.scale_embeddings else 1.0
+        if not layout.scale_embeddings:
+            self.scale = 1.0
         self.zero_start = layout.zero_start
-        self.src_vectors: VectorLayer | None = None
-        if source.type == "text":
-            self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
-        else:
-            self.src_vectors = VectorLayer(source, config.d_model, config.max_positions, config.dropout)
-        if source.type == "text" and config.tie_embeddings == "all":
-            if src_vocab_size != tgt_vocab_size:
-                raise ValueError("tie_embeddings: all needs one vocabulary for both sides")
-            self.tgt_embedding = self.src_embedding
-        else:
-            self.tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
         if source.type == "text":
             self.src_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
         self.tgt_positions = PositionalEncoding(config.d_model, config.max_positions, config.position_kind)
-        self.dropout = Dropout(config.dropout)
         shared = config.share_layers
         self.encoder = layers_of(lambda: EncoderLayer(config), config.num_encoder_layers, shared)
         self.decoder = layers_of(lambda: DecoderLayer(config), config.num_decoder_layers, shared)
@@ -233,9 +207,10 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, eps=layout.norm_epsilon) if pre_norm else nn.Identity()
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=layout.output_bias)
-        initialise(self)
-        if config.tie_embeddings != "none":
-            self.output.weight = self.tgt_embedding.weight
+        self.initialise(config.tie_embeddings)
+        # The second of two or three layers is as often right as the mean over all (docs/lab/speed.md), and CTranslate2
+        # returns the attention of one layer.
+        self.alignment_layer = config.num_decoder_layers // 2
 
     def states(self, source: Source, tgt_in: Tensor) -> Tensor:
         """B sources, (B, T) -> (B, T, D)"""
@@ -243,7 +218,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
     def encode(self, source: Source, recorded: Recorded = None) -> Memory:
         """Sources of ids, of their embeddings, or of vectors -> states (B, S, D) and their mask"""
-        x, src_mask = self._first_states(source)
+        x, src_mask = self.first_states(source)
         mask = for_heads(src_mask)
         for layer in self.encoder:
             x = layer(x, mask, recorded)
@@ -256,20 +231,6 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             x = layer(x, memory.states, mask, recorded)
         states: Tensor = self.decoder_norm(x)
         return states
-
-    def embed_sources(self, source: Source) -> Source:
-        """Sources of ids -> of their embeddings (B, S, D), before they are scaled; vectors stay as they are"""
-        if self.src_vectors is not None:
-            return source
-        return Source(self.src_embedding(source.values), source.mask)
-
-    def _first_states(self, source: Source) -> Source:
-        """Sources of ids, of their embeddings, or of vectors -> (B, S, D)"""
-        if self.src_vectors is not None:
-            vectors: Source = self.src_vectors(source)
-            return vectors
-        embedded = source.values if source.values.is_floating_point() else self.src_embedding(source.values)
-        return Source(self.dropout(self.src_positions(embedded * self.scale)), source.mask)
 
     def _embed_targets(self, tgt_in: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
@@ -289,19 +250,6 @@ class Transformer(TrainableModel[Memory, TransformerState]):
         names = [f"encoder.{number}.self" for number in range(len(self.encoder))]
         names += [f"decoder.{number}.{kind}" for number in range(len(self.decoder)) for kind in ("self", "cross")]
         return dict(zip(names, recorded, strict=True))
-
-    @property
-    def alignment_layer(self) -> int:
-        """The decoder layer whose cross-attention aligns words, from 0: the second of two or three layers.
-
-        It is as often right as the mean over all layers (docs/lab/speed.md), and CTranslate2 returns one layer.
-        """
-        return len(self.decoder) // 2
-
-    def attention(self, source: Source, tgt_in: Tensor) -> Tensor:
-        """The mean over the heads of `alignment_layer`: B sources, (B, T) -> (B, T, S)"""
-        weights = self.attention_weights(source, tgt_in)
-        return weights[f"decoder.{self.alignment_layer}.cross"].mean(dim=1)
 
     def start(self, memory: Memory, beam_size: int, max_length: int) -> TransformerState:
         """Compute the keys and values of the memory once for each layer's cross-attention."""
@@ -344,13 +292,7 @@ class Transformer(TrainableModel[Memory, TransformerState]):
             rows.append((self.output.bias, tgt_pad))
         return rows
 
-    def part_of(self, name: str) -> ModelPart:
-        """Positions and the first layer of vectors belong to the embeddings, a last norm to its layers."""
-        match name.split(".")[0]:
-            case "output":
-                return "output"
-            case "encoder" | "encoder_norm":
-                return "encoder"
-            case "decoder" | "decoder_norm":
-                return "decoder"
-        return "embeddings"
+
+def layers_of(make: Callable[[], L], count: int, shared: bool) -> Layers[L]:
+    """`count` layers; `shared`: one layer, so many times."""
+    return Layers([make()] * count if shared else [make() for _ in range(count)])
