@@ -38,8 +38,8 @@ from nmt.config.file import load_config
 from nmt.config.inference import ModelConfig
 from nmt.data.batches import Batch
 from nmt.data.vocabulary import OWN_SPECIAL_IDS
+from nmt.decoding.beam import greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.greedy import greedy_search
 from nmt.device import own_the_process
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model

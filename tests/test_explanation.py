@@ -150,8 +150,7 @@ def test_a_tree_holds_the_candidates_of_a_search_with_loops(seed: int, decoding:
     model, width = lively_model(seed), decoding.beam_size
     (sentence,) = random_sentences(seed, 1)
     engine = TorchEngine(model, DIGITS)
-    found, trace = engine.traced_search(sentence, decoding)
-    tree = trace.tree(width, decoding.length_penalty, digits.pieces)
+    found, tree = engine.traced_search(sentence, decoding)
     assert tree.nodes[0].parent is None
     assert tree.nodes[0].token == "<s>"
     assert [node.id for node in tree.nodes] == list(range(len(tree.nodes)))

@@ -15,9 +15,8 @@ from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerCon
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
-from nmt.decoding.beam import beam_search
+from nmt.decoding.beam import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis
 from nmt.decoding.request import Request
 from nmt.decoding.torch_engine import TorchEngine

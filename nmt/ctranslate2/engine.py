@@ -63,7 +63,7 @@ class CTranslate2Engine:
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """As `Engine.search`, without `token_log_probs`; sources are ids, since no model of vectors is exported.
+        """As `Engine.search`; sources are ids, since no model of vectors is exported.
 
         The maximum length of an output depends on its source. So a group of sources is searched with the least limit
         among them; those that reach it are searched again with their own limit. The minimum may depend on the source,

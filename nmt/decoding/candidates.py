@@ -4,7 +4,6 @@ Shapes: B sentences in the batch, K prefixes of each, C candidates, V vocabulary
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -57,7 +56,7 @@ class Prefixes:
     tokens: Tensor
     """(B, K, length) without the start id"""
     log_probs: Tensor
-    """(B, K, length + 1): sums over the first 0, 1, ..., length tokens; -inf where there is no hypothesis"""
+    """(B, K) sums over the tokens; -inf where there is no hypothesis"""
 
     @classmethod
     def start(cls, constraints: Constraints) -> "Prefixes":
@@ -65,16 +64,16 @@ class Prefixes:
         max_lengths = constraints.max_lengths
         sentences = torch.arange(len(max_lengths), device=max_lengths.device)
         tokens = sentences.new_empty(len(sentences), 1, 0)
-        return cls(constraints, sentences, tokens, torch.zeros(len(sentences), 1, 1, device=max_lengths.device))
+        return cls(constraints, sentences, tokens, torch.zeros(len(sentences), 1, device=max_lengths.device))
 
     def select(self, rows: Tensor) -> "Prefixes":
         """Only these rows."""
         return Prefixes(self.constraints.select(rows), self.sentences[rows], self.tokens[rows], self.log_probs[rows])
 
-    def best_candidates(self, logits: Tensor, count: int) -> Candidates:
+    def best_candidates(self, logits: Tensor, count: int = 1) -> Candidates:
         """The C = `count` best allowed extensions, by (B, K, V) logits, which are overwritten."""
         log_probs = self.constraints.allowed_log_probs(logits, self.tokens)
-        return best_candidates(self.log_probs[:, :, -1], log_probs, count)
+        return best_candidates(self.log_probs, log_probs, count)
 
     def ends(self, candidates: Candidates) -> Tensor:
         """(B, C) bool: the candidates with `</s>`, and all candidates of a sentence at its maximum length."""
@@ -83,12 +82,10 @@ class Prefixes:
 
     def extend(self, origins: Tensor | None, tokens: Tensor, log_probs: Tensor) -> None:
         """Replace prefix k by prefix `origins[b, k]` (None: itself) and one token; (B, K), `log_probs` of the whole."""
-        before, log_probs_before = self.tokens, self.log_probs
+        before = self.tokens
         if origins is not None:
             before = before.gather(1, origins[:, :, None].expand(-1, -1, before.shape[2]))
-            log_probs_before = log_probs_before.gather(1, origins[:, :, None].expand(-1, -1, self.log_probs.shape[2]))
-        self.tokens = torch.cat([before, tokens[:, :, None]], dim=2)
-        self.log_probs = torch.cat([log_probs_before, log_probs[:, :, None]], dim=2)
+        self.tokens, self.log_probs = torch.cat([before, tokens[:, :, None]], dim=2), log_probs
 
     def finish(
         self, candidates: Candidates, finished: Tensor, length_penalty: float, found: Sequence[list[Hypothesis]]
@@ -99,13 +96,10 @@ class Prefixes:
             return False
         origins = candidates.origins[rows, places]  # (F,)
         tokens = torch.cat([self.tokens[rows, origins], candidates.tokens[rows, places, None]], dim=1)
-        log_probs = torch.cat([self.log_probs[rows, origins], candidates.log_probs[rows, places, None]], dim=1)
-        for sentence, ids, totals in zip(
-            self.sentences[rows].tolist(), tokens.tolist(), log_probs.tolist(), strict=True
-        ):
+        columns = (self.sentences[rows], tokens, candidates.log_probs[rows, places])
+        for sentence, ids, log_prob in zip(*(column.tolist() for column in columns), strict=True):
             output = tuple(ids[:-1] if ids[-1] == self.constraints.special.eos else ids)
-            token_log_probs = tuple(total - before for before, total in itertools.pairwise(totals))
-            found[sentence].append(Hypothesis.scored(output, totals[-1], length_penalty, token_log_probs))
+            found[sentence].append(Hypothesis.scored(output, log_prob, length_penalty))
         return True
 
 

@@ -95,19 +95,17 @@ def load_engine(
         raise ConfigError(f"engine {engine!r}: should be one of {', '.join(ENGINES)}")
     export = None
     try:
-        export = _export(runs, device, engine, precision)
-        loaded = export and load_ctranslate2_engine(export, tokenizers, device)
+        if export := _export(runs, device, engine, precision):
+            loaded = load_ctranslate2_engine(export, tokenizers, device)
+            if configured_precision != "fp32":
+                message = "%s: decoding.precision: %s is for PyTorch, and is not used; the export has its own: %s"
+                log.info(message, export.path, configured_precision, loaded.name)
+            return loaded
     except RunError as error:  # damaged, or more than the memory holds
         if engine != "auto" or any(run.is_export() for run in runs):
             raise
         again = export_again(runs[0], export.path.name.removeprefix("ctranslate2-")) if export else ""
         log.warning("%s; translated with PyTorch%s", error, again and f"; if it is damaged, {again}")
-        export = loaded = None
-    if export and loaded:
-        if configured_precision != "fp32":
-            message = "%s: decoding.precision: %s is for PyTorch, and is not used; the export has its own: %s"
-            log.info(message, export.path, configured_precision, loaded.name)
-        return loaded
     from nmt.decoding.torch_engine import load_torch_engine  # torch is loaded when it is first needed
 
     return load_torch_engine(runs, tokenizers, device, precision or configured_precision)
@@ -115,47 +113,38 @@ def load_engine(
 
 def _export(runs: Sequence[RunFolder], device: str, engine: str, precision: str | None) -> RunFolder | None:
     """The export that CTranslate2 translates with; None for PyTorch."""
+    only_torch = "an ensemble" if len(runs) > 1 else f"--precision {precision}" if precision else ""
     for run in runs:
-        if run.is_export() and (engine == "torch" or precision or len(runs) > 1):
-            what = "an ensemble" if len(runs) > 1 else f"--precision {precision}" if precision else "PyTorch"
+        if run.is_export() and (only_torch or engine == "torch"):
+            what = only_torch or "PyTorch"
             raise RunError(f"{run.path}: an export, for CTranslate2; {what} needs the run that it was made from")
     if runs[0].is_export():
         return runs[0]
-    if engine == "ctranslate2":
-        return _requested_export(runs, precision)
-    if engine == "torch" or not any(exports_of(run) for run in runs):
+    if engine == "torch" or (engine == "auto" and not any(exports_of(run) for run in runs)):
         return None
     names = ", ".join(str(run.path) for run in runs)
-    if reason := _reason_for_torch(runs, device, precision):
+    if engine == "ctranslate2" and only_torch:
+        raise ConfigError(
+            f"{only_torch} needs --engine torch; an export is one model, with the precision that it was made with: "
+            "nmt export ctranslate2 --quantization TYPE"
+        )
+    if engine == "auto" and (reason := _reason_for_torch(only_torch, device)):
         log.info("%s: translated with PyTorch, not CTranslate2: %s", names, reason)
         return None
-    if fresh := _fresh_exports(runs[0]):
-        log.info("%s: translated with CTranslate2, %s (--engine torch: with PyTorch)", names, fresh[0].quantization)
-        return fresh[0].folder
+    if fresh := _fresh_export(runs[0]):
+        if engine == "auto":
+            log.info("%s: translated with CTranslate2, %s (--engine torch: with PyTorch)", names, fresh.quantization)
+        return fresh.folder
+    if engine == "ctranslate2":
+        raise RunError(f"{names}: no fresh export for CTranslate2; make one: nmt export ctranslate2")
     log.info("%s: translated with PyTorch", names)
     return None
 
 
-def _requested_export(runs: Sequence[RunFolder], precision: str | None) -> RunFolder:
-    if len(runs) > 1:
-        raise ConfigError("CTranslate2 translates with one model; ensembles need --engine torch")
-    if precision:
-        raise ConfigError(
-            f"--precision {precision} needs --engine torch; an export has the precision that it was made with: "
-            "nmt export ctranslate2 --quantization TYPE"
-        )
-    fresh = _fresh_exports(runs[0])
-    if not fresh:
-        raise RunError(f"{runs[0].path}: no fresh export for CTranslate2; make one: nmt export ctranslate2")
-    return fresh[0].folder
-
-
-def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | None) -> str:
+def _reason_for_torch(only_torch: str, device: str) -> str:
     """Why `auto` cannot choose CTranslate2, or ''."""
-    if len(runs) > 1:
-        return "it has no ensembles"
-    if precision:
-        return f"an export has its own precision, and --precision {precision} was given"
+    if only_torch:
+        return f"{only_torch} needs it"
     if importlib.util.find_spec("ctranslate2") is None:
         return "it is not installed (pip install ctranslate2)"
     if device != "cpu" and (device != "auto" or import_ctranslate2().get_cuda_device_count()):
@@ -163,13 +152,11 @@ def _reason_for_torch(runs: Sequence[RunFolder], device: str, precision: str | N
     return ""
 
 
-def _fresh_exports(run: RunFolder) -> list[Export]:
-    """The exports made from the run's current model; the log names the others."""
-    fresh = []
+def _fresh_export(run: RunFolder) -> Export | None:
+    """The fastest export made from the run's current model; the log names faster ones that were not."""
     for export in exports_of(run):
         if export.model.is_still(run.model_file):
-            fresh.append(export)
-            continue
+            return export
         message = "%s is stale and not used: the run's model has changed since; %s"
         log.warning(message, export.folder.path, export_again(run, export.quantization))
-    return fresh
+    return None

@@ -27,20 +27,11 @@ class Hypothesis:
     """Sum of the log-probabilities of its tokens, and of `</s>` if it was reached."""
     score: float
     """`log_prob / max(1, len(tokens)) ** length_penalty`; hypotheses are ranked by it."""
-    token_log_probs: tuple[float, ...] | None = None
-    """The log-probability of each token, and of `</s>` if it was reached; their sum is `log_prob`, up to rounding.
-    None from CTranslate2: its search returns only the sum, and its scoring ignores the constraints."""
 
     @classmethod
-    def scored(
-        cls,
-        tokens: tuple[int, ...],
-        log_prob: float,
-        length_penalty: float,
-        token_log_probs: tuple[float, ...] | None = None,
-    ) -> "Hypothesis":
+    def scored(cls, tokens: tuple[int, ...], log_prob: float, length_penalty: float) -> "Hypothesis":
         """Compute the score, in the same way for all searches and engines; `</s>` does not count in the length."""
-        return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty, token_log_probs)
+        return cls(tokens, log_prob, log_prob / max(1, len(tokens)) ** length_penalty)
 
 
 class ScoredTokens(NamedTuple):

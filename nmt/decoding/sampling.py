@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoding.candidates import Candidates, Prefixes, active_rows
+from nmt.decoding.beam import greedy_search
+from nmt.decoding.candidates import Candidates, Prefixes
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
@@ -31,24 +32,14 @@ def sampled(
 
     The log-probabilities of a hypothesis are those of any search, before temperature, top-k and top-p.
     """
-    state = model.start(model.encode(source), 1, int(constraints.max_lengths.max()))
-    prefixes = Prefixes.start(constraints)
-    latest = torch.full_like(prefixes.sentences, constraints.special.start)[:, None]  # (B, 1)
-    found: list[list[Hypothesis]] = [[] for _ in latest]
-    while len(latest):
-        log_probs = prefixes.constraints.allowed_log_probs(model.step(latest, state), prefixes.tokens)[:, 0]  # (B, V)
+
+    def drawn(prefixes: Prefixes, logits: Tensor) -> Candidates:
+        log_probs = prefixes.constraints.allowed_log_probs(logits, prefixes.tokens)[:, 0]  # (B, V)
         numbers = torch.as_tensor(uniforms[prefixes.sentences.cpu().numpy(), prefixes.tokens.shape[2]])  # (B,)
-        latest = drawn_tokens(log_probs, numbers, sampling)[:, None]  # (B, 1)
-        totals = prefixes.log_probs[:, :, -1] + log_probs.gather(1, latest)  # (B, 1)
-        drawn = Candidates(totals, torch.zeros_like(latest), latest)
-        ends = prefixes.ends(drawn)
-        some_finish = prefixes.finish(drawn, ends, length_penalty, found)
-        prefixes.extend(None, latest, totals)
-        if some_finish:
-            staying = active_rows(ends[:, 0])
-            state.select_sentences(staying)
-            prefixes, latest = prefixes.select(staying), latest[staying]
-    return [hypothesis for (hypothesis,) in found]
+        tokens = drawn_tokens(log_probs, numbers, sampling)[:, None]  # (B, 1)
+        return Candidates(prefixes.log_probs + log_probs.gather(1, tokens), torch.zeros_like(tokens), tokens)
+
+    return [hypothesis for (hypothesis,) in greedy_search(model, source, constraints, length_penalty, drawn)]
 
 
 def drawn_tokens(log_probs: Tensor, uniforms: Tensor, sampling: Sampling) -> Tensor:

@@ -11,14 +11,13 @@ from nmt.checkpoint import check_weights, load_weights
 from nmt.config.inference import DecodingConfig
 from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.beam import beam_search
+from nmt.decoding.beam import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden import ForbiddenWords
-from nmt.decoding.greedy import greedy_search
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.decoding.sampling import random_numbers, sampled
-from nmt.decoding.trace import SearchTrace
+from nmt.decoding.trace import SearchTree, TracedStep, search_tree
 from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
 from nmt.models.ensemble import Ensemble
@@ -37,8 +36,7 @@ class TorchEngine:
 
     def __init__(self, model: Seq2SeqModel[Any, Any], tokenizers: Tokenizers) -> None:
         self._model = model
-        self._src_special = tokenizers.src.special
-        self._tgt_special = tokenizers.tgt.special
+        self._tokenizers = tokenizers
         self._forbidden_words = ForbiddenWords(tokenizers.tgt)
 
     @torch.inference_mode()
@@ -49,8 +47,7 @@ class TorchEngine:
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
         """As `Engine.search`."""
-        source = self._source(sources)
-        constraints = self._constraints(sources, decoding, prefixes, source)
+        source, constraints = self._batch(sources, decoding, prefixes)
         if decoding.beam_size == 1:
             return greedy_search(self._model, source, constraints, decoding.length_penalty)
         return beam_search(self._model, source, constraints, decoding.beam_size, decoding.length_penalty)
@@ -70,28 +67,26 @@ class TorchEngine:
         count = sampling.count
         repeated = [ids for ids in sources for _ in range(count)]
         forced = None if prefixes is None else [ids for ids in prefixes for _ in range(count)]
-        source = self._source(repeated)
-        constraints = self._constraints(repeated, decoding, forced, source)
+        source, constraints = self._batch(repeated, decoding, forced)
         uniforms = random_numbers(sources, sampling, int(constraints.max_lengths.max()))
         found = sampled(self._model, source, constraints, decoding.length_penalty, sampling, uniforms)
         return [found[start : start + count] for start in range(0, len(found), count)]
 
     @torch.inference_mode()
-    def traced_search(self, source: EncodedSource, decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTrace]:
+    def traced_search(self, source: EncodedSource, decoding: DecodingConfig) -> tuple[list[Hypothesis], SearchTree]:
         """`search` for one source, and the candidates that it looked at.
 
         With a beam size of 1 it is a beam search with one beam, which finds the same as greedy search.
         """
-        batch, special = self._source([source]), self._tgt_special
-        constraints = self._constraints([source], decoding, None, batch)
-        trace = SearchTrace(special.start, special.eos)
+        batch, constraints = self._batch([source], decoding)
+        trace: list[TracedStep] = []
         found = beam_search(self._model, batch, constraints, decoding.beam_size, decoding.length_penalty, trace)
-        return found[0], trace
+        return found[0], search_tree(trace, decoding, self._tokenizers.tgt)
 
     @torch.inference_mode()
     def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Engine.score`, in one batch."""
-        source, special = self._source(sources), self._tgt_special
+        source, special = self._source(sources), self._tokenizers.tgt.special
         tgt_in = pad(targets, special.pad, first=[special.start]).to(source.mask.device)  # (B, T)
         tgt_out = pad(targets, special.pad, last=[special.eos]).to(source.mask.device)
         logits = self._model(source, tgt_in).float()  # (B, T, V)
@@ -103,26 +98,27 @@ class TorchEngine:
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """The attention of each target id to each source id, without `</s>`: (T, S) for each pair."""
-        source, special = self._source(sources), self._tgt_special
+        source, special = self._source(sources), self._tokenizers.tgt.special
         tgt_in = pad(targets, special.pad, first=[special.start])  # row t is the attention when id t was predicted
         weights = self._model.attention(source, tgt_in.to(source.mask.device)).float().cpu().numpy()
         return [matrix[: len(tgt), : len(src)] for matrix, src, tgt in zip(weights, sources, targets, strict=True)]
 
-    def _constraints(
+    def _batch(
         self,
         sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
-        prefixes: Sequence[Sequence[int]] | None,
-        source: Source,
-    ) -> Constraints:
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[Source, Constraints]:
+        source, special = self._source(sources), self._tokenizers.tgt.special
         forbidden = self._forbidden_words.spellings(decoding.forbidden_words)
-        src_lengths = [len(ids) for ids in sources]
-        return Constraints.of(decoding, self._tgt_special, src_lengths, prefixes, source.mask.device, forbidden)
+        return source, Constraints.of(
+            decoding, special, [len(ids) for ids in sources], prefixes, source.mask.device, forbidden
+        )
 
     def _source(self, sources: Sequence[EncodedSource]) -> Source:
         """A batch on the model's device, each source with its `</s>`."""
         assert not self._model.training  # dropout would change every translation
-        return source_of(sources, self._src_special).to(next(self._model.parameters()).device)
+        return source_of(sources, self._tokenizers.src.special).to(next(self._model.parameters()).device)
 
 
 def load_torch_engine(

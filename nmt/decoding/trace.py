@@ -4,11 +4,13 @@ Shapes: B = 1 sentence, K beams, C = 2K candidates.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from nmt.config.inference import DecodingConfig
+from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.candidates import Candidates
 from nmt.decoding.hypothesis import Hypothesis
 
@@ -54,47 +56,37 @@ class SearchTree(NamedTuple):
         return tuple(reversed(ids))
 
 
-class SearchTrace:
-    """Records a beam search for one sentence, if it is passed to `beam_search`."""
+class TracedStep(NamedTuple):
+    """A step of a beam search for one sentence."""
 
-    def __init__(self, start_id: int, eos_id: int) -> None:
-        self._eos_id = eos_id
-        self._nodes = [Node(0, None, 0, "", start_id, 0.0, 0.0, "kept")]
-        self._prefixes = [0]  # the node of each of the K prefixes
+    candidates: Candidates
+    """(1, C)"""
+    finished: Tensor
+    """(1, K) bool: the first K candidates that end"""
+    kept: Tensor
+    """(1, K): the places of the next prefixes among the candidates"""
 
-    def record(self, candidates: Candidates, finished: Tensor, kept: Tensor, length_penalty: float) -> None:
-        """A step: its candidates (1, C), which of the first of them end (1, K), the places of the next K prefixes."""
-        step = self._nodes[-1].step + 1
+
+def search_tree(steps: Sequence[TracedStep], decoding: DecodingConfig, tokenizer: Tokenizer) -> SearchTree:
+    """All steps of a search as a tree."""
+    special, alpha = tokenizer.special, decoding.length_penalty
+    nodes = [Node(0, None, 0, tokenizer.pieces([special.start])[0], special.start, 0.0, 0.0, "kept")]
+    prefixes = [0]  # the node of each of the K prefixes
+    for step, (candidates, finished, kept) in enumerate(steps, start=1):
+        log_probs, origins, tokens = (column[0].tolist() for column in candidates)
         ends, next_prefixes = finished[0].tolist(), kept[0].tolist()
-        nodes: list[int | None] = []  # of each candidate; None where there is no hypothesis
-        columns = (column[0].tolist() for column in (candidates.origins, candidates.tokens, candidates.log_probs))
-        for place, (origin, token, log_prob) in enumerate(zip(*columns, strict=True)):
+        numbers: dict[int, int] = {}  # the nodes of the candidates, by their places, where there is a hypothesis
+        rows = zip(origins, tokens, tokenizer.pieces(tokens), log_probs, strict=True)
+        for place, (origin, token, piece, log_prob) in enumerate(rows):
             if log_prob == float("-inf"):
-                nodes.append(None)
                 continue
+            score = Hypothesis.scored((0,) * (step - (token == special.eos)), log_prob, alpha).score
+            is_extended = place in next_prefixes and token != special.eos and step < len(steps)
             ended = place < len(ends) and ends[place]
-            length = step - (token == self._eos_id)
-            score = Hypothesis.scored((0,) * length, log_prob, length_penalty).score
-            is_extended = place in next_prefixes and token != self._eos_id
             state: State = "finished" if ended else "kept" if is_extended else "pruned"
-            nodes.append(len(self._nodes))
-            self._nodes.append(Node(len(self._nodes), self._prefixes[origin], step, "", token, log_prob, score, state))
+            numbers[place] = len(nodes)
+            nodes.append(Node(len(nodes), prefixes[origin], step, piece, token, log_prob, score, state))
         # A place without a hypothesis is never extended to one; the root is its placeholder.
-        self._prefixes = [nodes[place] or 0 for place in next_prefixes]
-
-    def tree(
-        self, beam_size: int, length_penalty: float, pieces: Callable[[Sequence[int]], Sequence[str]]
-    ) -> SearchTree:
-        """The search that was recorded; `pieces` are the tokenizer's."""
-        last = self._nodes[-1].step
-        names = pieces([node.token_id for node in self._nodes])
-        nodes = tuple(
-            # No step follows the last one, so what it kept was not extended.
-            dataclasses.replace(
-                node, token=name, state="pruned" if (node.state, node.step) == ("kept", last) else node.state
-            )
-            for node, name in zip(self._nodes, names, strict=True)
-        )
-        ended = [node for node in nodes if node.state == "finished"]
-        best = max(ended, key=lambda node: node.score).id if ended else None
-        return SearchTree(beam_size, length_penalty, nodes, best)
+        prefixes = [numbers.get(place, 0) for place in next_prefixes]
+    best = max((node for node in nodes if node.state == "finished"), key=lambda node: node.score, default=None)
+    return SearchTree(decoding.beam_size, alpha, tuple(nodes), best.id if best else None)

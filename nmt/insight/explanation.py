@@ -158,7 +158,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
     """
     case = _Case.of(run, text, tgt, device)
     tokenizers, decoding = case.tokenizers, case.decoding
-    found, trace = case.engine.traced_search(case.src_ids, decoding)
+    found, search = case.engine.traced_search(case.src_ids, decoding)
     tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
     pair = (case.model(), tokenizers, case.src_ids, tgt_ids)
     log_probs = next_log_probs(*pair)
@@ -172,7 +172,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
         maps=attention_maps(*pair, *case.languages),
         gradients=gradient_times_input(*pair),
         steps=tuple(_steps(log_probs, tokenizers, tgt_ids)),
-        search=trace.tree(decoding.beam_size, decoding.length_penalty, tokenizers.tgt.pieces),
+        search=search,
         what_if=tuple(_what_ifs(case.engine, tokenizers, decoding, log_probs, case.src_ids, tgt_ids)),
         picture=Picture.of(case.src_ids) if isinstance(case.src_ids, np.ndarray) else None,
     )
