@@ -211,12 +211,11 @@ def find_run(model: str | None) -> RunFolder:
     Raises `RunError` if there is no such run, or a link in it leads out of it.
     """
     if model is None:
-        try:
-            model = str(RUNS / (RUNS / "latest").read_text(encoding="utf-8").strip())
-        except (OSError, ValueError):
+        if not (latest := latest_in(RUNS)):
             raise RunError(
                 f"there is no {RUNS}/latest here: train a model first (nmt train FILE), or name one (--model RUN)"
-            ) from None
+            )
+        model = str(RUNS / latest)
     if not model or "\0" in model or max(map(len, os.fsencode(model).split(b"/"))) > 255:
         raise RunError(f"--model {model[:100]!r}: no run can have this name")
     run = RunFolder(Path(model))
@@ -230,6 +229,14 @@ def find_run(model: str | None) -> RunFolder:
         raise RunError(f"{run.path}: not a run folder (it has no config.yaml)")
     _refuse_links(run)
     return run
+
+
+def latest_in(folder: Path) -> str:
+    """The name of the newest run in a folder of runs; '' if it is not known."""
+    try:
+        return (folder / "latest").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def run_names() -> list[str]:

@@ -3,10 +3,9 @@
 
 usage: scripts/record_session.py [NAME] [--text FILE]
 
-NAME is `session`, which README shows, `watching`, of docs/watching.md, or `scoring`, of docs/decoding.md. Runs in an
-empty folder with the Python that runs this script, which needs nmt and rich (typer brings it). It takes as long as its
-trainings. Of a long output, the lines in the middle are left out, and their number is shown. --text keeps the whole
-output.
+NAME is `session`, which README shows, or `scoring`, of docs/decoding.md. Runs in an empty folder with the Python that
+runs this script, which needs nmt and rich (typer brings it). It takes as long as its trainings. Of a long output, the
+lines in the middle are left out, and their number is shown. --text keeps the whole output.
 """
 
 import argparse
@@ -33,17 +32,6 @@ SESSIONS = {
         ("nmt eval", 9, 9),
         ("nmt train configs/tiny.yaml", 9, 9),
         ("nmt train configs/tiny.yaml --set training.max_step=900", 9, 9),
-    ],
-    "watching": [
-        ("nmt train configs/tiny.yaml --name short --set training.max_steps=450 &> log", 9, 9),
-        (
-            "nmt train configs/tiny.yaml &> tiny.log &\n"
-            " until grep -qs 'step 600 .*loss' tiny.log; do sleep 1; done\n"
-            "nmt show; nmt runs\n"
-            " wait",
-            30,
-            9,
-        ),
     ],
     "scoring": [
         (

@@ -44,7 +44,7 @@ def data(
     """
     from nmt.data.profiling import check_folder, profile_corpora, write_cleaned
     from nmt.insight.data_text import data_text
-    from nmt.insight.terminal_chart import can_draw
+    from nmt.insight.text_table import can_draw
 
     if output is not None:
         options.check_page(output, "what a corpus is made of")

@@ -15,7 +15,6 @@ from nmt.runs import RUNS
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.insight.progress import RunStatus
 
-# The same as nmt.insight.progress.SortKey, which is imported when the command runs.
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 
 
@@ -50,12 +49,11 @@ def runs(
 
 def table(found: "list[RunStatus]") -> list[str]:
     """A header and a line a run, in columns; a broken run's line says what is wrong."""
-    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"]]
-    rows += [_row(status) for status in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    from nmt.insight.text_table import aligned
+
+    rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, found)]
     problems = [status.reason for status in found if status.state == "broken"]
-    return [*lines, *problems]
+    return [*aligned(rows, left=range(len(rows[0]))).split("\n"), *problems]
 
 
 def _row(status: "RunStatus") -> list[str]:

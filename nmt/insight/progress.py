@@ -2,24 +2,23 @@
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from nmt.atomic import read_json
 from nmt.config.training import TrainingConfig
-from nmt.errors import NmtError, RunError
+from nmt.errors import NmtError
 from nmt.evaluation.stored import AveragedRun, stored_evaluations
 from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
 from nmt.locks import is_locked
-from nmt.runs import RUNS, RunFolder, checkpoint_steps, find_run
+from nmt.runs import RUNS, Recorded, RunFolder, checkpoint_steps, find_run, latest_in
 from nmt.training.stopping import reached
 
 State = Literal[
     "vocabulary", "preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"
 ]
-SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 MEANING: Mapping[State, str] = {
     "vocabulary": "has a vocabulary, and no training yet",
     "preparing": "its training is starting",
@@ -105,7 +104,7 @@ def read_status(run: RunFolder, with_text: bool = True) -> RunStatus:
         path=str(run.path),
         state="model",
         trainer=trainer,
-        is_latest=_latest(run) == run.name,
+        is_latest=latest_in(run.path.parent) == run.name,
         has_model=run.model_file.is_file(),
         parameters=_num_parameters(run.model_file),
         test_scores={name: values for name, values, deviation in scored if not deviation},
@@ -149,7 +148,10 @@ def _of_training(
     )
     if is_alive:
         state: State = "training" if history.step else "preparing"
-        return dataclasses.replace(status, state=state, seconds_left=_seconds_left(interval, basic.changed))
+        left = interval.seconds_left if interval else None
+        if left is not None and basic.changed is not None:  # less than at the last record, by its age
+            left = max(0.0, left - max(0.0, time.time() - basic.changed))
+        return dataclasses.replace(status, state=state, seconds_left=left)
     if problem := _divergence(run, interval):
         return dataclasses.replace(status, state="diverged", reason=problem)
     if last and last.step == history.step:
@@ -166,14 +168,20 @@ def all_statuses() -> list[RunStatus]:
     return [_status_or_problem(path) for path in sorted(folders) if path.name != "cache"]
 
 
-def sorted_by(found: Iterable[RunStatus], key: SortKey) -> list[RunStatus]:
+def sorted_by(found: Iterable[RunStatus], key: str) -> list[RunStatus]:
     """The runs by name and state from A to Z, by figures and times with the largest first; those without one last."""
-    if key in ("name", "state"):
-        return sorted(found, key=lambda status: (status.state if key == "state" else "", status.name))
 
-    def place(status: RunStatus) -> tuple[float, str]:
-        value = _sort_value(status, key)
-        return math.inf if value is None else -value, status.name
+    def place(status: RunStatus) -> tuple[str, float, str]:
+        tests = [score for scores in status.test_scores.values() if (score := main_score(scores)) is not None]
+        values = {
+            "validation": main_score(status.validation_scores),
+            "test": statistics.fmean(tests) if tests else None,
+            "step": status.step,
+            "parameters": status.parameters,
+            "changed": status.changed,
+        }
+        value = values.get(key)
+        return status.state if key == "state" else "", math.inf if value is None else -value, status.name
 
     return sorted(found, key=place)
 
@@ -181,15 +189,6 @@ def sorted_by(found: Iterable[RunStatus], key: SortKey) -> list[RunStatus]:
 def main_score(scores: Mapping[str, float]) -> float | None:
     """The score to compare runs by: BLEU if there is one, else the first of the others."""
     return next((scores[name] for name in VALIDATION_METRICS[1:] if name in scores), None)
-
-
-def _sort_value(status: RunStatus, key: SortKey) -> float | None:
-    if key == "validation":
-        return main_score(status.validation_scores)
-    if key == "test":
-        tests = [score for scores in status.test_scores.values() if (score := main_score(scores)) is not None]
-        return sum(tests) / len(tests) if tests else None
-    return {"step": status.step, "parameters": status.parameters, "changed": status.changed}[key]
 
 
 def _status_or_problem(path: Path) -> RunStatus:
@@ -202,24 +201,20 @@ def _status_or_problem(path: Path) -> RunStatus:
     return RunStatus(path.name, str(path), "broken", problem)
 
 
-def _seconds_left(interval: TrainInterval | None, changed: float | None) -> float | None:
-    """The time left now: less than at the last record, by its age."""
-    if interval is None or interval.seconds_left is None or changed is None:
-        return None
-    return max(0.0, interval.seconds_left - max(0.0, time.time() - changed))
+class _Diagnosis(Recorded):
+    """What diagnosis.json says of why and where a training diverged."""
+
+    reason: str
+    intervals: list[dict[str, Any]]
 
 
 def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
     """Why the training diverged where its records end, or ''; a diagnosis of an earlier point is not of now."""
     if not run.diagnosis_file.is_file():
         return ""
-    diagnosis = read_json(run.diagnosis_file)
-    try:
-        intervals = diagnosis["intervals"]
-        is_now = not intervals or (interval is not None and intervals[-1]["step"] == interval.step)
-        return str(diagnosis["reason"]) if is_now else ""
-    except (KeyError, TypeError, IndexError):
-        raise RunError(f"{run.diagnosis_file}: is not a diagnosis that nmt wrote") from None
+    found = _Diagnosis.read(run.diagnosis_file)
+    is_now = not found.intervals or (interval is not None and found.intervals[-1].get("step") == interval.step)
+    return found.reason if is_now else ""
 
 
 def _num_parameters(file: Path) -> int | None:
@@ -232,13 +227,6 @@ def _num_parameters(file: Path) -> int | None:
     except (OSError, SafetensorError):
         return None
     return sum(map(math.prod, shapes))
-
-
-def _latest(run: RunFolder) -> str:
-    try:
-        return (run.path.parent / "latest").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _modified(path: Path) -> float | None:

@@ -1,70 +1,64 @@
 """Where a run stands, as text for a terminal: figures and a chart of the loss, once or until its training ends."""
 
-import shutil
 import time
-import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from nmt.errors import ConfigError, NmtError, printable
 from nmt.history import Validation, duration, read_history
 from nmt.insight.progress import MEANING, RunStatus, read_status
-from nmt.insight.terminal_chart import Point, can_draw, chart
 from nmt.runs import RunFolder
 
-CHART_HEIGHT = 14
-MAX_WIDTH = 120
-POLL_SECONDS = 0.3
-REDRAW_SECONDS = 5.0
-"""The time left is counted down this often, also while nothing is recorded."""
-PATIENCE_SECONDS = 10.0
-"""A folder may be unreadable for this long while it is replaced."""
+REDRAW_SECONDS = 2.0
+MAX_FAILURES = 5
+"""A folder may be unreadable for so many redraws, while it is replaced."""
+CURVE_WIDTH = 60
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def show(run: RunFolder, terminal: TextIO) -> None:
     """Print where a run stands."""
-    status = read_status(run)
-    width = min(shutil.get_terminal_size((80, 24)).columns, MAX_WIDTH)
-    for line in [*describe(status), *loss_chart(run, terminal, width, CHART_HEIGHT)]:
-        print(line, file=terminal)
+    _print(run, read_status(run), terminal)
 
 
 def watch(run: RunFolder, terminal: TextIO) -> None:
-    """Show where a run stands, and again whenever its records change, until its training ends.
-
-    `ConfigError` if `terminal` is not one.
-    """
+    """Show where a run stands, every two seconds, until its training ends; `ConfigError` if `terminal` is not one."""
     if not terminal.isatty():
         raise ConfigError("--watch redraws a terminal, and the output is not one; leave --watch out")
-    num_drawn = 0
+    failures = 0
     while True:
-        seen = _signature(run)
-        status = _read_patiently(run)
-        size = shutil.get_terminal_size((80, 24))
-        width, height = min(size.columns, MAX_WIDTH) - 1, size.lines - 1
-        lines = describe(status)
-        lines += loss_chart(run, terminal, width, min(CHART_HEIGHT, height - len(lines)))
-        lines = [_cut(line, width) for line in lines[:height]]  # a wrapped line would be two
-        if num_drawn:
-            terminal.write(f"\x1b[{num_drawn}F\x1b[J")  # up, and clear what is below
-        terminal.write("".join(f"{line}\n" for line in lines))
-        terminal.flush()
-        num_drawn = len(lines)
-        if not status.is_being_trained:
-            return
-        drawn_at = time.monotonic()
-        while _signature(run) == seen and time.monotonic() < drawn_at + REDRAW_SECONDS:
-            time.sleep(POLL_SECONDS)
+        try:
+            status, failures = read_status(run), 0
+        except (NmtError, OSError):
+            failures += 1
+            if failures > MAX_FAILURES:
+                raise
+        else:
+            terminal.write("\x1b[H\x1b[J")  # to the top left, and clear what is below
+            _print(run, status, terminal)
+            terminal.flush()
+            if not status.is_being_trained:
+                return
+        time.sleep(REDRAW_SECONDS)
 
 
-def loss_chart(run: RunFolder, terminal: TextIO, width: int, height: int) -> list[str]:
-    """The loss of the training and of the validations by step; nothing without a record."""
-    history = read_history(run)
-    is_plain = not can_draw(terminal.encoding)
-    curve = [Point(each.step, each.loss) for each in history.intervals if each.loss is not None]
-    marks = [Point(each.step, each.values["loss"]) for each in history.validations if "loss" in each.values]
-    lines = chart(curve, marks, width, height - 2, is_plain)
-    return ["", f"loss by step; {'o' if is_plain else '●'} validation", *lines] if lines else []
+def _print(run: RunFolder, status: RunStatus, terminal: TextIO) -> None:
+    for line in describe(status):
+        print(line, file=terminal)
+    if losses := [one.loss for one in read_history(run).intervals if one.loss is not None]:
+        print(f"{'loss':<14}{losses[0]:.2f} {curve(losses, CURVE_WIDTH)} {losses[-1]:.2f}", file=terminal)
+
+
+def curve(values: Sequence[float], width: int) -> str:
+    """The values as bars, at most `width` of them at even distances, between the lowest and the highest that is shown.
+
+    >>> curve([9, 5, 3, 2], 60), curve(range(100), 4)
+    ('█▄▂▁', '▁▃▆█')
+    """
+    if len(values) > width:
+        values = [values[(len(values) - 1) * place // (width - 1)] for place in range(width)]
+    low, high = min(values), max(values)
+    return "".join(_BARS[round(7 * (value - low) / ((high - low) or 1))] for value in values)
 
 
 def describe(status: RunStatus) -> list[str]:
@@ -127,35 +121,3 @@ def _validation(validation: Validation) -> str:
 
 def _scores(values: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.{3 if name == 'loss' else 2}f}" for name, value in values.items())
-
-
-def _read_patiently(run: RunFolder) -> RunStatus:
-    """The run's status, also if its folder is just being replaced."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return read_status(run)
-        except (NmtError, OSError):
-            if time.monotonic() > give_up:
-                raise
-        time.sleep(POLL_SECONDS)
-
-
-def _signature(run: RunFolder) -> tuple[object, ...]:
-    """What changes when a training records something, ends or begins, and when the window's size does."""
-    try:
-        found = run.metrics_file.stat()
-        written = (found.st_mtime_ns, found.st_size, found.st_ino)
-    except OSError:
-        written = None
-    return written, run.marked_trainer(), shutil.get_terminal_size((80, 24))
-
-
-def _cut(line: str, width: int) -> str:
-    """The line, cut where it is wider than a terminal."""
-    used = 0
-    for position, character in enumerate(line):
-        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if used > width:
-            return line[:position]
-    return line

@@ -43,6 +43,15 @@ def shortened(text: str, width: int) -> str:
     return text
 
 
+def can_draw(encoding: str | None) -> bool:
+    """Whether a terminal's encoding has the characters of a bar that is not `plain`."""
+    try:
+        "█▏".encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def bar(share: float, width: int, plain: bool = False) -> str:
     """A bar of this share, 0 to 1, of a width; anything above 0 can be seen. `plain` uses ASCII only.
 
