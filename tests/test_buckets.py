@@ -22,7 +22,6 @@ from nmt.evaluation.buckets import (
     count_words,
     partition,
     scores_by,
-    source_lengths,
     words_by_frequency,
 )
 from nmt.evaluation.metrics import make_metrics, score
@@ -64,7 +63,7 @@ def test_sums_over_buckets_give_the_score_of_sacrebleus_command(write_lines: Wri
     references = [corrupted(truth, seed=10 + number) for number in range(num_references)]
     files = [write_lines(f"ref{number}.de", lines) for number, lines in enumerate(references)]
     shown = sacrebleu_command(write_lines("hyp.de", guess), files)
-    lengths = source_lengths(truth, "de")
+    lengths = SourceLengths.of(truth, TEXT, "de").values
     for name, metric in make_metrics(ALL, "de").items():
         statistics = SentenceStatistics(metric, guess, references)
         scores = statistics.sentence_scores()
@@ -97,21 +96,21 @@ def test_any_partition_recombines_to_the_last_digit(pairs: list[tuple[list[str],
 def test_a_buckets_score_is_that_of_its_sentences_alone() -> None:
     truth = SENTENCES["de"] * 3
     guess = corrupted(truth, seed=6)
-    lengths = source_lengths(truth, "de")
+    lengths = SourceLengths.of(truth, TEXT, "de").values
     metric = make_metrics(["bleu"], "de")["bleu"]
     rows = scores_by(lengths, (7, 9, 11, 20), SentenceStatistics(metric, guess, [truth]))
     assert [row.label for row in rows] == ["below 7", "7 to 8", "9 to 10", "11 to 19", "20 or more"]
     for row, (low, high) in zip(rows, itertools.pairwise([0, 7, 9, 11, 20, 99]), strict=True):
         chosen = [line for line, length in enumerate(lengths) if low <= length < high]
-        assert row.lines == len(chosen)
+        assert row.count == len(chosen)
         alone = [[side[line] for line in chosen] for side in (guess, truth)]
         assert row.score == (metric.corpus_score(alone[0], [alone[1]]).score if chosen else None)
 
 
 def test_lengths_are_words_or_characters() -> None:
-    assert source_lengths(["ein Hund  rennt .", ""], "de") == [4, 0]
-    assert source_lengths(["一只 小狗。", ""], "zh") == [5, 0]
-    assert source_lengths(["一只 小狗。"], "") == [2]
+    assert SourceLengths.of(["ein Hund  rennt .", ""], TEXT, "de").values == (4, 0)
+    assert SourceLengths.of(["一只 小狗。", ""], TEXT, "zh").values == (5, 0)
+    assert SourceLengths.of(["一只 小狗。"], TEXT, "").values == (2,)
 
 
 def test_words_by_frequency_by_hand() -> None:
@@ -119,24 +118,25 @@ def test_words_by_frequency_by_hand() -> None:
     hypotheses = [["a", "a", "a", "b"], ["c", "b"]]
     references = [["a", "a", "c"], ["c", "b", "b"]]
     rows = words_by_frequency(hypotheses, references, {"a": 7, "b": 2, "c": 0})
-    found = [(row.label, row.expected, row.produced, row.matched) for row in rows]
-    assert found == [("0", 2, 1, 1), ("1", 0, 0, 0), ("2", 2, 2, 1), ("3 to 4", 0, 0, 0), ("5 to 9", 2, 3, 2),
-                     ("10 to 99", 0, 0, 0), ("100 to 999", 0, 0, 0), ("1000 or more", 0, 0, 0)]  # fmt: skip
+    found = [(row.label, row.count) for row in rows]
+    assert found == [("0", 2), ("1", 0), ("2", 2), ("3 to 4", 0), ("5 to 9", 2), ("10 to 99", 0), ("100 to 999", 0),
+                     ("1000 or more", 0)]  # fmt: skip
     # precision 1, recall 1/2; nothing; 1/2 and 1/2; nothing; 2/3 and 1
-    assert [row.f_measure for row in rows] == [pytest.approx(200 / 3), None, 50, None, 80, None, None, None]
+    assert [row.score for row in rows] == [pytest.approx(200 / 3), None, 50, None, 80, None, None, None]
 
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8))
-def test_words_of_all_frequencies_together_are_bleus_unigrams(pairs: list[tuple[list[str], list[str]]]) -> None:
-    frequencies = {"ein": 0, "Hund": 1, "rennt": 4, ",": 5000, "über": 30, "Bälle": 300, ".": 100}
+def test_words_are_bleus_unigrams(pairs: list[tuple[list[str], list[str]]]) -> None:
     hypotheses, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    rows = words_by_frequency(hypotheses, references, frequencies)
+    frequencies = {"ein": 0, "Hund": 1, "rennt": 4, ",": 5000, "über": 30, "Bälle": 300, ".": 100}
+    total = sum(map(len, references))
+    assert sum(row.count for row in words_by_frequency(hypotheses, references, frequencies)) == total
     lines = [[" ".join(words) for words in side] for side in (hypotheses, references)]
-    counts, produced, _ = map(int, _unigrams(lines[0], lines[1]))
-    assert sum(row.matched for row in rows) == counts
-    assert sum(row.produced for row in rows) == produced
-    assert sum(row.expected for row in rows) == sum(len(words) for _, words in pairs)
+    matched, produced, _ = map(int, _unigrams(lines[0], lines[1]))
+    never_seen = words_by_frequency(hypotheses, references, {})[0]
+    assert never_seen.count == total
+    assert never_seen.score == (200 * matched / (produced + total) if produced + total else None)
 
 
 def _unigrams(hypotheses: list[str], references: list[str]) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ Buckets partition a test set. A bucket's score is computed from the sum of its s
 buckets together give the corpus score.
 """
 
+import dataclasses
 import itertools
 from bisect import bisect_right
 from collections import Counter
@@ -52,13 +53,14 @@ class SentenceStatistics:
         return [float(self._metric._compute_score_from_stats(list(row)).score) for row in self._rows]
 
 
-class BucketScore(NamedTuple):
-    """The sentences of a bucket."""
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """The sentences, or words, of a bucket."""
 
     label: str
-    lines: int
+    count: int
     score: float | None
-    """Corpus score of these sentences; None for an empty bucket."""
+    """Corpus score of these sentences, or F-measure of these words; None for an empty bucket."""
 
 
 def partition(values: Sequence[float], edges: Sequence[float]) -> list[list[int]]:
@@ -88,17 +90,10 @@ def labels(edges: Sequence[int], whole: bool = True) -> list[str]:
 
 def scores_by(
     values: Sequence[float], edges: Sequence[int], statistics: SentenceStatistics, whole: bool = True
-) -> tuple[BucketScore, ...]:
+) -> tuple[Bucket, ...]:
     """The score of each bucket, where `values` holds one number for each sentence, whole or not."""
     buckets = zip(labels(edges, whole), partition(values, edges), strict=True)
-    return tuple(BucketScore(label, len(lines), statistics.score(lines)) for label, lines in buckets)
-
-
-def source_lengths(lines: Sequence[str], language: str) -> list[int]:
-    """Words between spaces in each line, or characters if the language is written without spaces."""
-    if language and is_without_spaces(language):
-        return [len("".join(line.split())) for line in lines]
-    return [len(line.split()) for line in lines]
+    return tuple(Bucket(label, len(lines), statistics.score(lines)) for label, lines in buckets)
 
 
 class SourceLengths(NamedTuple):
@@ -112,11 +107,12 @@ class SourceLengths(NamedTuple):
 
     @classmethod
     def of(cls, sources: Sequence[Item], source: SourceConfig, language: str) -> "SourceLengths":
-        """Of lines in a language, of vectors, or of images as patches."""
+        """Of lines in words between spaces, or in characters if the language has none; of vectors, or of patches."""
         if source.type == "text":
-            unit = "characters" if language and is_without_spaces(language) else "words"
-            lines = [item for item in sources if isinstance(item, str)]
-            return cls(tuple(source_lengths(lines, language)), unit, SOURCE_LENGTHS)
+            words = [item.split() for item in sources if isinstance(item, str)]
+            if language and is_without_spaces(language):
+                return cls(tuple(sum(map(len, line)) for line in words), "characters", SOURCE_LENGTHS)
+            return cls(tuple(map(len, words)), "words", SOURCE_LENGTHS)
         return cls(tuple(map(len, sources)), "patches" if source.type == "images" else "vectors", VECTOR_LENGTHS)
 
     @property
@@ -127,28 +123,14 @@ class SourceLengths(NamedTuple):
         return f"BLEU by source length is left out: every source has {self.values[0]:,} {self.unit}."
 
 
-class WordCounts(NamedTuple):
-    """How often the words of a bucket occur in references and translations, and in how many places both agree."""
-
-    label: str
-    expected: int
-    """Occurrences in the references."""
-    produced: int
-    """Occurrences in the translations."""
-    matched: int
-    """Occurrences in both: in each sentence the smaller of the two numbers."""
-
-    @property
-    def f_measure(self) -> float | None:
-        """Harmonic mean of precision and recall, 0 to 100, as in compare-mt; None if no word of the bucket occurs."""
-        total = self.expected + self.produced
-        return 200 * self.matched / total if total else None
-
-
 def words_by_frequency(
     hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], frequencies: Mapping[str, int]
-) -> tuple[WordCounts, ...]:
-    """The words of the hypotheses and their references, by how often each occurs in the training text."""
+) -> tuple[Bucket, ...]:
+    """The words of the references, by how often each occurs in the training text, with their F-measures.
+
+    As in compare-mt, 0 to 100: the harmonic mean of precision and recall. A word agrees in a sentence as often as the
+    smaller of its two numbers there.
+    """
     expected, produced, matched = ([0] * (len(FREQUENCIES) + 1) for _ in range(3))
 
     def add(to: list[int], words: Mapping[str, int]) -> None:
@@ -156,12 +138,14 @@ def words_by_frequency(
             to[bisect_right(FREQUENCIES, frequencies.get(word, 0))] += count
 
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = Counter(hypothesis), Counter(reference)
-        add(produced, ours)
-        add(expected, theirs)
-        add(matched, ours & theirs)
+        add(produced, Counter(hypothesis))
+        add(expected, Counter(reference))
+        add(matched, Counter(hypothesis) & Counter(reference))
     names = ["0", *labels(FREQUENCIES)[1:]]
-    return tuple(WordCounts(*row) for row in zip(names, expected, produced, matched, strict=True))
+    return tuple(
+        Bucket(name, theirs, 200 * both / (ours + theirs) if ours + theirs else None)
+        for name, ours, theirs, both in zip(names, produced, expected, matched, strict=True)
+    )
 
 
 def count_words(lines: Iterable[str], tokenize: Callable[[str], str], wanted: frozenset[str]) -> dict[str, int]:

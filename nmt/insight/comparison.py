@@ -13,6 +13,7 @@ from nmt.console import log
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
+    Bucket,
     SentenceStatistics,
     count_words,
     scores_by,
@@ -74,32 +75,16 @@ class SystemScores:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
-    """The sentences, or words, of one system in a bucket."""
-
-    count: int
-    score: float | None
-    """None for an empty bucket."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BucketRow:
-    """A bucket, with a cell for each system."""
-
-    label: str
-    cells: tuple[Cell, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class BucketTable:
     """A partition of the test set; rows that are empty for all systems are left out at both ends."""
 
     by: str
     unit: str
-    """What the cells count: sentences or words."""
+    """What the buckets count: sentences or words."""
     metric: str
-    """What the cells' scores are."""
-    rows: tuple[BucketRow, ...]
+    """What the buckets' scores are."""
+    rows: tuple[tuple[Bucket, ...], ...]
+    """Of each system the bucket of one label."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,15 +153,11 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
     frequencies = _frequencies(material, bleu, [*references, *(view.words for of_set in views for view in of_set)])
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
-        buckets = _buckets(one, of_systems, ref_words)
-        if frequencies is not None:
-            buckets.append(_frequency_buckets(of_systems, ref_words, frequencies))
+        buckets = _buckets(one, of_systems, ref_words, frequencies)
         scores = _scores(one, metrics, test, samples, [view.length_ratios for view in of_systems])
         differences = [_differences(one, of_systems[0], view, ref_words) for view in of_systems[1:]]
         left_out = "" if one.src is None else one.src.lengths.why_left_out
-        test_sets.append(
-            ComparedSet(one.name, len(one.references[0]), scores, tuple(buckets), tuple(differences), left_out)
-        )
+        test_sets.append(ComparedSet(one.name, len(one.references[0]), scores, buckets, tuple(differences), left_out))
     return Comparison(test, samples or DEFAULT_SAMPLES[test], material.tgt_lang, tuple(test_sets))
 
 
@@ -251,44 +232,37 @@ def _spread(baseline: Sequence[OutputScores], system: Sequence[OutputScores], me
     return Spread(len(after), mean, deviation, min(after), max(after), gap, exceeds)
 
 
-def _buckets(test_set: TranslatedSet, systems: Sequence[_View], references: Words) -> list[BucketTable]:
-    """The sentences by length of the source, by length of the translation, and by score."""
+def _buckets(
+    test_set: TranslatedSet, systems: Sequence[_View], references: Words, frequencies: dict[str, int] | None
+) -> tuple[BucketTable, ...]:
+    """The sentences by length of the source, by length of the translation, and by score; the words by frequency."""
+
+    def by_sentence(
+        by: str, values: Sequence[Sequence[float]], edges: Sequence[int], whole: bool = True
+    ) -> BucketTable:
+        columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
+        return _table(by, "sentences", "BLEU", columns)
+
     tables = []
     if test_set.src is not None and not (lengths := test_set.src.lengths).why_left_out:
         by = f"source length in {lengths.unit}"
-        tables.append(_table(by, [lengths.values] * len(systems), lengths.edges, systems))
+        tables.append(by_sentence(by, [lengths.values] * len(systems), lengths.edges))
     longer = [
         [len(ours) - len(theirs) for ours, theirs in zip(system.words, references, strict=True)] for system in systems
     ]
-    tables.append(_table("translation's length minus reference's, in words", longer, LENGTH_DIFFERENCES, systems))
+    tables.append(by_sentence("translation's length minus reference's, in words", longer, LENGTH_DIFFERENCES))
     scores = [system.sentence_scores for system in systems]
-    tables.append(_table("chrF of the sentence", scores, SENTENCE_SCORES, systems, whole=False))
-    return tables
+    tables.append(by_sentence("chrF of the sentence", scores, SENTENCE_SCORES, whole=False))
+    if frequencies is not None:
+        columns = [words_by_frequency(system.words, references, frequencies) for system in systems]
+        tables.append(_table("occurrences of the word in the training text", "words", "F-measure", columns))
+    return tuple(tables)
 
 
-def _table(
-    by: str, values: Sequence[Sequence[float]], edges: Sequence[int], systems: Sequence[_View], whole: bool = True
-) -> BucketTable:
-    columns = [scores_by(one, edges, system.bleu, whole) for one, system in zip(values, systems, strict=True)]
-    rows = [
-        BucketRow(cells[0].label, tuple(Cell(cell.lines, cell.score) for cell in cells))
-        for cells in zip(*columns, strict=True)
-    ]
-    return BucketTable(by, "sentences", "BLEU", _without_empty_ends(rows))
-
-
-def _frequency_buckets(systems: Sequence[_View], references: Words, frequencies: dict[str, int]) -> BucketTable:
-    columns = [words_by_frequency(system.words, references, frequencies) for system in systems]
-    rows = [
-        BucketRow(cells[0].label, tuple(Cell(cell.expected, cell.f_measure) for cell in cells))
-        for cells in zip(*columns, strict=True)
-    ]
-    return BucketTable("occurrences of the word in the training text", "words", "F-measure", _without_empty_ends(rows))
-
-
-def _without_empty_ends(rows: Sequence[BucketRow]) -> tuple[BucketRow, ...]:
-    filled = [number for number, row in enumerate(rows) if any(cell.score is not None for cell in row.cells)]
-    return tuple(rows[filled[0] : filled[-1] + 1]) if filled else ()
+def _table(by: str, unit: str, metric: str, columns: Sequence[Sequence[Bucket]]) -> BucketTable:
+    rows = list(zip(*columns, strict=True))
+    filled = [number for number, row in enumerate(rows) if any(bucket.score is not None for bucket in row)] or [0]
+    return BucketTable(by, unit, metric, tuple(rows[filled[0] : filled[-1] + 1]))
 
 
 def _differences(test_set: TranslatedSet, baseline: _View, system: _View, references: Words) -> Differences:

@@ -2,14 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt.atomic import write_text
-from nmt.config.evaluation import Metric
-from nmt.insight.comparison import Comparison, OutputScores, SystemScores
+from nmt.evaluation.significance import Interval
+from nmt.insight.comparison import Comparison, Spread
 from nmt.insight.comparison_text import SEEDS_NOTE, notes, p_text
 from nmt.insight.pages import render
 from nmt.languages import is_without_spaces
@@ -33,8 +33,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
         notes=notes,
         seeds_note=SEEDS_NOTE,
         p_text=p_text,
-        strip=_strip,
-        seeds_strip=_seeds_strip,
+        scale=_scale,
         marked=partial(marked, by_character=is_without_spaces(comparison.tgt_lang)),
     )
     write_text(path, page)
@@ -56,17 +55,8 @@ def marked(texts: tuple[str, str], by_character: bool) -> tuple[list[Span], list
     return parts
 
 
-def _strip(outputs: Sequence[OutputScores], metric: Metric) -> Callable[[float], float]:
-    """Where a score lies on a scale that holds the intervals of all outputs: 4 to 96, in percent."""
-    intervals = [output.scores[metric].interval for output in outputs]
-    return partial(_place, min(one.low for one in intervals), max(one.high for one in intervals))
-
-
-def _seeds_strip(systems: Sequence[SystemScores], metric: Metric) -> Callable[[float], float]:
-    """The same for the scores of all seeds."""
-    spreads = [system.spread[metric] for system in systems]
-    return partial(_place, min(one.low for one in spreads), max(one.high for one in spreads))
-
-
-def _place(low: float, high: float, value: float) -> float:
-    return round(4 + 92 * (value - low) / (high - low), 2) if high > low else 50.0
+def _scale(ranges: Iterable[Interval | Spread]) -> Callable[[float], float]:
+    """Where a score lies on a scale that holds the ranges: 4 to 96, in percent."""
+    ends = [end for one in ranges for end in (one.low, one.high)]
+    low, high = min(ends), max(ends)
+    return lambda value: round(4 + 92 * (value - low) / (high - low), 2) if high > low else 50.0

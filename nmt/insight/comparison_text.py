@@ -86,13 +86,11 @@ def _seeds(systems: Sequence[SystemScores]) -> str:
 
 
 def _buckets(table: BucketTable, names: Sequence[str]) -> str:
+    width = max(len(f"({bucket.count:,})") for row in table.rows for bucket in row)
     rows = [["", *names]]
-    width = max((len(f"({cell.count:,})") for row in table.rows for cell in row.cells), default=0)
     for row in table.rows:
-        cells = [
-            f"{'-' if cell.score is None else f'{cell.score:.1f}'} {f'({cell.count:,})':>{width}}" for cell in row.cells
-        ]
-        rows.append([f"  {row.label}", *cells])
+        cells = [f"{'-' if one.score is None else f'{one.score:.1f}'} {f'({one.count:,})':>{width}}" for one in row]
+        rows.append([f"  {row[0].label}", *cells])
     return f"{table.metric} by {table.by} (number of {table.unit})\n{aligned(rows)}"
 
 

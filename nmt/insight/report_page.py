@@ -92,7 +92,7 @@ def _charts(report: Report) -> Iterator[Chart]:
     speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
     yield from of_intervals("speed", "Target tokens a second", speeds)
     if report.validation is not None and report.validation.lengths:
-        values = [(one.label, one.score or 0.0, f"{one.lines:,} lines") for one in report.validation.lengths]
+        values = [(one.label, one.score or 0.0, f"{one.count:,} lines") for one in report.validation.lengths]
         yield bars("length", "BLEU by source length", "BLEU", values)
 
 

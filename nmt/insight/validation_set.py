@@ -22,7 +22,7 @@ from nmt.data.vectors import count_pairs, open_vectors, source_names
 from nmt.decoding.source_text import Item, SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
-from nmt.evaluation.buckets import BucketScore, SentenceStatistics, SourceLengths, scores_by
+from nmt.evaluation.buckets import Bucket, SentenceStatistics, SourceLengths, scores_by
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.evaluation.metrics import Score, configured_metrics, make_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
@@ -74,7 +74,7 @@ class ValidationResult(NamedTuple):
     decoding: DecodingConfig
     length_unit: str
     """What a source's length counts: words, characters, vectors or patches."""
-    lengths: tuple[BucketScore, ...]
+    lengths: tuple[Bucket, ...]
     """BLEU by the source's length; no empty buckets."""
     no_lengths: str
     """Why there are none; empty if there are."""
@@ -124,7 +124,7 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
         length_unit=lengths.unit,
         lengths=()
         if lengths.why_left_out
-        else tuple(one for one in scores_by(lengths.values, lengths.edges, bleu) if one.lines),
+        else tuple(one for one in scores_by(lengths.values, lengths.edges, bleu) if one.count),
         no_lengths=lengths.why_left_out,
         examples={kind: tuple(examples[index] for index in of_kind) for kind, of_kind in chosen.items()},
         no_attention=no_attention,
