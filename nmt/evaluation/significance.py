@@ -25,12 +25,11 @@ CONFIDENCE_SAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
+    """A 95% confidence interval of a corpus score by the bootstrap: `mean` ± `half_width`."""
 
     mean: float
     """Mean score of the resampled test sets."""
     half_width: float
-    level: float = 0.95
 
     @property
     def low(self) -> float:
@@ -145,19 +144,11 @@ def paired_interval(
     """A 95% interval of the score of `second` minus that of `first`, by a paired bootstrap.
 
     Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
-    holds the middle 95% of the samples' differences. The draws depend on the number of lines alone.
+    holds the middle 95% of the samples' differences.
     """
-    one, other = (
-        np.array(metric._extract_corpus_statistics(lines, references), dtype=np.float64) for lines in (first, second)
+    before, after = (
+        np.array(_resampled(metric, metric._extract_corpus_statistics(lines, references), CONFIDENCE_SAMPLES))
+        for lines in (first, second)
     )
-    generator = np.random.default_rng(12345)  # sacreBLEU's seed
-
-    def score_of(sums: NDArray[np.float64]) -> float:
-        return float(metric._compute_score_from_stats(list(sums)).score)
-
-    differences = []
-    for _ in range(CONFIDENCE_SAMPLES):
-        counts = generator.multinomial(len(one), np.full(len(one), 1 / len(one)))  # how often each line is drawn
-        differences.append(score_of(counts @ other) - score_of(counts @ one))
-    low, high = np.quantile(differences, [0.025, 0.975])
+    low, high = np.quantile(after - before, [0.025, 0.975])
     return float(low), float(high)
