@@ -52,14 +52,14 @@ class _Text:
 
     def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
         """What a run is to translate: `name: (sources, references)`."""
-        from nmt.evaluation.evaluate import choose_test_sets, named_for
+        from nmt.evaluation.evaluate import choose_test_sets
         from nmt.evaluation.public_sets import file_name, public_test_set
 
         if not self.test_set:
-            return choose_test_sets(run, named_for(run, self.src, self.ref or ()))
+            return choose_test_sets(run, self.src, self.ref or ())
         languages = run.inference_config().data
         pair = self.language_pair or f"{languages.src_lang}-{languages.tgt_lang}"
-        (sides,) = choose_test_sets(run, named_for(run, *public_test_set(self.test_set, pair))).values()
+        (sides,) = choose_test_sets(run, *public_test_set(self.test_set, pair)).values()
         return {file_name(self.test_set, pair): sides}
 
 
@@ -140,10 +140,8 @@ def evaluate(
             raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {options_given}")
         _score_file(hyp, text, bool(models), scoring, shown)
         return
-    from nmt.evaluation.evaluate import check_named, evaluate_runs
+    from nmt.evaluation.evaluate import evaluate_runs
 
-    if text.src or text.ref:
-        check_named(text.src, text.ref or ())
     sampling = search.sampling()
     runs = open_runs(models)
     config = runs[0].inference_config()

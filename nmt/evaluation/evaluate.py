@@ -43,6 +43,15 @@ class TestSet:
         assert len(lines) == len(self.src), "checked by the callers"
         return lines
 
+    def spread(self, limit: int) -> "tuple[TestSet, list[int]]":
+        """At most `limit` of its sources, evenly spread, with their references; and their numbers, from 0."""
+        count = len(self.src)
+        if count <= limit:
+            return self, list(range(count))
+        chosen = [index * count // limit for index in range(limit)]
+        references = [[lines[index] for index in chosen] for lines in self.references]
+        return TestSet([self.src[index] for index in chosen], references), chosen
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -163,27 +172,21 @@ class NamedText(NamedTuple):
     """'' where not known."""
 
 
-def check_named(src: Path | None, references: Sequence[Path]) -> None:
-    """`ConfigError` if --src and --ref name one side only, or one side twice."""
-    for path in references if src is None else (src, *references):
-        if references and pairs_format(path) in ("tmx", "zip"):
-            raise ConfigError(f"{path} holds both sides of a test set; name it as --src, without --ref")
-    if not references and (src is None or pairs_format(src) is None):
-        formats = " ".join(f".{name}" for name in PAIRS_FORMATS)
-        raise ConfigError(f"--src and --ref go together, unless --src is a file with both sides ({formats})")
-
-
 def named_text(src: Path | None, references: Sequence[Path], languages: tuple[str, str] = ("", "")) -> NamedText:
     """The text of --src and --ref; without --ref, --src is a file with both sides, in any format of a corpus.
 
     `languages` are those of a model. Raises `ConfigError` if a side is missing or named twice.
     """
-    check_named(src, references)
+    for path in references if src is None else (src, *references):
+        if references and pairs_format(path) in ("tmx", "zip"):
+            raise ConfigError(f"{path} holds both sides of a test set; name it as --src, without --ref")
     if references:
         known = language_suffix(src) if src else "", language_suffix(references[0])
         either = languages[0] or known[0], languages[1] or known[1]
         return NamedText(Side(src) if src else None, tuple(map(Side, references)), either)
-    assert src is not None
+    if src is None or pairs_format(src) is None:
+        formats = " ".join(f".{name}" for name in PAIRS_FORMATS)
+        raise ConfigError(f"--src and --ref go together, unless --src is a file with both sides ({formats})")
     from nmt.data.discovery import discover
 
     try:
@@ -195,35 +198,31 @@ def named_text(src: Path | None, references: Sequence[Path], languages: tuple[st
             f"{src}: without a model it is not clear which side is the source; add --tgt-lang CODE, name its columns "
             f"or fields after their languages, or name two texts: --src FILE --ref FILE"
         ) from None
-    (files,) = found.files
-    one, other = sides_of(files)
+    one, other = sides_of(found.files[0])
     return NamedText(one, (other,), (found.src_lang, found.tgt_lang))
 
 
-def named_for(run: RunFolder, src: Path | None, references: Sequence[Path]) -> NamedText | None:
-    """`named_text` for a run to translate; None if nothing is named."""
-    if not (src or references):
-        return None
-    config = run.inference_config()
-    if src and not references and pairs_format(src) and config.source.type != "text":
-        raise ConfigError(f"{src}: holds text, and the sources of {run.path} are {config.source.type}; add --ref FILE")
-    named = named_text(src, references, (config.data.src_lang, config.data.tgt_lang))
-    if named.src is None:
-        raise ConfigError("--ref FILE needs what is to be translated: add --src FILE")
-    return named
-
-
-def choose_test_sets(run: RunFolder, named: NamedText | None) -> dict[str, tuple[Side, Sequence[Side]]]:
-    """The test set that was named, or else those of the run: `name: (sources, references)`.
+def choose_test_sets(
+    run: RunFolder, src: Path | None = None, references: Sequence[Path] = ()
+) -> dict[str, tuple[Side, Sequence[Side]]]:
+    """The test set that is named, or else those of the run: `name: (sources, references)`.
 
     Raises `ConfigError` if there are none, `RunError` if the run has no training configuration.
     """
-    if named is not None and named.src is not None:
+    if src or references:
+        config = run.inference_config()
+        if src and not references and pairs_format(src) and config.source.type != "text":
+            raise ConfigError(
+                f"{src}: holds text, and the sources of {run.path} are {config.source.type}; add --ref FILE"
+            )
+        named = named_text(src, references, (config.data.src_lang, config.data.tgt_lang))
+        if named.src is None:
+            raise ConfigError("--ref FILE needs what is to be translated: add --src FILE")
         return {named.src.path.name: (named.src, named.references)}
     test = run.config("give --src and --ref").data.test
     if not test:
         raise ConfigError(f"{run.config_file}: data.test names no test set; add one, or give --src and --ref")
-    return {name: (src, [tgt]) for name, (src, tgt) in zip(test, map(sides_of, test.values()), strict=True)}
+    return {name: (sides[0], sides[1:]) for name, sides in zip(test, map(sides_of, test.values()), strict=True)}
 
 
 def reference_language(given: str | None, otherwise: str) -> str:

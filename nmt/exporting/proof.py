@@ -15,7 +15,7 @@ from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
 from nmt.device import choose_device
 from nmt.errors import ConfigError, DataError, ExportError, RunError
-from nmt.evaluation.evaluate import TestSet, corpus_test_set, evaluate, named_for, read_test_set
+from nmt.evaluation.evaluate import TestSet, choose_test_sets, corpus_test_set, evaluate, read_test_set
 from nmt.evaluation.metrics import Score, make_metrics, score
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
@@ -102,21 +102,17 @@ def proof_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: in
 
     With `max_lines`, at most so many, evenly spread.
     """
-    named = named_for(run, src, () if ref is None else (ref,))
     try:
-        if named is None or named.src is None:
-            text = corpus_test_set(run.config("give --src and --ref").data.validation)
+        if src or ref:
+            ((sources, references),) = choose_test_sets(run, src, () if ref is None else (ref,)).values()
+            text = read_test_set(sources, references)
         else:
-            text = read_test_set(named.src, named.references)
+            text = corpus_test_set(run.config("give --src and --ref").data.validation)
     except DataError as error:
         raise DataError(
             f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"
         ) from None
-    count = len(text.src)
-    if max_lines is None or count <= max_lines:
-        return text
-    chosen = [index * count // max_lines for index in range(max_lines)]
-    return TestSet([text.src[index] for index in chosen], [[one[index] for index in chosen] for one in text.references])
+    return text if max_lines is None else text.spread(max_lines)[0]
 
 
 def verify(

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
@@ -16,11 +16,9 @@ from nmt.data.vectors import source_names
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import (
-    NamedText,
     TestSet,
     choose_test_sets,
     evaluate_runs,
-    named_for,
     named_text,
     read_test_set,
     reference_language,
@@ -28,6 +26,7 @@ from nmt.evaluation.evaluate import (
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.runs import RUNS, RunFolder, open_run
+from nmt.training.resuming import differences
 
 
 class ComparedFiles(NamedTuple):
@@ -108,16 +107,18 @@ def read_material(
         raise ConfigError("--hyp FILE needs the references: add --ref FILE")
     opened = [[open_run(part) for part in _parts(text, Path(text).is_dir() or (RUNS / text).is_dir())] for text in runs]
     paths = [[Path(part) for part in _parts(text, Path(text).exists())] for text in hypotheses]
-    languages = _languages(list(itertools.chain(*opened)))
-    if opened:
-        named = named_for(opened[0][0], files.src, files.references)
+    of_runs = list(itertools.chain(*opened))
+    languages = _languages(of_runs)
+    if of_runs:
+        named = choose_test_sets(of_runs[0], files.src, files.references)
     else:
-        named = named_text(files.src, files.references, ("", tgt_lang or ""))
-        languages = named.languages
+        text = named_text(files.src, files.references, ("", tgt_lang or ""))
+        languages, first = text.languages, text.references[0]
+        named = {first.path.name: (text.src or first, text.references)}
     language = reference_language(tgt_lang, languages[1])
-    settings = opened[0][0].evaluation_config() if opened else EvaluationConfig()
+    settings = of_runs[0].evaluation_config() if of_runs else EvaluationConfig()
     _check_seeds(opened)
-    train = _training_text(opened, files)
+    train = _training_text(of_runs, files)
     test_sets = tuple(_translated_sets(opened, paths, named, languages[0], files))
     return Material(test_sets, language, settings, train)
 
@@ -148,38 +149,24 @@ def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
 
 
 def _check_seeds(groups: Sequence[Sequence[RunFolder]]) -> None:
-    """Say where runs that are joined differ in more than the seed, and where others could be joined."""
-    for group in groups:
-        for run in group[1:]:
-            if (found := _differences(group[0], run)) and found != ["training.seed"]:
-                names = group[0].name, run.name, ", ".join(key for key in found if key != "training.seed")
-                log.warning("%s and %s are joined as seeds of one system, but differ in %s", *names)
-    for one, other in itertools.combinations([group[0] for group in groups if len(group) == 1], 2):
-        if _differences(one, other) == ["training.seed"]:
-            message = "%s and %s differ in training.seed only; %s,%s compares them as one system"
-            log.info(message, one.name, other.name, one.name, other.name)
+    """Say where runs that are joined differ in more than the seed."""
+    for first, *others in groups:
+        for run in others:
+            if first.has_training_config() and run.has_training_config():
+                keys = {key for key, _, _ in differences(first.config(), run.config())} - {"training.seed"}
+                if keys:
+                    names = first.name, run.name, ", ".join(sorted(keys))
+                    log.warning("%s and %s are joined as seeds of one system, but differ in %s", *names)
 
 
-def _differences(one: RunFolder, other: RunFolder) -> list[str]:
-    """The keys in which two configurations differ, such as `training.seed`; none for an export."""
-    if not (one.has_training_config() and other.has_training_config()):
-        return []
-    first, second = (_flat(run.config().model_dump(mode="json")) for run in (one, other))
-    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
-
-
-def _flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
-
-
-def _training_text(groups: Sequence[Sequence[RunFolder]], files: ComparedFiles) -> tuple[Side, ...]:
+def _training_text(runs: Sequence[RunFolder], files: ComparedFiles) -> tuple[Side, ...]:
     """The target side of the text that the first run was trained on, unless other files are named."""
     for path in files.train:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
-    if files.train or not (groups and groups[0][0].has_training_config()):
+    if files.train or not (runs and runs[0].has_training_config()):
         return tuple(map(Side, files.train))
-    found = tuple(sides_of(corpus)[1] for corpus in groups[0][0].config().data.train)
+    found = tuple(sides_of(corpus)[1] for corpus in runs[0].config().data.train)
     if missing := [side for side in found if not side.path.is_file()]:
         log.warning("%s: no such file, so words are not compared by frequency; name the text: --train FILE", missing[0])
         return ()
@@ -189,28 +176,21 @@ def _training_text(groups: Sequence[Sequence[RunFolder]], files: ComparedFiles) 
 def _translated_sets(
     groups: Sequence[Sequence[RunFolder]],
     paths: Sequence[Sequence[Path]],
-    given: NamedText | None,
+    named: Mapping[str, tuple[Side, Sequence[Side]]],
     src_lang: str,
     files: ComparedFiles,
 ) -> Iterator[TranslatedSet]:
-    """The test sets of the first run, or the one that was named, with the outputs of all systems."""
+    """The test sets by name, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
     source = runs[0].inference_config().source if runs else TEXT
-    if runs:
-        named = choose_test_sets(runs[0], given)
-    else:
-        assert given is not None, "files of translations need references"
-        first = given.references[0]
-        named = {first.path.name: (given.src or first, given.references)}
-    if given is None:
+    if not (files.src or files.references):
         for run in runs[1:]:
             _check_test_sets(run, runs[0], named)
     read = {name: read_test_set(src, references, source) for name, (src, references) in named.items()}
     written = {
-        path: _read_hypotheses(path, given.references[0], len(test_set.src))
+        path: _read_hypotheses(path, references[0], len(read[name].src))
         for path in itertools.chain(*paths)
-        for test_set in read.values()  # one: files of translations need named references
-        if given is not None
+        for name, (_, references) in named.items()  # one: files of translations need named references
     }
     translated = {run.path: _run_hypotheses(run, named, files) for run in runs}
     last = {path: path.resolve().name for path in (*translated, *written)}
@@ -223,7 +203,7 @@ def _translated_sets(
             System(first.name + (f" and {len(others)} more" if others else ""), (first, *others))
             for first, *others in (*of_runs, *of_files)
         )
-        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or (given and given.src) else None
+        sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or files.src else None
         yield TranslatedSet(name, sources, test_set.references, systems)
 
 

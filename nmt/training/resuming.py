@@ -185,7 +185,7 @@ def resolve_processes(config: Config, num_processes: int) -> Config:
 def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     """The settings that have changed since a run was started, a line each; `RunError` if they affect its weights."""
     changed, refused = [], []
-    for key, old_value, new_value in _differences(old, new):
+    for key, old_value, new_value in differences(old, new):
         section, _, field = key.partition(".")
         free = FREE_TO_CHANGE.get(section, set())
         if free & {field, "*"}:
@@ -200,7 +200,7 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     return changed
 
 
-def _differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
+def differences(old: Config, new: Config) -> Iterator[tuple[str, object, object]]:
     """Key, old and new value of each setting that differs."""
     there, here = (config.model_dump(mode="json") for config in (old, new))
     for section, fields in there.items():
