@@ -195,7 +195,7 @@ def test_swapped_systems_mirror_each_other() -> None:
     assert [word.word for word in one.words_right_more_often] == [word.word for word in other.words_right_less_often]
     assert [ngram.counts for ngram in one.ngrams_too_many] == [ngram.counts[::-1] for ngram in other.ngrams_too_many]
     for first, second in zip(forth.buckets, back.buckets, strict=True):
-        assert [row.cells for row in first.rows] == [row.cells[::-1] for row in second.rows]
+        assert [*first.rows] == [row[::-1] for row in second.rows]
     for metric in ("bleu", "chrf", "ter"):
         assert forth.systems[1].outputs[0].scores[metric].p == back.systems[1].outputs[0].scores[metric].p
         assert forth.systems[1].spread[metric].gap == -back.systems[1].spread[metric].gap
@@ -206,9 +206,9 @@ def test_every_table_holds_the_whole_set(write_lines: WriteLines) -> None:
     (test_set,) = compare(material((NEAR,), (FAR,), src=TRUTH, train=(Side(train),)), samples=2).test_sets
     by_source, by_difference, by_score, by_frequency = test_set.buckets
     for table in (by_source, by_difference, by_score):
-        assert [sum(row.cells[system].count for row in table.rows) for system in (0, 1)] == [len(TRUTH)] * 2
-    assert [row.label for row in by_source.rows] == ["below 10", "10 to 19"]
-    bleu = {row.label: row.cells[0] for row in by_source.rows}
+        assert [sum(row[system].count for row in table.rows) for system in (0, 1)] == [len(TRUTH)] * 2
+    assert [row[0].label for row in by_source.rows] == ["below 10", "10 to 19"]
+    bleu = {row[0].label: row[0] for row in by_source.rows}
     short = [number for number, line in enumerate(TRUTH) if len(line.split()) < 10]
     alone = sacrebleu_command(
         write_lines("hyp.de", [NEAR[line] for line in short]), [write_lines("ref.de", [TRUTH[line] for line in short])]
@@ -216,7 +216,7 @@ def test_every_table_holds_the_whole_set(write_lines: WriteLines) -> None:
     assert bleu["below 10"].count == len(short)
     assert round(bleu["below 10"].score or 0, 6) == alone["BLEU"]["score"]
     whole = sacrebleu_command(write_lines("hyp.de", NEAR), [write_lines("ref.de", TRUTH)])["BLEU"]
-    assert f"ref_len = {sum(row.cells[0].count for row in by_frequency.rows)})" in whole["verbose_score"]
+    assert f"ref_len = {sum(row[0].count for row in by_frequency.rows)})" in whole["verbose_score"]
 
 
 def test_seeds_by_hand() -> None:
@@ -344,7 +344,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
         "return [...document.querySelector('.buckets').querySelectorAll('.bar span')].map((bar) => "
         "bar.getBoundingClientRect().width / bar.parentElement.getBoundingClientRect().width)"
     )
-    cells = [cell for row in test_set.buckets[0].rows for cell in row.cells]
+    cells = [cell for row in test_set.buckets[0].rows for cell in row]
     assert widths == pytest.approx([(cell.score or 0) / 100 for cell in cells], abs=0.01)
 
 
@@ -352,8 +352,6 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
 def test_runs_of_other_seeds_are_joined_by_a_comma(two_runs: Path, cli: Cli) -> None:
     config = two_runs / "runs/worse/config.yaml"
     config.write_text(config.read_text().replace("  seed: 1\n", "  seed: 2\n"))
-    code, out, err = cli("compare", "copy", "worse", "--samples", "2")
-    assert "copy and worse differ in training.seed only; copy,worse" in err
     shutil.copytree("runs/worse", "runs/third")
     code, out, err = cli("compare", "copy,worse", "third", "worse,copy", "--samples", "2")
     assert code == 0
@@ -400,7 +398,7 @@ def test_a_file_with_both_sides_is_compared_as_two_texts(two_runs: Path, cli: Cl
         (["copy", "worse", "--src", "test.en"], "--src and --ref go together, unless --src is a file with both sides"),
         (["copy", "worse", "--ref", "test.de"], "--ref FILE needs what is to be translated: add --src FILE"),
         (["copy", "no-run"], "no-run: no such run"),
-        (["copy", "worse", "--output", "page.txt"], "name it FILE.html"),
+        (["copy", "worse", "--output", "page.txt"], "its name should end in .html"),
         (["copy", "worse", "--output", "no/page.html"], "not a file in a folder that exists"),
         (["--hyp", "test.de", "--hyp", "val.de", "--ref", "train.de"], "test.de has 50 lines, train.de has"),
         (["--hyp", "test.de", "--hyp", "none.de", "--ref", "test.de"], "none.de: no such file"),

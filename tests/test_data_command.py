@@ -234,7 +234,7 @@ def test_text_that_a_configuration_excludes_leaves_the_corpora(dirty: CorpusFile
         (["empty.en", "empty.de"], "empty.en and empty.de are empty"),
         (["dirty.en", "short.de"], "the two sides differ in length: dirty.en has 8 lines, short.de has 1"),
         ([], "name a corpus"),
-        (["dirty.en", "dirty.de", "--output", "page.txt"], "is written as a page; name it FILE.html"),
+        (["dirty.en", "dirty.de", "--output", "page.txt"], "its name should end in .html"),
         (["dirty.en", "dirty.de", "--against", "no.tsv"], "no.tsv: no such file"),
         (["--config", "no.yaml"], "no.yaml: no such file"),
     ],

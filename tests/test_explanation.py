@@ -318,17 +318,26 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
     assert (code, out) == (0, ""), err
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found == json.loads(json.dumps(own.to_json()))
-    assert list(found) == [
+    assert set(found) == {
         "format", "model", "src", "tgt", "is_own", "src_lang", "tgt_lang", "src_tokens", "tgt_tokens", "out_tokens",
         "src_words", "tgt_words", "out_words", "attention", "gradients", "steps", "search", "what_if",
-    ]  # fmt: skip
+    }  # fmt: skip
     for kind in KINDS:
         np.testing.assert_allclose(found["attention"][kind], own.maps.of(kind), rtol=5e-5)
     np.testing.assert_allclose(found["gradients"], own.gradients, rtol=5e-5)
     np.testing.assert_allclose(np.sum(found["gradients"], axis=1), 1.0, rtol=1e-4)
     assert set(found["steps"][0]) == {"token", "id", "log_prob", "entropy", "candidates"}
-    assert set(found["search"]["nodes"][0]) == {"id", "parent", "step", "token", "log_prob", "score", "state"}
-    assert set(found["what_if"][0]) == {"position", "token", "log_prob", "text", "tokens", "score"}
+    assert set(found["search"]["nodes"][0]) == {
+        "id",
+        "parent",
+        "step",
+        "token",
+        "token_id",
+        "log_prob",
+        "score",
+        "state",
+    }
+    assert set(found["what_if"][0]) == {"position", "token", "id", "log_prob", "text", "tokens", "score"}
     assert found["search"]["nodes"][0]["parent"] is None
 
 
@@ -337,7 +346,7 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
     [
         (["a"], "--output FILE.html, .png, .svg or .json"),
         (["a", "--output", "x.pdf"], "--output x.pdf: its name should end in"),
-        (["a", "--output", "no/x.json"], "--output no/x.json: there is no folder no"),
+        (["a", "--output", "no/x.json"], "--output no/x.json: is not a file in a folder that exists"),
         (["a", "--output", "x.json", "--kind", "cross"], "leave out --kind"),
         (["a", "--output", "x.html", "--head", "1", "--layer", "1"],
          "leave out --layer, --head"),

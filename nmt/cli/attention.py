@@ -11,7 +11,6 @@ from nmt.cli import options
 from nmt.errors import ConfigError
 from nmt.runs import open_run
 
-SUFFIXES = (".html", ".png", ".svg", ".json")
 PICTURES = (".png", ".svg")
 
 
@@ -39,7 +38,8 @@ def attention(
     """Show what a model attends to, how it chose its translation, and what it would have said otherwise."""
     if output is None:
         raise ConfigError("name a file to write: --output FILE.html, .png, .svg or .json")
-    suffix = _suffix(output)
+    options.check_output(output, ".html", ".png", ".svg", ".json")
+    suffix = output.suffix.lower()
     source, given_tgt = options.utf8(" ".join(text)), None if tgt is None else options.utf8(tgt)
     if suffix not in PICTURES:
         given = {"--kind": kind, "--layer": layer, "--head": head}
@@ -63,15 +63,3 @@ def attention(
         write_page(explanation, output)
     else:
         write_text(output, json.dumps(explanation.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _suffix(output: Path) -> str:
-    """The kind of file to write; `ConfigError` if it is none of SUFFIXES, or cannot be written."""
-    suffix = output.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ConfigError(f"--output {output}: its name should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if output.is_dir():
-        raise ConfigError(f"--output {output}: is a folder; name a file in it")
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: there is no folder {output.parent}; make it first")
-    return suffix

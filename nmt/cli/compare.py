@@ -45,7 +45,7 @@ def compare(
     The first system is the baseline. Runs translate their test sets if they have not done so with their current model.
     """
     if output is not None:
-        options.check_page(output, "a comparison")
+        options.check_output(output, ".html")
     from nmt.insight.comparison import compare as compare_systems
     from nmt.insight.comparison_page import write_page
     from nmt.insight.comparison_text import comparison_text

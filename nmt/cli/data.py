@@ -47,7 +47,7 @@ def data(
     from nmt.insight.text_table import can_draw
 
     if output is not None:
-        options.check_page(output, "what a corpus is made of")
+        options.check_output(output, ".html")
     if write is not None:
         check_folder(write)
     settings = None if config is None else load_config(config)

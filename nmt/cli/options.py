@@ -168,9 +168,9 @@ def utf8(text: str) -> str:
     return text
 
 
-def check_page(output: Path, what: str) -> None:
-    """`ConfigError` if a page cannot be written as this file; `what` it is about is for the message."""
-    if output.suffix != ".html":
-        raise ConfigError(f"--output {output}: {what} is written as a page; name it FILE.html")
+def check_output(output: Path, *suffixes: str) -> None:
+    """`ConfigError` if `output` is not a file to write whose name ends in one of these."""
+    if output.suffix.lower() not in suffixes:
+        raise ConfigError(f"--output {output}: its name should end in {' or '.join(suffixes)}")
     if output.is_dir() or not output.parent.is_dir():
         raise ConfigError(f"--output {output}: is not a file in a folder that exists")

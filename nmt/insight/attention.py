@@ -25,6 +25,7 @@ from nmt.decoding.alignment import word_numbers
 from nmt.decoding.hypothesis import EncodedSource
 from nmt.languages import is_without_spaces
 from nmt.models.interface import Seq2SeqModel
+from nmt.source import Source
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -59,7 +60,8 @@ class AttentionMaps(NamedTuple):
 
     def of(self, kind: Kind) -> NDArray[np.float32]:
         """The weights of a kind: `encoder` and `decoder` self-attention, and `cross` from decoder to encoder."""
-        return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[kind]
+        found: NDArray[np.float32] = self._asdict()[kind]
+        return found
 
     def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens of a kind's rows and columns; a row of the decoder is named after what it predicts."""
@@ -110,10 +112,7 @@ def attention_maps(
     """
     assert not model.training  # dropout would change the states
     src, tgt = tokenizers.src, tokenizers.tgt
-    device = next(model.parameters()).device
-    source = source_of([src_ids], src.special).to(device)
-    tgt_in = pad([tgt_ids], tgt.special.pad, first=[tgt.special.start]).to(device)
-    weights = model.attention_weights(source, tgt_in)
+    weights = model.attention_weights(*model_inputs(model, tokenizers, src_ids, tgt_ids))
     tgt_pieces, tgt_words = tgt.pieces(tgt_ids), _words(tgt, tgt_ids, tgt_lang)
     if isinstance(src_ids, np.ndarray):
         src_tokens, src_words = patch_names(len(src_ids)), [*range(len(src_ids))]
@@ -132,6 +131,15 @@ def attention_maps(
         decoder=_stacked(weights, "decoder", len(tgt_ids) + 1, len(tgt_ids) + 1),
         cross=_stacked(weights, "cross", len(tgt_ids) + 1, len(src_tokens)),
     )
+
+
+def model_inputs(
+    model: Seq2SeqModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
+) -> tuple[Source, Tensor]:
+    """The model's inputs for one pair, on its device: the source with `</s>`, and (1, T) ids that begin with `<s>`."""
+    special, device = tokenizers.tgt.special, next(model.parameters()).device
+    tgt_in = pad([tgt_ids], special.pad, first=[special.start]).to(device)
+    return source_of([src_ids], tokenizers.src.special).to(device), tgt_in
 
 
 def patch_names(count: int) -> tuple[str, ...]:

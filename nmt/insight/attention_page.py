@@ -5,34 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt.atomic import write_text
-from nmt.insight.attention import KINDS
 from nmt.insight.explanation import Explanation
 from nmt.insight.pages import packed, render
 
 
 def write_page(explanation: Explanation, path: Path) -> None:
-    """Write `attention_page` to a file."""
-    write_text(path, attention_page(explanation))
-
-
-def attention_page(explanation: Explanation) -> str:
-    """One HTML file that holds all of `explanation` and requests nothing.
-
-    The weights are rounded to 1/255, which is at most 0.002 off, so that they take a byte each before they are packed.
-    """
-    return page_of(explanation.to_json())
+    """Write one HTML file that holds all of `explanation` and requests nothing."""
+    write_text(path, page_of(explanation.to_json()))
 
 
 def page_of(data: dict[str, Any]) -> str:
     """The page of `Explanation.to_json()`: the same JSON, and its arrays apart from it as uint8, one after the other.
 
-    Both are packed: at 60 pieces, what might have been is over 100 kB of JSON that says much the same 120 times.
+    The weights are rounded to 1/255, which is at most 0.002 off, so that they take a byte each. Both are packed: at 60
+    pieces, what might have been is over 100 kB of JSON that says much the same 120 times.
     """
-    weights: dict[str, NDArray[np.uint8]] = {kind: as_bytes(data["attention"][kind]) for kind in KINDS}
-    weights["gradients"] = as_bytes(data["gradients"])
+    arrays = {**data["attention"], "gradients": data["gradients"]}
+    weights = {name: np.rint(255 * np.asarray(values, np.float64)).astype(np.uint8) for name, values in arrays.items()}
     page = {name: value for name, value in data.items() if name not in ("attention", "gradients")}
     page["shapes"] = {name: array.shape for name, array in weights.items()}
     return render(
@@ -43,8 +34,3 @@ def page_of(data: dict[str, Any]) -> str:
         explanation=packed(json.dumps(page, ensure_ascii=False).encode()),
         weights=packed(b"".join(array.tobytes() for array in weights.values())),
     )
-
-
-def as_bytes(weights: object) -> NDArray[np.uint8]:
-    """Weights from 0 to 1 as round(255 w), in the same shape."""
-    return np.rint(255 * np.asarray(weights, dtype=np.float64)).astype(np.uint8)

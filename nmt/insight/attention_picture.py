@@ -1,5 +1,6 @@
 """Attention weights as a picture, PNG or SVG: a panel for each head and for their mean, with the tokens on its axes."""
 
+import io
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.atomic import replacing, write_bytes
 from nmt.errors import ConfigError
-from nmt.insight.fonts import PIXELS_PER_INCH, drawing, save
+from nmt.insight.fonts import drawing
 
 if TYPE_CHECKING:  # imported when something is drawn
     from matplotlib.axes import Axes
@@ -18,6 +20,7 @@ if TYPE_CHECKING:  # imported when something is drawn
 
     from nmt.insight.attention import AttentionMaps, Kind
 
+PIXELS_PER_INCH = 120  # of a PNG
 MAX_PIXELS = 80_000_000  # 4 bytes each while it is drawn, and in the program that shows it
 MAX_LABEL = 24  # characters of a token
 
@@ -54,14 +57,19 @@ def draw(
     """Draw the weights of one `kind` as PNG or SVG, as the name of `path` ends.
 
     A panel for each head and their mean, a row for each layer; of one `layer` or `head`, counted from 1, if given.
-    `model` is a name for the title. Raises `ConfigError` for a kind, a layer, a head or a name of a file that cannot
-    be, and if the panels are too many for one picture.
+    `model` is a name for the title. Raises `ConfigError` for a kind, a layer or a head that cannot be, and if the
+    panels are too many for one picture.
     """
     if not maps.of(kind).size:  # a recurrent model
         raise ConfigError(f"the model has no {TITLES[kind]}; draw its cross-attention")
     rows, columns = maps.labels(kind)
     with drawing(map(_drawable, [*rows, *columns, model])):
-        save(make_figure(maps, kind, layer, head, model), path)
+        data = io.BytesIO()
+        figure = make_figure(maps, kind, layer, head, model)
+        # Without the date, the same figure gives the same bytes.
+        figure.savefig(data, format=path.suffix.lower()[1:], dpi=PIXELS_PER_INCH, metadata={"Date": None})
+    with replacing(path) as temporary:
+        write_bytes(temporary, data.getvalue())
 
 
 def make_figure(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad, source_of
 from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 from nmt.data.vectors import patches, read_image
 from nmt.decoding.constraints import Constraints
@@ -28,7 +27,7 @@ from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
 from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
-from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps
+from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs
 from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.source import Source
@@ -103,42 +102,19 @@ class Explanation(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; docs/looking-inside.md describes the fields. Weights have five significant digits."""
-        maps = self.maps
-        nodes = [
-            {"id": node.id, "parent": node.parent, "step": node.step, "token": node.token,
-             "log_prob": node.log_prob, "score": node.score, "state": node.state}
-            for node in self.search.nodes
-        ]  # fmt: skip
-        what_if = [
-            {"position": one.position, "token": one.token, "log_prob": one.log_prob, "text": one.text,
-             "tokens": list(one.tokens), "score": one.score}
-            for one in self.what_if
-        ]  # fmt: skip
+        content, maps = self._asdict(), self.maps._asdict()
+        del content["maps"]
+        if (picture := content.pop("picture")) is not None:
+            content["picture"] = picture.to_json()
         return {
             "format": 1,
-            "model": self.model,
-            "src": self.src,
-            "tgt": self.tgt,
-            "is_own": self.is_own,
-            "src_lang": self.src_lang,
-            "tgt_lang": self.tgt_lang,
-            "src_tokens": list(maps.src_tokens),
-            "tgt_tokens": list(maps.tgt_tokens),
-            "out_tokens": list(maps.out_tokens),
-            "src_words": list(maps.src_words),
-            "tgt_words": list(maps.tgt_words),
-            "out_words": list(maps.out_words),
-            "attention": {kind: _rounded(maps.of(kind)) for kind in KINDS},
+            "attention": {kind: _rounded(maps.pop(kind)) for kind in KINDS},
+            **content,
+            **maps,
             "gradients": _rounded(self.gradients),
             "steps": [dataclasses.asdict(step) for step in self.steps],
-            "search": {
-                "beam_size": self.search.beam_size,
-                "length_penalty": self.search.length_penalty,
-                "best": self.search.best,
-                "nodes": nodes,
-            },
-            "what_if": what_if,
-            **({} if self.picture is None else {"picture": self.picture.to_json()}),
+            "search": {**self.search._asdict(), "nodes": [dataclasses.asdict(node) for node in self.search.nodes]},
+            "what_if": [dataclasses.asdict(one) for one in self.what_if],
         }
 
 
@@ -252,21 +228,12 @@ def _text(tokenizers: Tokenizers, ids: Sequence[int]) -> str:
     return " ".join(tokenizers.tgt.decode(ids).split("\n"))  # as a translator does
 
 
-def _inputs(
-    model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
-) -> tuple[Source, Tensor]:
-    """The model's inputs for one pair, on its device: the source with `</s>`, and (1, T) ids that begin with `<s>`."""
-    special, device = tokenizers.tgt.special, next(model.parameters()).device
-    tgt_in = pad([tgt_ids], special.pad, first=[special.start]).to(device)
-    return source_of([src_ids], tokenizers.src.special).to(device), tgt_in
-
-
 @torch.no_grad()
 def next_log_probs(
     model: TrainableModel[Any, Any], tokenizers: Tokenizers, src_ids: EncodedSource, tgt_ids: Sequence[int]
 ) -> Tensor:
     """The log-probability of every piece at each of the T rows, without constraints: (T, V) fp32 on the CPU."""
-    source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
+    source, tgt_in = model_inputs(model, tokenizers, src_ids, tgt_ids)
     log_probs: Tensor = model(source, tgt_in)[0].float().log_softmax(dim=-1).cpu()
     return log_probs
 
@@ -281,7 +248,7 @@ def gradient_times_input(
     arXiv:1605.01713). That is how much the log-probability would change if the embedding shrank to zero and the model
     were linear. A row is divided by its sum.
     """
-    source, tgt_in = _inputs(model, tokenizers, src_ids, tgt_ids)
+    source, tgt_in = model_inputs(model, tokenizers, src_ids, tgt_ids)
     vectors = model.embed_sources(source).values.detach()  # (1, S, D)
     out = torch.tensor([*tgt_ids, tokenizers.tgt.special.eos], device=tgt_in.device)  # (T,)
     found = []

@@ -1,26 +1,18 @@
-"""Drawing with matplotlib: fonts that have the glyphs of the text, and complete files.
+"""Drawing with matplotlib in fonts that have the glyphs of the text.
 
 From version 3.11 on, matplotlib shapes text: Arabic letters join and run from right to left, Devanagari has its
 conjuncts. It takes each glyph from the first font of a list that has it; that list is made here.
 """
 
 import contextlib
-import io
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nmt.atomic import replacing, write_bytes
 from nmt.console import log
-from nmt.errors import ConfigError
-
-if TYPE_CHECKING:  # imported when something is drawn
-    from matplotlib.figure import Figure
 
 FIRST_FAMILY = "DejaVu Sans"  # comes with matplotlib
-PIXELS_PER_INCH = 120  # of a PNG
 MAX_NAMED = 20
 _NOT_DRAWN = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories of Unicode: controls, joiners, spaces
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
@@ -39,29 +31,14 @@ def drawing(texts: Iterable[str]) -> Iterator[None]:
     families, missing = find_fonts(texts)
     if missing:
         named = ", ".join(f"{character} (U+{ord(character):04X})" for character in missing[:MAX_NAMED])
-        more = f" and {len(missing) - MAX_NAMED} more characters" if len(missing) > MAX_NAMED else ""
         packages = "fonts-noto-core, fonts-noto-cjk or fonts-symbola"
-        log.warning("no installed font has %s%s, so boxes are drawn; Debian's packages: %s", named, more, packages)
+        log.warning("no installed font has %s, so boxes are drawn; Debian's packages: %s", named, packages)
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # not the user's own settings
         # Text as paths looks the same everywhere, with or without the fonts; as a comment, it can be searched for, too.
         matplotlib.rcParams.update({"font.family": families, "svg.fonttype": "path", "svg.hashsalt": "nmt"})
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure as PNG or SVG, as its name ends; the same figure gives the same bytes. Call it in `drawing`.
-
-    Raises `ConfigError` for any other ending.
-    """
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise ConfigError(f"{path}: a picture's name ends in .png or .svg")
-    data = io.BytesIO()
-    figure.savefig(data, format=kind, dpi=PIXELS_PER_INCH, metadata={"Date": None} if kind == "svg" else None)
-    with replacing(path) as temporary:
-        write_bytes(temporary, data.getvalue())
 
 
 def find_fonts(texts: Iterable[str]) -> tuple[list[str], list[str]]:
