@@ -197,7 +197,7 @@ def test_tokenizers_are_files_of_their_folder(run: Path, name: object) -> None:
     Path("secret.words").write_text("".join(f"{word}\n" for word in WORDS))
     for names in ({"src": name, "tgt": "joint.words"}, {"src": "joint.words", "tgt": name}):
         (run / "tokenizer/tokenizer.json").write_text(json.dumps(names))
-        with pytest.raises(RunError, match=r"^run/tokenizer/tokenizer\.json: names "):
+        with pytest.raises(RunError, match=r"^run/tokenizer/tokenizer\.json: (src|tgt): "):
             load_tokenizers(run / "tokenizer")
 
 

@@ -294,7 +294,7 @@ def test_a_damaged_tokenizer_is_named(tmp_path: Path, name: str, content: bytes)
     with pytest.raises(RunError, match=re.escape(f"{tmp_path / name}: cannot be read as a ")):
         load_tokenizers(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"src": "a.model"}')
-    with pytest.raises(RunError, match=r"tokenizer\.json: does not name"):
+    with pytest.raises(RunError, match=r"tokenizer\.json: tgt: Field required"):
         load_tokenizers(tmp_path)
 
 

@@ -13,7 +13,14 @@ import torch
 
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.data.batches import source_of
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer
+from nmt.data.tokenizer import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    Tokenizers,
+    WordTokenizer,
+    load_tokenizers,
+    save_tokenizers,
+)
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.beam import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
@@ -356,8 +363,8 @@ def test_a_model_can_be_trained_after_a_search(engine_model: Transformer) -> Non
 
 def test_a_line_is_one_source_with_its_end_and_its_own_limit(engine_model: Transformer, tmp_path: Path) -> None:
     """The whole way, done by hand: tokenize, search, decode; with tokenizers that were saved and read again."""
-    saved = word_tokenizers(WORDS[:20]).src.save(tmp_path / "joint")
-    tokenizer = WordTokenizer.load(saved)
+    save_tokenizers(word_tokenizers(WORDS[:20]), tmp_path / "tokenizer", "")
+    tokenizer = load_tokenizers(tmp_path / "tokenizer").src
     decoding = DecodingConfig(beam_size=3, max_length=12)
     line = "w3 w1 w4 w1 w5"
     ids = torch.tensor([[7, 5, 8, 5, 9, EOS_ID]])  # w0 is 4

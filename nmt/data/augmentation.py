@@ -21,7 +21,7 @@ from nmt.data.copying import Copies
 from nmt.data.dataset import EncodedCorpus, Ragged
 from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punctuation
 from nmt.data.lexicon import Lexicon
-from nmt.data.phrases import Phrases
+from nmt.data.phrases import draw_phrases
 from nmt.data.subwords import SubwordSampler
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.languages import base_language, has_case
@@ -61,7 +61,7 @@ class Augmentation:
         self._tokenizer = tokenizers.src
         self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
-        self._phrases = Phrases(lexicon) if lexicon is not None else None
+        self._lexicon = lexicon
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
         self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
 
@@ -72,8 +72,8 @@ class Augmentation:
         src, tags = self._without_tags(src)
         is_fragments = random.random() < config.fragments
         cuts: list[tuple[int, int]] = []
-        if is_fragments and self._phrases and random.random() < 0.5:
-            if phrases := self._phrases.draw(src, tgt, random):
+        if is_fragments and self._lexicon and random.random() < 0.5:
+            if phrases := draw_phrases(self._lexicon, src, tgt, random):
                 src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
                 tags = tags[[phrase.row for phrase in phrases]]
         elif is_fragments:
@@ -91,9 +91,10 @@ class Augmentation:
             if src[0].ndim == 1:  # ids: vectors are not text
                 src = self._rewritten(src, changes, self._samplers[0], draws, limits[0], tags)
             tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
-        return Augmented(
-            _with_tags(src, tags), tgt, _word_dropout(tgt[0], config.tgt_word_dropout, self._tgt_unk, random)
-        )
+        seen = tgt[0]
+        if config.tgt_word_dropout:
+            seen = np.where(random.random(len(seen)) < config.tgt_word_dropout, self._tgt_unk, seen)
+        return Augmented(_with_tags(src, tags), tgt, seen)
 
     def _drawn_changes(self, count: int, random: np.random.Generator) -> list[Change | None]:
         """A randomly chosen change, or None, for each of `count` sources."""
@@ -127,27 +128,18 @@ class Augmentation:
         pairs that would be too long together, or that have different tags, stay separate. Also returns the tag of each
         row, and the numbers of ids of its first pair, (0, 0) for a row of one.
         """
+        groups: list[tuple[int, ...]] = []
+        half, room = len(tags) // 2, self._room(tags)
+        for pair in zip(range(half), range(half, 2 * half), strict=True):
+            one, other = pair
+            fits = all(lengths[one] + lengths[other] <= room for _, lengths in (src, tgt))
+            groups += [pair] if fits and tags[one] == tags[other] else [(one,), (other,)]
+        groups += [(index,) for index in range(2 * half, len(tags))]
         sides = [_rows(side) for side in (src, tgt)]
-        rows: list[list[NDArray[np.integer]]] = [[], []]
-        cuts: list[tuple[int, int]] = []
-        tags_of_rows: list[int] = []
-        half = len(src[1]) // 2
-        for index in range(half):
-            two = [(side[index], side[index + half]) for side in sides]
-            if tags[index] == tags[index + half] and max(len(a) + len(b) for a, b in two) <= self._room(tags):
-                tags_of_rows.append(tags[index])
-                cuts.append((len(two[0][0]), len(two[1][0])))
-                for row, both in zip(rows, two, strict=True):
-                    row.append(np.concatenate(both))
-            else:
-                tags_of_rows += [tags[index], tags[index + half]]
-                cuts += [(0, 0)] * 2
-                for row, both in zip(rows, two, strict=True):
-                    row.extend(both)
-        for row, side in zip(rows, sides, strict=True):
-            row.extend(side[2 * half :])
-        cuts += [(0, 0)] * (len(src[1]) - 2 * half)
-        return ragged(rows[0]), ragged(rows[1]), np.array([*tags_of_rows, *tags[2 * half :]]), cuts
+        joined = [ragged([np.concatenate([rows[index] for index in group]) for group in groups]) for rows in sides]
+        firsts = [group[0] for group in groups]
+        cuts = [(int(src[1][group[0]]), int(tgt[1][group[0]])) if len(group) > 1 else (0, 0) for group in groups]
+        return joined[0], joined[1], tags[firsts], cuts
 
     def _rewritten(
         self,
@@ -188,11 +180,6 @@ def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:
     tagged = np.flatnonzero(tags)
     begins = np.cumsum(lengths) - lengths
     return (np.insert(ids, begins[tagged], tags[tagged]), lengths + (tags > 0)) if len(tagged) else src
-
-
-def _word_dropout(ids: NDArray[np.integer], share: float, unk: int, random: np.random.Generator) -> NDArray[np.integer]:
-    """Each id replaced by `unk` with probability `share`."""
-    return np.where(random.random(len(ids)) < share, unk, ids) if share else ids
 
 
 def _rows(side: Ragged) -> list[NDArray[Any]]:

@@ -121,11 +121,6 @@ class MarianTokenizer:
         tags = pieces[:1] if pieces and _TAG.fullmatch(pieces[0]) else []  # no word of the text
         return [0] * len(tags) + word_numbers(pieces[len(tags) :])
 
-    def save(self, stem: Path) -> Path:
-        path = stem.with_suffix(".spm")
-        path.write_bytes(self._made_from[0])
-        return path
-
 
 class _Settings(Recorded):
     """The content of marian.json."""

@@ -26,13 +26,8 @@ POSSIBLE = 0.15
 """Two words are possibly linked if one generates the other with at least this probability."""
 
 
-class Block(NamedTuple):
-    """A phrase pair: the words `src_begin` to `src_end` - 1, and those of the target."""
-
-    src_begin: int
-    src_end: int
-    tgt_begin: int
-    tgt_end: int
+Block = tuple[slice, slice]
+"""The places of a phrase pair's words on both sides."""
 
 
 class Phrase(NamedTuple):
@@ -61,7 +56,7 @@ def blocks(sure: NDArray[np.bool_], possible: NDArray[np.bool_]) -> list[Block]:
             back = sources[tgt_begin : tgt_last + 1]
             is_consistent = all(src_begin <= first and last <= src_last for first, last in back if first <= last)
             if is_consistent and abs((tgt_last - tgt_begin) - (src_last - src_begin)) <= MAX_DIFFERENCE:
-                found.append(Block(src_begin, src_last + 1, tgt_begin, tgt_last + 1))
+                found.append((slice(src_begin, src_last + 1), slice(tgt_begin, tgt_last + 1)))
     return found
 
 
@@ -74,37 +69,27 @@ def _extents(links: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-class Phrases:
-    """Takes phrase pairs out of pairs of ids."""
-
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._lexicon = lexicon
-
-    def draw(self, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
-        """A random phrase pair of each row that has any. No phrase has more pieces than its row."""
-        tokenizers, found = self._lexicon.tokenizers, []
-        for row, words in enumerate(zip(*self._lexicon.words(src, tgt), strict=True)):
-            every = self._blocks(*words) if all(words) else []
-            if not every:
-                continue
-            block = _chosen(every, random)
-            ids = (
-                _encoded(words[0][block.src_begin : block.src_end], tokenizers.src, src[0].dtype),
-                _encoded(words[1][block.tgt_begin : block.tgt_end], tokenizers.tgt, tgt[0].dtype),
-            )
-            if all(0 < len(of_phrase) <= side[1][row] for of_phrase, side in zip(ids, (src, tgt), strict=True)):
-                found.append(Phrase(row, *ids))
-        return found
-
-    def _blocks(self, src: Sequence[str], tgt: Sequence[str]) -> list[Block]:
-        """The phrase pairs of a sentence pair, without those that have punctuation."""
-        forward, backward = self._lexicon.posteriors(src, tgt)
-        return [
-            block
-            for block in blocks(np.minimum(forward, backward) > SURE, np.maximum(forward, backward) >= POSSIBLE)
-            if all(map(is_text, src[block.src_begin : block.src_end]))
-            and all(map(is_text, tgt[block.tgt_begin : block.tgt_end]))
+def draw_phrases(lexicon: Lexicon, src: Ragged, tgt: Ragged, random: np.random.Generator) -> list[Phrase]:
+    """A random phrase pair of each row that has any without punctuation. No phrase has more pieces than its row."""
+    found = []
+    for row, (src_words, tgt_words) in enumerate(zip(*lexicon.words(src, tgt), strict=True)):
+        if not (src_words and tgt_words):
+            continue
+        forward, backward = lexicon.posteriors(src_words, tgt_words)
+        sure, possible = np.minimum(forward, backward) > SURE, np.maximum(forward, backward) >= POSSIBLE
+        every = [
+            (of_src, of_tgt)
+            for of_src, of_tgt in blocks(sure, possible)
+            if all(map(is_text, src_words[of_src] + tgt_words[of_tgt]))
         ]
+        if not every:
+            continue
+        of_src, of_tgt = _chosen(every, random)
+        src_ids = _encoded(src_words[of_src], lexicon.tokenizers.src, src[0].dtype)
+        tgt_ids = _encoded(tgt_words[of_tgt], lexicon.tokenizers.tgt, tgt[0].dtype)
+        if 0 < len(src_ids) <= src[1][row] and 0 < len(tgt_ids) <= tgt[1][row]:
+            found.append(Phrase(row, src_ids, tgt_ids))
+    return found
 
 
 def _encoded(words: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype[Any]) -> NDArray[np.integer]:
@@ -114,6 +99,6 @@ def _encoded(words: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype[Any]) -
 
 def _chosen(every: Sequence[Block], random: np.random.Generator) -> Block:
     """One at random, its number of source words by LENGTH_CHANCES."""
-    sizes = [block.src_end - block.src_begin for block in every]
+    sizes = [of_src.stop - of_src.start for of_src, _ in every]
     chances = np.array([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
     return every[random.choice(len(every), p=chances / chances.sum())]

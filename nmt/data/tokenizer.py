@@ -16,9 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from nmt.atomic import read_json, replacing, write_json
+from pydantic import Field
+
+from nmt.atomic import replacing, write_json
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.marian import MarianFiles, is_marian
@@ -33,10 +35,13 @@ from nmt.data.vocabulary import (
     word_numbers,
 )
 from nmt.errors import ConfigError, RunError, VocabularyError
+from nmt.runs import Recorded
 
 LONG_LINE_BYTES = 1 << 16
 """Longer lines are usually not trained on. For one, SentencePiece needs a hundred times as much memory, and `unigram`
 fails."""
+
+_FileName = Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")]  # a path could lead anywhere
 
 
 class Tokenizer(Protocol):
@@ -85,9 +90,6 @@ class Tokenizer(Protocol):
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For each id, the index of its word; words are separated by white space and counted from 0."""
-
-    def save(self, stem: Path) -> Path:
-        """Write the tokenizer to `stem` plus a suffix for its type; returns the file."""
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -191,11 +193,6 @@ class SentencePieceTokenizer(Tokenizer):
         scores = {piece: float(processor.get_score(index)) for index, piece in enumerate(pieces) if piece is not None}
         return pieces, scores
 
-    def save(self, stem: Path) -> Path:
-        path = stem.with_suffix(".model")
-        path.write_bytes(self.model or b"")
-        return path
-
 
 class WordTokenizer(Tokenizer):
     """Splits at runs of any white space; decoding separates words by one space."""
@@ -252,11 +249,6 @@ class WordTokenizer(Tokenizer):
     def words(self, ids: Sequence[int]) -> list[int]:
         return list(range(len(ids)))
 
-    def save(self, stem: Path) -> Path:
-        path = stem.with_suffix(".words")
-        path.write_bytes("".join(word + "\n" for word in self._words).encode())
-        return path
-
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizers:
@@ -289,13 +281,17 @@ def tag_id(tokenizer: Tokenizer, tag: str) -> int:
 
 def save_tokenizers(tokenizers: Tokenizers, folder: Path, made_from: str) -> None:
     """Write the folder atomically: the model or word list of each vocabulary, and tokenizer.json with their names."""
+    src, tgt = tokenizers.src, tokenizers.tgt
     with replacing(folder) as temporary:
         temporary.mkdir()
-        if tokenizers.src is tokenizers.tgt:
-            src_file = tgt_file = tokenizers.src.save(temporary / "joint")
-        else:
-            src_file, tgt_file = tokenizers.src.save(temporary / "src"), tokenizers.tgt.save(temporary / "tgt")
-        names = {"src": src_file.name, "tgt": tgt_file.name, "made_from": made_from}
+        names = {"made_from": made_from}
+        for side, tokenizer in (("src", src), ("tgt", tgt)):
+            content, suffix = tokenizer.model, ".model"
+            if content is None:
+                words = tokenizer.pieces(range(tokenizer.vocab_size))
+                content, suffix = "".join(f"{word}\n" for word in words).encode(), ".words"
+            names[side] = ("joint" if src is tgt else side) + suffix
+            (temporary / names[side]).write_bytes(content)
         write_json(temporary / "tokenizer.json", names)
 
 
@@ -310,8 +306,11 @@ def load_tokenizers(folder: Path, tgt_tag: str | None = None) -> Tokenizers:
     if tgt_tag is not None:
         raise ConfigError(f"--tgt-tag {tgt_tag}: only imported models of several target languages have tags")
     src_file, tgt_file = _files(folder)
-    tokenizer = _load(src_file)
-    return Tokenizers(tokenizer, tokenizer if src_file == tgt_file else _load(tgt_file))
+    made: dict[Path, Tokenizer] = {
+        file: (WordTokenizer if file.suffix == ".words" else SentencePieceTokenizer).load(file)
+        for file in {src_file, tgt_file}
+    }
+    return Tokenizers(made[src_file], made[tgt_file])
 
 
 def same_tokenizers(folder: Path, other: Path) -> bool:
@@ -329,22 +328,17 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [*_files(folder), *(path for path in vocabularies if path.name != "tokenizer.json")]
 
 
+class _Named(Recorded):
+    """What tokenizer.json says."""
+
+    src: _FileName
+    tgt: _FileName
+
+
 def _files(folder: Path) -> tuple[Path, Path]:
     """The files of src and tgt; the same file twice if the vocabulary is joint."""
-    file = folder / "tokenizer.json"
-    names = read_json(file)
-    try:
-        src, tgt = names["src"], names["tgt"]
-    except (TypeError, KeyError):
-        raise RunError(f"{file}: does not name the tokenizers of src and tgt") from None
-    for name in (src, tgt):
-        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):  # a path could lead anywhere
-            raise RunError(f"{file}: names {str(name)[:100]!r}, which is not the name of a file beside it")
-    return folder / src, folder / tgt
-
-
-def _load(path: Path) -> Tokenizer:
-    return WordTokenizer.load(path) if path.suffix == ".words" else SentencePieceTokenizer.load(path)
+    names = _Named.read(folder / "tokenizer.json", "copy the run's tokenizer/ again")
+    return folder / names.src, folder / names.tgt
 
 
 def _why_not_trained(message: str, config: TokenizerConfig) -> str:
