@@ -1,7 +1,7 @@
 """Weights and training state on disk, in safetensors and JSON; nothing is unpickled.
 
-Every file contains a checksum of its content, and a checkpoint's progress.json lists the names, sizes and checksums of
-the other files. A file whose content has changed is reported and never used.
+Every file contains a checksum of its content, and a checkpoint's progress.json lists the names and checksums of the
+other files. A file whose content has changed is reported and never used.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from nmt.errors import RunError
 from nmt.history import Progress
 from nmt.runs import checkpoint_steps
 
-FORMAT = 4  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
+FORMAT = 5  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
 
 
@@ -45,13 +45,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name; raises `RunError` if it is damaged."""
-    tensors, checksum = {}, _Checksum()
-    with open_tensors(path) as file:
-        for name in sorted(file.keys()):
-            tensors[name] = file.get_tensor(name)
-            checksum.add(name, tensors[name])
-        checksum.check(path, _stated_sum(file))
-    return tensors
+    return dict(_verified(path))
 
 
 def copy_weights(stored: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
@@ -69,22 +63,15 @@ def mean_of_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     tensor, so that no file is in memory as a whole, and summed in fp64, so that it is rounded once. Raises `RunError`
     if the files do not contain the same names and shapes.
     """
-    means = {}
-    with contextlib.ExitStack() as stack:
-        opened = {path: stack.enter_context(open_tensors(path)) for path in files}
-        shapes = _shapes(opened[files[0]])
-        for path, file in opened.items():
+    with open_tensors(files[0]) as first:
+        shapes = _shapes(first)
+    for path in files[1:]:
+        with open_tensors(path) as file:
             _check_alike(path, _shapes(file), shapes)
-        checksums = {path: _Checksum() for path in files}
-        for name, shape in sorted(shapes.items()):
-            total = torch.zeros(shape, dtype=torch.float64)
-            for path, file in opened.items():
-                value = file.get_tensor(name)
-                checksums[path].add(name, value)
-                total += value
-            means[name] = (total / len(files)).float()
-        for path, file in opened.items():
-            checksums[path].check(path, _stated_sum(file))
+    means = {}
+    for tensors in zip(*map(_verified, files), strict=True):
+        total = sum(value.double() for _, value in tensors)
+        means[tensors[0][0]] = (total / len(files)).float()
     return means
 
 
@@ -116,7 +103,7 @@ def replace_progress(folder: Path, progress: Progress, scaler: torch.amp.GradSca
         write_bytes(temporary, _progress_json(progress, scaler, _read_description(folder).files))
 
 
-def _progress_json(progress: Progress, scaler: torch.amp.GradScaler, files: dict[str, Any]) -> bytes:
+def _progress_json(progress: Progress, scaler: torch.amp.GradScaler, files: dict[str, str]) -> bytes:
     """The content of progress.json, including its checksum."""
     state, scaler_state = dataclasses.asdict(progress), scaler.state_dict()
     content = {"format": FORMAT, "progress": state, "scaler": scaler_state, "files": files}
@@ -163,18 +150,8 @@ def check_checkpoint(folder: Path) -> Progress:
     """
     description = _read_description(folder)
     for name, described in description.files.items():
-        path = folder / name
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise RunError(f"{path}: cannot be read: {error.strerror}") from None
-        if size != described["size"]:
-            raise RunError(f"{path}: damaged: it has {size:,} bytes instead of {described['size']:,}")
-        checksum = _Checksum()
-        with open_tensors(path) as file:
-            for tensor in sorted(file.keys()):
-                checksum.add(tensor, file.get_tensor(tensor))
-        checksum.check(path, described["sha256"])
+        for _ in _verified(folder / name, described):
+            pass
     return description.progress
 
 
@@ -183,7 +160,8 @@ class _Description(NamedTuple):
 
     progress: Progress
     scaler: dict[str, Any]
-    files: dict[str, dict[str, Any]]
+    files: dict[str, str]
+    """The checksum of each by its name."""
 
 
 def _read_description(folder: Path) -> _Description:
@@ -196,13 +174,11 @@ def _read_description(folder: Path) -> _Description:
         raise RunError(f"{path}: saved by another version of nmt; only that version can resume it")
     try:
         description = _Description(Progress(**content.pop("progress")), **content)
-        files = description.files.items()
-        is_valid = all(Path(name).name == name and file["size"] and file["sha256"] for name, file in files)
-    except (AttributeError, KeyError, TypeError):
-        is_valid = False
-    if not is_valid:
-        raise RunError(f"{path}: does not describe a checkpoint")
-    return description
+        if all(Path(name).name == name for name in description.files):
+            return description
+    except (KeyError, TypeError):
+        pass
+    raise RunError(f"{path}: does not describe a checkpoint")
 
 
 def retain(checkpoints: Path, last: int, others: Collection[int]) -> None:
@@ -225,36 +201,38 @@ def _check_alike(
         raise RunError(f"{path}: not the weights of this model: {unlike[0]} does not fit{remedy}")
 
 
-class _Checksum:
-    """SHA-256 over the name, dtype, shape and bytes of each tensor, in the order of the names."""
+def _verified(path: Path, *stated: str) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a file, in the order of their names.
 
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Include the next tensor."""
-        flat = tensor.detach().cpu().contiguous().flatten()
-        self._digest.update(f"{name} {flat.dtype} {tuple(tensor.shape)}\n".encode())
-        self._digest.update(flat.view(torch.uint8).numpy().data)
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-    def check(self, path: Path, stated: str | None) -> None:
-        """Raise `RunError` if the file of these tensors states another checksum."""
-        if stated is not None and stated != self.hexdigest():
-            raise RunError(f"{path}: damaged: its content has changed since it was written")
+    Raises `RunError` after the last if their checksum is not that in the file, or one that is `stated` elsewhere.
+    """
+    digest = hashlib.sha256()
+    with open_tensors(path) as file:
+        for name in sorted(file.keys()):
+            value = file.get_tensor(name)
+            _add(digest, name, value)
+            yield name, value
+        header = file.metadata() or {}
+    sums = {*stated, header.get("sha256", digest.hexdigest())}  # other programs write none
+    if sums != {digest.hexdigest()}:
+        raise RunError(f"{path}: damaged: its content has changed since it was written")
 
 
-def _write(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
-    """Write tensors with their checksum in the header; returns the file's entry for progress.json."""
-    checksum = _Checksum()
+def _add(digest: "hashlib._Hash", name: str, tensor: Tensor) -> None:
+    """Include a tensor in a checksum: its name, dtype, shape and bytes."""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    digest.update(f"{name} {flat.dtype} {tuple(tensor.shape)}\n".encode())
+    digest.update(flat.view(torch.uint8).numpy().data)
+
+
+def _write(tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Write tensors with their checksum in the header; returns it."""
+    digest = hashlib.sha256()
     for name in sorted(tensors):
-        checksum.add(name, tensors[name])
-    metadata = {"sha256": checksum.hexdigest()}  # one key: the order of several keys is not deterministic
-    data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
-    write_bytes(path, data)
-    return {"size": len(data), **metadata}
+        _add(digest, name, tensors[name])
+    metadata = {"sha256": digest.hexdigest()}  # one key: the order of several keys is not deterministic
+    write_bytes(path, save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata))
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -269,11 +247,6 @@ def open_tensors(path: Path) -> Iterator[Any]:
             yield file
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read as safetensors: {error}") from None
-
-
-def _stated_sum(file: Any) -> str | None:
-    """The checksum in the header of an open file of tensors; None if another program wrote the file."""
-    return (file.metadata() or {}).get("sha256")
 
 
 def check_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
