@@ -8,13 +8,9 @@ import platform
 import sys
 from typing import NamedTuple, TypedDict
 
-from nmt.errors import how_to_install
+from nmt.errors import PACKAGES, how_to_install
 from nmt.processes import available_cores, cores_to_use, processor_name
 from nmt.version import __version__
-
-PACKAGES = ("torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "pydantic", "typer", "pyyaml",
-            "langcodes", "regex", "filelock", "tqdm", "jinja2", "ctranslate2", "matplotlib")  # fmt: skip
-"""What nmt needs, by the names that install it."""
 
 
 class Extra(NamedTuple):

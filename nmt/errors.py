@@ -46,16 +46,14 @@ class MissingExtraError(NmtError):
     """A package that is needed and not installed."""
 
 
-# Imported where first needed; some may be missing on a machine that only uses an export.
-_PACKAGES = {
-    "torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "tqdm", "filelock", "langcodes",
-    "regex", "jinja2", "ctranslate2", "matplotlib",
-}  # fmt: skip
+PACKAGES = ("torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "pydantic", "typer", "pyyaml",
+            "langcodes", "regex", "filelock", "tqdm", "jinja2", "ctranslate2", "matplotlib")  # fmt: skip
+"""What nmt needs, by the names that install it; some may be missing on a machine that only uses an export."""
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The error for a package that nmt was installed without; None for any other module, which is a bug."""
-    if error.name not in _PACKAGES:
+    if error.name not in PACKAGES:
         return None
     return MissingExtraError(f"{error.name} is needed for this and not installed: pip install {error.name}")
 

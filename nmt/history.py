@@ -164,40 +164,24 @@ def read_history(run: RunFolder) -> History:
     validations: dict[int, Validation] = {}
     skipped = set[int]()
     for record in map(_record, lines):
-        step = _count(record, "step")
-        if step is None:
+        if not isinstance(step := record.get("step"), int):
             continue
+        figures = {name: _finite(value) for name, value in record.items()}
         match record.get("kind"):
             case "train":
-                intervals[step] = _interval(step, record)
+                known = {field.name: figures.get(field.name) for field in dataclasses.fields(TrainInterval)}
+                intervals[step] = TrainInterval(**known | {"skipped_updates": known["skipped_updates"] or 0})
             case "validation":
-                numbers = ((str(name), _number(record, name)) for name in VALIDATION_METRICS)
-                values = {name: value for name, value in numbers if value is not None}
-                epochs = _count(record, "epoch"), _count(record, "complete_epochs")
-                seconds, key = _number(record, "seconds"), record.get("validation_key")
-                validations[step] = Validation(step, *epochs, values, seconds, key)
+                values = {str(name): figures[name] for name in VALIDATION_METRICS if figures.get(name) is not None}
+                epochs = figures.get("epoch"), figures.get("complete_epochs")
+                key = record.get("validation_key")
+                validations[step] = Validation(step, *epochs, values, figures.get("seconds"), key)
             case "skipped":
                 skipped.add(step)
     return History(
         tuple(intervals[step] for step in sorted(intervals)),
         tuple(validations[step] for step in sorted(validations)),
         tuple(sorted(skipped)),
-    )
-
-
-def _interval(step: int, record: Mapping[str, Any]) -> TrainInterval:
-    return TrainInterval(
-        step=step,
-        epoch=_count(record, "epoch"),
-        loss=_number(record, "loss"),
-        smoothed_loss=_number(record, "smoothed_loss"),
-        grad_norm=_number(record, "grad_norm"),
-        learning_rate=_number(record, "learning_rate"),
-        skipped_updates=_count(record, "skipped_updates") or 0,
-        tgt_tokens_per_second=_number(record, "tgt_tokens_per_second"),
-        seconds=_number(record, "seconds"),
-        total_steps=_count(record, "total_steps"),
-        seconds_left=_number(record, "seconds_left"),
     )
 
 
@@ -210,20 +194,14 @@ def _record(line: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(record: Mapping[str, Any], key: str) -> float | None:
+def _finite(value: Any) -> Any:
     """A finite number, else None."""
-    value = record.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
-        return float(value) if math.isfinite(value) else None
+        return value if math.isfinite(value) else None
     except OverflowError:  # a huge integer
         return None
-
-
-def _count(record: Mapping[str, Any], key: str) -> int | None:
-    value = _number(record, key)
-    return None if value is None else int(value)
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,8 @@ from conftest import Cli
 
 import nmt.device
 from nmt import environment
-from nmt.environment import EXTRAS, PACKAGES, Device, Extra, read_environment
+from nmt.environment import EXTRAS, Device, Extra, read_environment
+from nmt.errors import PACKAGES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

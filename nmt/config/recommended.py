@@ -40,43 +40,17 @@ class Recommended(NamedTuple):
 # those to 2,000 and 10,000 (17.2 and 30.6 validation BLEU on captions, one seed). Their vocabulary, width and dropout
 # are also compared with neighbours, in ten minutes each, two seeds (scripts/measure_defaults.py, docs/first-hour.md).
 # The other rows are not measured: the smallest is scaled down, the larger ones are common practice.
-RECOMMENDED = (
-    Recommended(
-        pairs=300, vocab_size=500, layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3, r_drop=0,
-        max_steps=1_000, warmup_steps=100, learning_rate=2e-3, batch_tokens=1_024, batches_per_update=1,
-        validate_every=100, patience=5, ema_decay=0.99, has_noise=True,
-    ),
-    Recommended(
-        pairs=2_000, vocab_size=2_000, layers=3, d_model=192, d_ff=384, num_heads=4, dropout=0.2, r_drop=3,
-        max_steps=2_000, warmup_steps=200, learning_rate=2.5e-3, batch_tokens=1_024, batches_per_update=2,
-        validate_every=200, patience=5, ema_decay=0.995, has_noise=True,
-    ),
-    Recommended(
-        pairs=10_000, vocab_size=4_000, layers=3, d_model=192, d_ff=384, num_heads=4, dropout=0.1, r_drop=3,
-        max_steps=5_000, warmup_steps=350, learning_rate=2.5e-3, batch_tokens=1_024, batches_per_update=2,
-        validate_every=500, patience=5, ema_decay=0.999, has_noise=True,
-    ),
-    Recommended(
-        pairs=30_000, vocab_size=5_000, layers=3, d_model=192, d_ff=384, num_heads=4, dropout=0.2, r_drop=3,
-        max_steps=15_000, warmup_steps=700, learning_rate=2.5e-3, batch_tokens=1_024, batches_per_update=2,
-        validate_every=1_000, patience=5, ema_decay=0.999, has_noise=True,
-    ),
-    Recommended(
-        pairs=200_000, vocab_size=8_000, layers=4, d_model=256, d_ff=1_024, num_heads=4, dropout=0.2, r_drop=1,
-        max_steps=40_000, warmup_steps=1_500, learning_rate=2e-3, batch_tokens=2_048, batches_per_update=2,
-        validate_every=2_000, patience=5, ema_decay=0.999, has_noise=True,
-    ),
-    Recommended(
-        pairs=1_000_000, vocab_size=16_000, layers=6, d_model=512, d_ff=2_048, num_heads=8, dropout=0.1, r_drop=0,
-        max_steps=100_000, warmup_steps=4_000, learning_rate=1e-3, batch_tokens=4_096, batches_per_update=4,
-        validate_every=4_000, patience=8, ema_decay=0.999, has_noise=False,
-    ),
-    Recommended(
-        pairs=None, vocab_size=32_000, layers=6, d_model=512, d_ff=2_048, num_heads=8, dropout=0.1, r_drop=0,
-        max_steps=200_000, warmup_steps=6_000, learning_rate=1e-3, batch_tokens=4_096, batches_per_update=8,
-        validate_every=5_000, patience=8, ema_decay=0.999, has_noise=False,
-    ),
-)  # fmt: skip
+RECOMMENDED = tuple(Recommended(*row) for row in (
+    # Depth is layers, width d_model, every validate_every, pat patience; batch times x the two keys of an update's size.
+    #    pairs   vocab depth width   d_ff heads drop r_drop    steps   warm    rate  batch  x  every pat    ema  noise
+    (      300,    500,    2,  128,   256,    4, 0.3,     0,   1_000,   100,   2e-3, 1_024, 1,   100,  5,  0.99, True),
+    (    2_000,  2_000,    3,  192,   384,    4, 0.2,     3,   2_000,   200, 2.5e-3, 1_024, 2,   200,  5, 0.995, True),
+    (   10_000,  4_000,    3,  192,   384,    4, 0.1,     3,   5_000,   350, 2.5e-3, 1_024, 2,   500,  5, 0.999, True),
+    (   30_000,  5_000,    3,  192,   384,    4, 0.2,     3,  15_000,   700, 2.5e-3, 1_024, 2, 1_000,  5, 0.999, True),
+    (  200_000,  8_000,    4,  256, 1_024,    4, 0.2,     1,  40_000, 1_500,   2e-3, 2_048, 2, 2_000,  5, 0.999, True),
+    (1_000_000, 16_000,    6,  512, 2_048,    8, 0.1,     0, 100_000, 4_000,   1e-3, 4_096, 4, 4_000,  8, 0.999, False),
+    (     None, 32_000,    6,  512, 2_048,    8, 0.1,     0, 200_000, 6_000,   1e-3, 4_096, 8, 5_000,  8, 0.999, False),
+))  # fmt: skip
 
 LABEL_SMOOTHING = 0.1
 # Augmentation for text as people type it: measured with 29,000 captions (configs/README.md).
