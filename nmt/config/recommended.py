@@ -41,7 +41,7 @@ class Recommended(NamedTuple):
 # are also compared with neighbours, in ten minutes each, two seeds (scripts/measure_defaults.py, docs/first-hour.md).
 # The other rows are not measured: the smallest is scaled down, the larger ones are common practice.
 RECOMMENDED = tuple(Recommended(*row) for row in (
-    # Depth is layers, width d_model, every validate_every, pat patience; batch times x the two keys of an update's size.
+    # Depth is layers, width d_model, every validate_every, pat patience; an update has x batches of batch tokens.
     #    pairs   vocab depth width   d_ff heads drop r_drop    steps   warm    rate  batch  x  every pat    ema  noise
     (      300,    500,    2,  128,   256,    4, 0.3,     0,   1_000,   100,   2e-3, 1_024, 1,   100,  5,  0.99, True),
     (    2_000,  2_000,    3,  192,   384,    4, 0.2,     3,   2_000,   200, 2.5e-3, 1_024, 2,   200,  5, 0.995, True),
