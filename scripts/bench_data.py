@@ -183,7 +183,7 @@ def _own_rate(threads: int) -> float:
 def measure_profile() -> dict[str, Any]:
     """What `nmt data` does, without test text; the parent watches the memory meanwhile."""
     from nmt.config.cleaning import CleaningConfig
-    from nmt.data.profiling import profile_corpora
+    from nmt.data.profile import profile_corpora
 
     print("ready", flush=True)
     sys.stdin.readline()

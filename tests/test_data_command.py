@@ -11,8 +11,7 @@ from conftest import Cli, assert_says
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.profile import Profile, bin_width, length_bins
-from nmt.data.profiling import profile_corpora
+from nmt.data.profile import Profile, bin_width, length_bins, profile_corpora
 from nmt.insight.data_text import data_text
 from nmt.insight.text_table import bar
 

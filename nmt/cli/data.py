@@ -42,8 +42,9 @@ def data(
 
     The rules are those that `nmt init` writes, or with --config those of a configuration.
     """
-    from nmt.data.profiling import check_folder, profile_corpora, write_cleaned
-    from nmt.insight.data_text import data_text
+    from nmt.data.cleaned import check_folder, write_cleaned
+    from nmt.data.profile import profile_corpora
+    from nmt.insight.data_text import data_text, write_page
     from nmt.insight.text_table import can_draw
 
     if output is not None:
@@ -54,8 +55,6 @@ def data(
     files, languages, cleaning, tests, excluded = _chosen(corpora or (), against or (), settings, src_lang, tgt_lang)
     profile, verdicts = profile_corpora(files, languages, cleaning, tests, excluded)
     if output is not None:
-        from nmt.insight.data_page import write_page
-
         write_page(profile, output)
     if write is not None:
         written = ", ".join(write_cleaned(files, verdicts, languages, write))

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from nmt.atomic import leftovers, write_text
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
-from nmt.config.training import Config, TrainingConfig
+from nmt.config.training import Config
 from nmt.console import log
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import is_empty, pairs_in, read_pairs
@@ -35,9 +35,9 @@ AUTO_LIMITS = 10, 1000
 def with_hold_outs(config: Config) -> Config:
     """The configuration with every hold-out in its files: drawn, if they do not exist; `holdout` is then a number.
 
-    With too few pairs, a validation set of `auto` becomes a training corpus, whose loss chooses the model. Raises
-    `ConfigError` for a number that is too large or not that of the existing files, and `DataError` if a file cannot be
-    read or written. Of several processes, one draws, and the others wait.
+    With too few pairs, a validation set of `auto` becomes a training corpus, whose loss chooses the model unless
+    another metric is named. Raises `ConfigError` for a number that is too large or not that of the existing files, and
+    `DataError` if a file cannot be read or written. Of several processes, one draws, and the others wait.
     """
     data, hold_outs = config.data, config.data.hold_outs
     sizes: dict[str, int] = {}
@@ -55,21 +55,13 @@ def with_hold_outs(config: Config) -> Config:
     tests = {name: found.get(f"test.{name}", files) for name, files in data.test.items()}
     settings = config.training
     if validation.holdout == 0:
-        settings = _judged_on_training_pairs(validation, settings)
+        if "best_metric" not in settings.model_fields_set:
+            settings = settings.model_copy(update={"best_metric": "loss"})
+        chooses = f", and {settings.best_metric} on them chooses the model" if settings.best_metric else ""
+        name = validation.src_file.name
+        log.info(f"validation: no pairs are held out: the training pairs in {name} are the validation set{chooses}")
     changed = data.model_copy(update={"validation": validation, "test": tests})
     return config.model_copy(update={"data": changed, "training": settings})
-
-
-def _judged_on_training_pairs(validation: HeldOutFiles, settings: TrainingConfig) -> TrainingConfig:
-    """The settings with which the loss on the training pairs chooses the model, unless they name another metric."""
-    if "best_metric" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"best_metric": "loss"})
-    chooses = f", and {settings.best_metric} on them chooses the model" if settings.best_metric else ""
-    log.info(
-        f"validation: no pairs are held out: the training pairs in {validation.src_file.name} are the validation set"
-        f"{chooses}"
-    )
-    return settings
 
 
 def _missing(hold_outs: Mapping[str, HeldOutFiles]) -> dict[str, HeldOutFiles]:

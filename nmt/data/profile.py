@@ -1,6 +1,10 @@
-"""The profile of a corpus: lengths, repetitions, characters, overlap with test text; made of arrays about its pairs."""
+"""The profile of a corpus: lengths, repetitions, characters, overlap with test text, and what each rule drops.
+
+The corpora are read once, in blocks, by worker processes. Everything is made of arrays about all pairs.
+"""
 
 import dataclasses
+import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,9 +12,35 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.selection import PairAt, Violations, pairs_at
-from nmt.data.sentence_index import Hashes, SentenceIndex, pair_hashes, sentence_hashes, times_before
+from nmt.config.source import TEXT
+from nmt.data.corpus import Block, name_of
+from nmt.data.rules import PAIR_RULES, length_of
+from nmt.data.scripts import is_out_of_script, scripts_of
+from nmt.data.selection import (
+    RULES,
+    Judge,
+    PairAt,
+    Verdicts,
+    Violations,
+    bit,
+    compare_pairs,
+    first_violated,
+    look_at,
+    pairs_at,
+    spread,
+)
+from nmt.data.sentence_index import (
+    Hashes,
+    SentenceIndex,
+    comparable,
+    normalized_pairs,
+    pair_hashes,
+    sentence_hashes,
+    times_before,
+)
+from nmt.languages import is_without_spaces
 
 RATIO_EDGES = (
     0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0
@@ -20,7 +50,7 @@ RATIO_EDGES = (
 _NUM_BINS = 9  # of lengths: eight of the same width, and one for what is longer
 _SHOWN = 10  # characters, at most
 _REPEATED = 5  # lines, at most
-_EXAMPLES = 3
+_EXAMPLES = 3  # pairs of each rule and test set, at most
 
 Counts = NDArray[np.int32]
 Pairs = Mapping[int, PairAt]
@@ -211,7 +241,125 @@ class Counted(NamedTuple):
         return cls(violations, hashes, characters, words, ratios, all_odd)
 
 
-def side_profile(side: int, language: str, counted: Counted, pairs: Callable[[Iterable[int]], Pairs]) -> SideProfile:
+def _count(judge: Judge, block: Block) -> Counted:
+    pairs = normalized_pairs(block, TEXT, judge.files, strict=False)
+    src, tgt = sides = [comparable(lines) for lines in zip(*pairs, strict=True)]
+    complete = [(one, other) for one, other in zip(src, tgt, strict=True) if one and other]
+    ratios = [length_of(other) / max(1, length_of(one)) for one, other in complete]
+    return Counted(
+        violations=judge.violations(pairs),
+        hashes=sentence_hashes(zip(src, tgt, strict=True)),
+        characters=np.array([[-1 if line is None else len(line) for line in side] for side in sides], np.int32),
+        words=np.array(list(map(_num_words, sides, judge.languages)), np.int32),
+        ratios=np.searchsorted(RATIO_EDGES, ratios, side="right").astype(np.uint8),
+        odd=(_odd(src, judge.languages[0]), _odd(tgt, judge.languages[1])),
+    )
+
+
+def _num_words(lines: Sequence[str | None], language: str) -> list[int]:
+    if is_without_spaces(language):
+        return [0] * len(lines)
+    return [len((line or "").split()) for line in lines]
+
+
+def _odd(lines: Sequence[str | None], language: str) -> Odd:
+    """The characters of the lines that text in the language hardly has."""
+    text, scripts = "".join(line or "" for line in lines), scripts_of(language)
+    return {
+        character: (text.count(character), next(index for index, line in enumerate(lines) if character in (line or "")))
+        for character in filter(lambda one: _is_unusual(one, scripts), set(text))
+    }
+
+
+@functools.cache
+def _is_unusual(character: str, scripts: frozenset[str]) -> bool:
+    """Whether text in these scripts hardly has this character.
+
+    That is a letter of another script, a control character, one for private use or without a meaning in Unicode, and
+    U+FFFD, which stands where a program could not decode something.
+    """
+    is_meaningless = unicodedata.category(character) in ("Cc", "Co", "Cn") or character == "\ufffd"
+    return is_meaningless or is_out_of_script(character, scripts)
+
+
+def profile_corpora(
+    corpora: Sequence[CorpusFiles],
+    languages: tuple[str, str],
+    cleaning: CleaningConfig,
+    tests: Mapping[str, CorpusFiles],
+    excluded: Sequence[CorpusFiles] = (),
+    num_processes: int | None = None,
+) -> tuple[Profile, list[Verdicts]]:
+    """Read the corpora, and count; the number of processes changes nothing but the time.
+
+    The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
+    dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
+    """
+    sizes, blocks = look_at(_count, corpora, _also_on(cleaning), languages, excluded, TEXT, num_processes)
+    counted = Counted.together(blocks)
+    if (counted.characters < 0).any():
+        cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept
+    on = [rule for rule in RULES if rule not in PAIR_RULES or getattr(cleaning, rule)]
+    verdicts = first_violated(counted.violations, on)
+    compare_pairs(verdicts, counted.hashes[:, verdicts == 0], cleaning)
+    of_corpora = np.split(verdicts, np.cumsum(sizes)[:-1])
+    kept = [int((one == 0).sum()) for one in of_corpora]
+    pairs = functools.partial(pairs_at, corpora, sizes)
+    src, tgt = counted.hashes
+    ratios = np.bincount(counted.ratios, minlength=len(RATIO_EDGES) + 1)
+    profile = Profile(
+        pairs=sum(sizes),
+        kept=sum(kept),
+        corpora=tuple(map(CorpusProfile, map(name_of, corpora), sizes, kept)),
+        rules=_rules(cleaning, counted.violations, verdicts, pairs),
+        src=_side(0, languages[0], counted, pairs),
+        tgt=_side(1, languages[1], counted, pairs),
+        ratio=tuple(map(Bin, (0.0, *RATIO_EDGES), (*RATIO_EDGES, None), ratios.tolist())),
+        copies=int(((src == tgt) & (src != 0)).sum()),
+        duplicates=_duplicates(counted.hashes),
+        against=tuple(_overlap(name, files, counted.hashes, pairs) for name, files in tests.items()),
+    )
+    return profile, of_corpora
+
+
+def _also_on(cleaning: CleaningConfig) -> CleaningConfig:
+    """The rules with those for a single pair on, so that it is seen what each would drop; but for `language`, which
+    needs an extra and takes long."""
+    usual = CleaningConfig.recommended()
+    off = [rule for rule in PAIR_RULES if rule != "language" and not getattr(cleaning, rule)]
+    return cleaning.model_copy(update={rule: getattr(usual, rule) or True for rule in off})
+
+
+def _rules(
+    cleaning: CleaningConfig, violations: Violations, verdicts: Verdicts, pairs: Callable[[Iterable[int]], Pairs]
+) -> tuple[RuleProfile, ...]:
+    """What each rule drops, with examples; of one that drops nothing, of what violates it."""
+    dropped = {rule: verdicts == number for number, rule in enumerate(RULES, start=1)}
+    violating = {rule: violations & bit(rule) != 0 for rule in RULES}
+    shown = {rule: spread(some if some.any() else violating[rule], _EXAMPLES) for rule, some in dropped.items()}
+    found = pairs({index for some in shown.values() for index in some})
+    judged = [rule for rule in PAIR_RULES if getattr(_also_on(cleaning), rule)]
+    return tuple(
+        RuleProfile(
+            rule=rule,
+            setting=_setting(cleaning, rule),
+            dropped=int(dropped[rule].sum()),
+            alone=int(violating[rule].sum()) if rule in judged else None,
+            examples=tuple(PairExample(pair.where(), *pair.texts) for pair in map(found.__getitem__, shown[rule])),
+        )
+        for rule in RULES
+    )
+
+
+def _setting(cleaning: CleaningConfig, rule: str) -> str:
+    """A rule's value in the configuration, as YAML."""
+    if rule == "empty":
+        return "always"
+    value = getattr(cleaning, rule)
+    return str(value).lower() if value else "off"
+
+
+def _side(side: int, language: str, counted: Counted, pairs: Callable[[Iterable[int]], Pairs]) -> SideProfile:
     """What is said of a side: 0 for the source, 1 for the target."""
     hashes, characters, words = counted.hashes[side], counted.characters[side], counted.words[side]
     different, counts = np.unique(hashes[hashes != 0], return_counts=True)
@@ -273,20 +421,14 @@ def _quantile(lengths: Counts, share: float) -> int:
     return int(np.quantile(lengths, share, method="inverted_cdf")) if len(lengths) else 0
 
 
-def ratio_bins(bins: NDArray[np.uint8]) -> tuple[Bin, ...]:
-    """Numbers of pairs by bin of `RATIO_EDGES`, with the limits of the bins."""
-    counts = np.bincount(bins, minlength=len(RATIO_EDGES) + 1).tolist()
-    return tuple(map(Bin, (0.0, *RATIO_EDGES), (*RATIO_EDGES, None), counts))
-
-
-def duplicates(hashes: Hashes) -> dict[str, int]:
+def _duplicates(hashes: Hashes) -> dict[str, int]:
     """How many of the pairs with these hashes, (2, P), repeat an earlier one."""
     complete = hashes[:, (hashes != 0).all(axis=0)]
     compared = {"pair": pair_hashes(complete), "source": complete[0], "target": complete[1]}
     return {name: int(np.count_nonzero(times_before(one))) for name, one in compared.items()}
 
 
-def overlap(name: str, test: CorpusFiles, hashes: Hashes, pairs: Callable[[Iterable[int]], Pairs]) -> Overlap:
+def _overlap(name: str, test: CorpusFiles, hashes: Hashes, pairs: Callable[[Iterable[int]], Pairs]) -> Overlap:
     """How much of a test set is in the corpora, whose sources and targets have these hashes, (2, P)."""
     own = sentence_hashes(SentenceIndex([test]).pairs)
     known = np.array([np.isin(one, of_all) & (one != 0) for one, of_all in zip(own, hashes, strict=True)])

@@ -22,8 +22,8 @@ from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.console import log
+from nmt.data.cleaned import check_folder, write_texts
 from nmt.data.corpus import read_pairs
-from nmt.data.profiling import check_folder, write_texts
 from nmt.data.selection import RULES, Verdicts, counts_of, judge_corpora
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
@@ -113,7 +113,10 @@ def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits,
         dropped=dict(counts.left_out),
         kept=counts.kept,
         worst_kept={name: float(worst[name](of_all[verdicts == 0])) for name, of_all in scores.items()},
-        quantiles={name: _quantiles(of_all[~np.isnan(of_all)]) for name, of_all in scores.items()},
+        quantiles={
+            name: dict(zip(_QUANTILES, np.nanquantile(of_all, [*_QUANTILES.values()]).tolist(), strict=True))
+            for name, of_all in scores.items()
+        },
     )
 
 
@@ -189,9 +192,3 @@ def _apply(verdicts: Verdicts, scores: Mapping[str, Scores], limits: Limits) -> 
         ranks += np.searchsorted(np.sort(costs), costs)  # the number of better pairs
     best_first = np.argsort(ranks, kind="stable")  # of equal ones the first
     verdicts[place[best_first[round(limits.keep * len(place)) :]]] = _KEEP
-
-
-def _quantiles(scores: Scores) -> dict[str, float]:
-    if not len(scores):
-        return {}
-    return {name: float(np.quantile(scores, share)) for name, share in _QUANTILES.items()}

@@ -7,7 +7,7 @@ from nmt.config.evaluation import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, TestedScore
 from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, SystemScores
 from nmt.insight.differences import NgramDifference, WordDifference
-from nmt.insight.text_table import aligned, columns
+from nmt.insight.text_table import aligned
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 _SHOWN = 3  # sentences of each list; all are in the JSON and on the page
@@ -125,9 +125,8 @@ def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) 
     lines = [] if sentence.src is None else [("source", sentence.src)]
     lines += [("reference", sentence.reference), *zip(names, sentence.hypotheses, strict=True)]
     before, after = sentence.scores
-    width = max(columns(name) for name, _ in lines)
-    shown = [f"    {name}{' ' * (width - columns(name))}  {text}" for name, text in lines]
-    return "\n".join([f"  {title}: line {sentence.line}, chrF {before:.0f} → {after:.0f}", *shown])
+    shown = aligned([["  ", name, text] for name, text in lines], left=(0, 1, 2))
+    return f"  {title}: line {sentence.line}, chrF {before:.0f} → {after:.0f}\n{shown}"
 
 
 def _wrapped(paragraphs: Sequence[str]) -> list[str]:

@@ -1,7 +1,9 @@
-"""What a corpus is made of, as text for a terminal."""
+"""The profile of a corpus, as text for a terminal and as a page."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from nmt.atomic import write_text
 from nmt.data.profile import Bin, Lengths, Profile
 from nmt.errors import printable
 from nmt.insight.text_table import aligned, bar, shortened
@@ -21,6 +23,25 @@ def data_text(profile: Profile, width: int = MAX_WIDTH, plain: bool = False) -> 
         *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
     ]
     return printable("\n\n".join(part for part in parts if part))
+
+
+def write_page(profile: Profile, path: Path) -> None:
+    """Write the profile as one HTML file, with no request to anywhere."""
+    from nmt.insight.pages import render  # loads a template engine
+
+    names = [one.name for one in profile.corpora]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    page = render(
+        "data.html",
+        f"{names[0]}{more}",
+        profile=profile,
+        bin_label=bin_label,
+        lengths_line=lengths_line,
+        percent=percent,
+        printable=printable,
+        trimmed=trimmed,
+    )
+    write_text(path, page)
 
 
 def percent(count: int, total: int) -> str:
@@ -65,14 +86,12 @@ def _rules(profile: Profile, width: int) -> str:
     for one in profile.rules:
         alone = "" if one.alone is None else f"{one.alone:,}"
         rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
-    shown = [_RULES_NOTE, aligned(rows, left=(0, 1))]
+    note = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
+    shown = [note, aligned(rows, left=(0, 1))]
     for rule in profile.rules:
         for pair in rule.examples:
             shown += [f"{rule.rule}: {pair.where}", *_pair(pair.src, pair.tgt, width)]
     return "\n".join(shown)
-
-
-_RULES_NOTE = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
 
 
 def _pair(src: str, tgt: str, width: int) -> list[str]:
@@ -131,7 +150,8 @@ def _characters(profile: Profile) -> Iterator[str]:
             continue
         yield f"  {side.language}: {side.num_odd_characters:,} different, {_number(side.odd_occurrences, 'occurrence')}"
         rows = [
-            ["   ", one.code_point, one.character, one.name, f"{one.count:,}", one.where] for one in side.odd_characters
+            ["   ", one.code_point, printable(one.character), one.name, f"{one.count:,}", one.where]
+            for one in side.odd_characters
         ]
         yield aligned(rows, left=(0, 1, 2, 3, 5))
 

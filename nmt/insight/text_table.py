@@ -1,30 +1,23 @@
 """Tables and bars of characters, for a terminal."""
 
-import unicodedata
 from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size  # comes with typer
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
     """A table; the columns `left` are aligned on the left, the others on the right."""
-    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - columns(cell))
+            gap = " " * (width - cell_len(cell))
             cells.append(cell + gap if number in left else gap + cell)
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def columns(text: str) -> int:
-    """The width of a text in a terminal: Chinese characters take two columns, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
 
 
 def shortened(text: str, width: int) -> str:
@@ -33,14 +26,7 @@ def shortened(text: str, width: int) -> str:
     >>> shortened("a long line", 8), shortened("short", 8)
     ('a lon...', 'short')
     """
-    if columns(text) <= width:
-        return text
-    used = 0
-    for position, character in enumerate(text):
-        used += columns(character)
-        if used > width - 3:
-            return f"{text[:position]}..."
-    return text
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3)}..."
 
 
 def can_draw(encoding: str | None) -> bool:

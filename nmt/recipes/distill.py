@@ -26,10 +26,10 @@ from nmt.config.data import DataConfig
 from nmt.config.file import load_config, settings_to_yaml
 from nmt.config.training import Config
 from nmt.console import log
+from nmt.data.cleaned import cleaned_names, write_cleaned
 from nmt.data.hashes import corpus_hashes, file_hash
 from nmt.data.holdout import with_hold_outs
 from nmt.data.lines import read_lines
-from nmt.data.profiling import cleaned_names, write_cleaned
 from nmt.data.selection import judge_corpora, select
 from nmt.data.statistics import survey
 from nmt.decoding.engines import shared_tokenizers

@@ -1,0 +1,67 @@
+"""What cleaning leaves of corpora, written as plain texts."""
+
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt.atomic import replacing
+from nmt.config.corpus import CorpusFiles
+from nmt.data.corpus import raw_pairs
+from nmt.data.selection import Verdicts, write_examples
+from nmt.errors import ConfigError
+from nmt.suffixes import without_compression
+
+
+def check_folder(folder: Path) -> None:
+    """`ConfigError` if `write_cleaned` cannot write there."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"--write {folder}: exists already, and nothing is overwritten; name a new folder")
+
+
+def write_cleaned(
+    corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str], folder: Path
+) -> list[str]:
+    """Write what is left of each corpus as two texts, and cleaning.tsv with examples of what was dropped.
+
+    Returns the names of the texts. The folder is written as a whole.
+    """
+    check_folder(folder)
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        names = write_texts(temporary, corpora, verdicts, languages)
+        write_examples(temporary / "cleaning.tsv", corpora, verdicts)
+    return names
+
+
+def write_texts(
+    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str]
+) -> list[str]:
+    """Write the pairs of each corpus that are kept as two texts, named by `cleaned_names`; returns the names."""
+    names = cleaned_names(corpora, languages)
+    for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
+        with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
+            for verdict, (src, tgt) in zip(of_corpus.tolist(), raw_pairs(files), strict=True):
+                if verdict == 0:
+                    src_file.write(_plain(src))
+                    tgt_file.write(_plain(tgt))
+    return [name for pair in names for name in pair]
+
+
+def cleaned_names(corpora: Sequence[CorpusFiles], languages: tuple[str, str]) -> list[tuple[str, str]]:
+    """The names of the two texts that are written of each corpus, after its source's file: `train.en` and `train.de`;
+    `train.src.en` and `train.tgt.en` if the languages are one."""
+    (src, tgt), names = languages, []
+    stems: Counter[str] = Counter()
+    for files in corpora:
+        stem = without_compression(files.src_file).stem
+        stems[stem] += 1
+        if stems[stem] > 1:
+            stem = f"{stem}.{stems[stem]}"
+        names.append((f"{stem}.{src}", f"{stem}.{tgt}") if src != tgt else (f"{stem}.src.{src}", f"{stem}.tgt.{tgt}"))
+    return names
+
+
+def _plain(line: bytes) -> bytes:
+    """A line of a plain text: with one line end, and without a byte order mark."""
+    return line.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r") + b"\n"
