@@ -267,7 +267,8 @@ def _odd(lines: Sequence[str | None], language: str) -> Odd:
     text, scripts = "".join(line or "" for line in lines), scripts_of(language)
     return {
         character: (text.count(character), next(index for index, line in enumerate(lines) if character in (line or "")))
-        for character in filter(lambda one: _is_unusual(one, scripts), set(text))
+        for character in set(text)
+        if _is_unusual(character, scripts)
     }
 
 
