@@ -358,7 +358,7 @@ def test_what_is_copied_is_written_in_known_pieces_and_of_every_kind() -> None:
 
 
 def test_copies_need_pieces_for_unseen_characters(copy_task: Path) -> None:
-    with pytest.raises(ConfigError, match=r"augmentation\.copies needs a tokenizer with another type than word"):
+    with pytest.raises(ConfigError, match=r"augmentation\.copies needs .*another type than word"):
         load_config(copy_task, ["augmentation.copies=0.1"])
     of_pieces = ["augmentation.copies=0.1", "tokenizer.type=bpe"]
     load_config(copy_task, of_pieces)

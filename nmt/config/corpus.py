@@ -184,19 +184,14 @@ class TrainingFiles(CorpusFiles):
     """Whether this is a corpus of `data.replay`, which nmt adds."""
 
 
-def check_sources(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig, source_type: str) -> None:
-    """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags that these sources cannot have."""
-    tags = tokenizer.tags
-    for key, is_given in (("tokenizer.tags", tags), ("data.train.tag", any(files.tag for files in corpora))):
-        if is_given and source_type != "text":
-            raise ValueError(f"{key}: for a source of text, and source.type is {source_type}; leave it out")
-        if is_given and tokenizer.type == "marian":
-            raise ValueError(f"{key}: not with the tokenizer of an imported model (nmt import); leave it out")
-    for tag in (files.tag for files in corpora if files.tag is not None and files.tag not in tags):
-        known = f"names {', '.join(tags)}" if tags else "names none"
+def check_tags(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig) -> None:
+    """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags that this tokenizer cannot have."""
+    if tokenizer.tags and tokenizer.type == "marian":
+        raise ValueError("tokenizer.tags: not with the tokenizer of an imported model (nmt import); leave it out")
+    for tag in (files.tag for files in corpora if files.tag is not None and files.tag not in tokenizer.tags):
         raise ValueError(
-            f"data.train.tag: {tag} is not one of tokenizer.tags, which {known}; with training.init_from they are "
-            f"those of the run that it names"
+            f"data.train.tag: {tag} is not one of tokenizer.tags, which names {', '.join(tokenizer.tags) or 'none'}; "
+            f"with training.init_from they are those of the run that it names"
         )
 
 

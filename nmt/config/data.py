@@ -121,17 +121,11 @@ class DataConfig(TextConfig):
                 )
         return _with_hold_outs(raw | languages, info.context)
 
-    @field_validator("temperature")
-    @classmethod
-    def _temperature_without_weights(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and any(files.weight != 1 for files in info.data.get("train", ())):
-            raise ValueError("a temperature and the weights in data.train exclude each other; leave one of them out")
-        return value
-
     @model_validator(mode="after")
-    def _replay_without_temperature(self) -> Self:
-        if self.replay and self.temperature is not None:
-            raise ValueError("data.replay and data.temperature exclude each other; leave one of them out")
+    def _one_way_to_mix(self) -> Self:
+        if self.temperature is not None and (self.replay or any(files.weight != 1 for files in self.train)):
+            other = "data.replay" if self.replay else "the weights in data.train"
+            raise ValueError(f"data.temperature and {other} exclude each other; leave one of them out")
         return self
 
     @field_validator("test")

@@ -339,22 +339,16 @@ class InferenceConfig(Section):
     @classmethod
     def _language_of_vectors(cls, raw: Any) -> Any:
         """Without text there is no source language, unless one is given: `zxx`, "no linguistic content"."""
-        if (
-            not isinstance(raw, dict)
-            or not isinstance(raw.get("source"), dict)
-            or not isinstance(raw.get("data"), dict)
-        ):
-            return raw
-        is_text = raw["source"].get("type", "text") == "text"
-        return raw if is_text else {**raw, "data": {"src_lang": "zxx", **raw["data"]}}
+        match raw:
+            case {"source": {"type": "vectors" | "images"}, "data": dict() as data}:
+                return {**raw, "data": {"src_lang": "zxx", **data}}
+        return raw
 
     @model_validator(mode="after")
     def _source_agrees(self) -> Self:
         if self.source.type == "text":
             if self.model.num_encoder_layers == 0:
-                raise ValueError(
-                    "model.num_encoder_layers: 0 is for a source of vectors or images; text needs 1 or more"
-                )
+                raise ValueError("model.num_encoder_layers: 0 is for a source of vectors or images; not for text")
             return self
         if not self.tokenizer.joint:
             raise ValueError(
@@ -368,10 +362,12 @@ class InferenceConfig(Section):
                     f"an image of source.image_size {self.source.image_size} has {patches:,} patches of "
                     f"source.patch_size {self.source.patch_size}, more than data.max_length ({self.data.max_length})"
                 )
-            if self.source.positions == "sinusoidal_2d" and self.model.source_width % 4:
-                raise ValueError(f"{self._source_width()} must be a multiple of 4 for source.positions: sinusoidal_2d")
-        elif self.source.positions == "sinusoidal" and self.model.source_width % 2:
-            raise ValueError(f"{self._source_width()} must be even for source.positions: sinusoidal")
+        step, width = {"sinusoidal_2d": 4, "sinusoidal": 2}.get(self.source.positions, 1), self.model.source_width
+        if width % step:
+            key = "d_model" if width == self.model.d_model else "d_embedding"
+            raise ValueError(
+                f"model.{key} ({width}) must be a multiple of {step} for source.positions: {self.source.positions}"
+            )
         return self
 
     def _preset_agrees(self) -> None:
@@ -389,11 +385,6 @@ class InferenceConfig(Section):
             raise ValueError(
                 "model.preset: argos needs tokenizer.joint: true: a package has one SentencePiece model for both sides"
             )
-
-    def _source_width(self) -> str:
-        """The key that `source_width` is, with its value."""
-        width = self.model.source_width
-        return f"model.d_model ({width})" if width == self.model.d_model else f"model.d_embedding ({width})"
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -54,12 +54,12 @@ def template() -> str:
 def _section(section: SectionKeys, variant: Variant, seen: set[str]) -> Iterator[str]:
     is_on = variant is section.variants[0]
     if is_on:
-        yield from _comment(section.meaning, "")
+        yield from _wrapped(section.meaning, "# ")
         if variant.selector:
-            yield from _comment(f"{variant.selector}. {variant.meaning}", "")
+            yield from _wrapped(f"{variant.selector}. {variant.meaning}", "# ")
     else:
-        yield from _comment(f"Instead of the section {section.name} above, with {variant.selector}:", "")
-        yield from _comment(variant.meaning, "")
+        yield from _wrapped(f"Instead of the section {section.name} above, with {variant.selector}:", "# ")
+        yield from _wrapped(variant.meaning, "# ")
     off = "" if is_on else "#"
     yield f"{off}{section.name}:"
     yield from _keys(variant, section.name, "  ", off, seen)
@@ -70,7 +70,7 @@ def _keys(variant: Variant, path: str, indent: str, off: str, seen: set[str]) ->
         here = f"{path}.{key.name}"
         text = f"{_plain(key.kind[:1].upper() + key.kind[1:])}.{' Required.' if key.is_required else ''} {key.meaning}"
         if f"{key.name}: {text}" not in seen:  # explained once, as long as it means the same
-            yield from _comment(text, indent)
+            yield from _wrapped(text, f"{indent}# ")
         seen.add(f"{key.name}: {text}")
         if key.inner and (key.default is None or (key.default == "{}" and not key.is_named)):
             yield f"{indent}{off}{key.name}:"
@@ -100,7 +100,7 @@ def explanation(name: str) -> str:
         names = [section.name for section in sections()]
         close = nearest(name, [*names, *(place.path for place in places())]) or names
         raise ConfigError(f"{name}: there is no such key; did you mean {_either(close)}?")
-    heads = ["\n".join([name, *_indented(section.meaning)]) for section in sections() if section.name == name]
+    heads = ["\n".join([name, *_wrapped(section.meaning, "  ")]) for section in sections() if section.name == name]
     return "\n\n".join([*heads, *_explained(found)])
 
 
@@ -110,20 +110,12 @@ def _explained(found: list[Place]) -> Iterator[str]:
     for place in found:
         key = place.key
         default = key.default or ("none; it is required" if key.is_required else "depends on other keys")
-        lines = [f"  type: {_plain(key.kind)}", f"  default: {default}", *_indented(key.meaning)]
+        lines = [f"  type: {_plain(key.kind)}", f"  default: {default}", *_wrapped(key.meaning, "  ")]
         selectors_of.setdefault((place.path, "\n".join(lines)), []).append(place.selector)
     num_variants = {section.name: len(section.variants) for section in sections()}
     for (path, text), selectors in selectors_of.items():
         is_everywhere = not selectors[0] or len(selectors) == num_variants[path.partition(".")[0]]
         yield f"{path}{'' if is_everywhere else f' (with {_either(selectors)})'}\n{text}"
-
-
-def _comment(text: str, indent: str) -> Iterator[str]:
-    yield from _wrapped(text, f"{indent}# ")
-
-
-def _indented(text: str) -> Iterator[str]:
-    yield from _wrapped(text, "  ")
 
 
 def _wrapped(text: str, before: str) -> list[str]:

@@ -9,13 +9,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmt.config.augmentation import AugmentationConfig
-from nmt.config.corpus import check_sources
+from nmt.config.corpus import check_tags
 from nmt.config.data import DataConfig
 from nmt.config.evaluation import EvaluationConfig, ExportConfig
 from nmt.config.inference import InferenceConfig
 from nmt.config.section import ModelPart, PositiveInt, Rate, Section
-
-MAX_PROCESSES = 1_024
 
 
 class TrainingConfig(Section):
@@ -67,7 +65,7 @@ class TrainingConfig(Section):
     compile: bool = False
     """Fuse the operations between the matrix products with torch.compile, for batches of any shape. For large models on
     GPUs: compiling takes half a minute, and on a CPU it gains nothing. Not for `model.architecture: rnn`."""
-    processes: Annotated[int, Field(ge=1, le=MAX_PROCESSES)] | Literal["auto"] = "auto"
+    processes: Annotated[int, Field(ge=1, le=1_024)] | Literal["auto"] = "auto"
     """Number of processes that `nmt train` starts and that share each update. `auto` is one for each GPU, or on a CPU
     one for each core if each then gets 1,000 tokens of a micro-batch, otherwise one. Under torchrun only `auto`."""
     batch_parts: PositiveInt | Literal["auto"] = "auto"
@@ -129,28 +127,19 @@ class TrainingConfig(Section):
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("one of training.max_steps, training.max_epochs and training.max_minutes is needed")
         if (self.batch_tokens == "auto") != (self.update_tokens is not None):
-            raise ValueError(
-                "training.batch_tokens: auto and training.update_tokens, the size of a whole update, need each other"
-            )
-        if self.best_metric is None and self.patience is not None:
-            raise ValueError(
-                f"training.patience ({self.patience}) counts validations without a better training.best_metric, which "
-                f"is null; set training.patience: null"
-            )
-        if self.freeze and self.init_from is None:
-            raise ValueError(
-                "training.freeze is for a run with training.init_from; without it, random weights would be frozen"
-            )
+            raise ValueError("training.batch_tokens: auto and training.update_tokens need each other")
         if self.batch_tokens == "auto" and self.batches_per_update != 1:
             raise ValueError("training.batch_tokens: auto decides training.batches_per_update itself; leave it out")
-        if self.ends_at_max_steps:
-            if self.max_steps is None:
-                raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
-            if self.max_steps <= self.warmup_steps:
-                raise ValueError(
-                    f"training.warmup_steps ({self.warmup_steps}) must be less than training.max_steps "
-                    f"({self.max_steps})"
-                )
+        if self.best_metric is None and self.patience is not None:
+            raise ValueError("training.patience needs a training.best_metric; set training.patience: null")
+        if self.freeze and self.init_from is None:
+            raise ValueError("training.freeze needs training.init_from: without it, random weights would be frozen")
+        if self.ends_at_max_steps and self.max_steps is None:
+            raise ValueError(f"training.schedule: {self.schedule} ends at training.max_steps, which is not set")
+        if self.schedule_end is not None and self.schedule_end <= self.warmup_steps:
+            raise ValueError(
+                f"training.warmup_steps ({self.warmup_steps}) must be less than training.max_steps ({self.max_steps})"
+            )
         if self.min_learning_rate > self.learning_rate:
             raise ValueError(
                 f"training.min_learning_rate ({self.min_learning_rate:g}) must not exceed "
@@ -175,40 +164,28 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
+        check_tags(self.data.train, self.tokenizer)
         if self.source.type != "text":
             self._check_without_text()
-        self._check_augmentation()
-        check_sources(self.data.train, self.tokenizer, self.source.type)
         if self.data.replay and self.training.init_from is None:
-            raise ValueError(
-                "data.replay repeats the corpora of the run that training.init_from names, and it names none; leave "
-                "data.replay out, or add the corpus to data.train with a weight"
-            )
+            raise ValueError("data.replay repeats the corpora of the run that training.init_from names; leave it out")
+        self._check_augmentation()
         self._check_training()
         return self
 
     def _check_without_text(self) -> None:
         """`ValueError` for what needs sources of text: the sources are vectors or images."""
-        source = self.source.type
-        corpora = [*self.data.train, *self.data.exclude, self.data.validation, *self.data.test.values()]
-        if any(files.pairs for files in corpora):
-            raise ValueError(f"data: `pairs` is for text, and source.type is {source}; name src and tgt")
-        if hold_outs := self.data.hold_outs:
+        data, tags = self.data, self.tokenizer.tags
+        corpora = [*data.train, *data.exclude, *data.held_out.values()]
+        files = ["data: pairs"] if any(files.pairs for files in corpora) else []
+        files += [f"data.{name}: holdout" for name in data.hold_outs]
+        keys = [f"data.cleaning.{key}" for key in data.cleaning.of_text]
+        keys += [f"augmentation.{key}" for key in self.augmentation.of_source_text]
+        keys += [key for key, value in (("data.exclude", data.exclude), ("tokenizer.tags", tags)) if value]
+        if files or keys:
+            remedy = "name src and tgt" if files else "leave it out"
             raise ValueError(
-                f"data.{next(iter(hold_outs))}: pairs can be drawn from training text (holdout), and source.type is "
-                f"{source}; name the set's src and tgt"
-            )
-        if self.data.exclude:
-            raise ValueError(f"data.exclude: for a source of text, and source.type is {source}; leave it out")
-        if keys := self.data.cleaning.of_text:
-            raise ValueError(
-                f"data.cleaning.{' and data.cleaning.'.join(keys)}: for a source of text, and source.type is "
-                f"{source}; leave it out (duplicates finds repeated pairs of these sources, too)"
-            )
-        if keys := self.augmentation.of_source_text:
-            raise ValueError(
-                f"augmentation.{' and augmentation.'.join(keys)}: for a source of text, and source.type is "
-                f"{source}; leave it out (subword_sampling and tgt_word_dropout change the target)"
+                f"{' and '.join(files or keys)}: for a source of text, and source.type is {self.source.type}; {remedy}"
             )
 
     def _check_augmentation(self) -> None:
@@ -219,33 +196,27 @@ class Config(InferenceConfig):
                 "tokenizer.type: marian is that of an imported model (nmt import), for a training that starts from it "
                 "(training.init_from); for a new model choose another"
             )
-        if tokenizer.type == "marian" and augmentation.subword_sampling:
-            raise ValueError(
-                "augmentation.subword_sampling needs tokenizer.type bpe or unigram: a tokenizer of type marian says "
-                "nothing of how else to write a word; leave it out"
-            )
         if augmentation.subword_sampling and tokenizer.type not in ("bpe", "unigram"):
             raise ValueError(
-                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} "
-                f"tokenizer has one way to write a word"
+                f"augmentation.subword_sampling needs tokenizer.type bpe or unigram: a {tokenizer.type} tokenizer has "
+                "one way to write a word; leave it out"
             )
         if augmentation.copies and (tokenizer.type == "word" or not tokenizer.byte_fallback):
-            lacking = "another type than word" if tokenizer.type == "word" else "byte_fallback: true"
             raise ValueError(
-                f"augmentation.copies needs a tokenizer with {lacking}: this one has no pieces for text that the "
-                f"training corpus lacks, such as an emoji; leave copies out"
+                "augmentation.copies needs a tokenizer with byte_fallback: true, and of another type than word: this "
+                "one has no pieces for text that the training corpus lacks, such as an emoji; leave copies out"
             )
 
     def _check_training(self) -> None:
         """`ValueError` for settings of the training that do not go with the model or the data."""
-        settings = self.training
+        settings, max_length = self.training, self.data.max_length
         if settings.compile and self.model.architecture == "rnn":
             raise ValueError("training.compile: true is for Transformers: the steps of an RNN cannot be fused")
         key, value = "batch_tokens", settings.batch_tokens
         if settings.update_tokens is not None:
             key, value = "update_tokens", settings.update_tokens
-        if isinstance(value, int) and self.data.max_length + 1 > value:
+        if isinstance(value, int) and value <= max_length:
             raise ValueError(
-                f"training.{key} ({value}) must be more than data.max_length "
-                f"({self.data.max_length}), or the longest pair fits no batch"
+                f"training.{key} ({value}) must be more than data.max_length ({max_length}), or the longest pair fits "
+                "no batch"
             )
