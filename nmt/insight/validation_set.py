@@ -3,27 +3,22 @@
 Shapes: T target pieces, S source pieces.
 """
 
-import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
-from nmt.config.source import SourceConfig
 from nmt.config.training import Config
-from nmt.data.corpus import read_pairs
-from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vectors import count_pairs, open_vectors, source_names
-from nmt.decoding.source_text import Item, SourceText
+from nmt.data.vectors import source_names
+from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.evaluation.buckets import Bucket, SentenceStatistics, SourceLengths, scores_by
-from nmt.evaluation.evaluate import TestSet, evaluate
+from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import Score, configured_metrics, make_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.insight.attention import Picture
@@ -90,7 +85,8 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     Raises `DataError` if it cannot be read.
     """
     data, source, evaluation = config.data, config.source, config.evaluation
-    num_lines, numbers, test_set = _read(data.validation, source)
+    whole = corpus_test_set(data.validation, source)
+    test_set, numbers = whole.spread(MAX_LINES)
     decoding = config.decoding.model_copy(update={"beam_size": evaluation.validation_beam_size})
     translator = Translator(
         tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang), source=source
@@ -101,69 +97,32 @@ def translate_validation_set(config: Config, tokenizers: Tokenizers, engine: Tor
     both = make_metrics(("bleu", "chrf"), data.tgt_lang, evaluation.bleu_tokenizer)
     bleu, chrf = (SentenceStatistics(both[name], result.hypotheses, test_set.references) for name in both)
     lengths = SourceLengths.of(test_set.src, source, data.src_lang)
+    buckets = () if lengths.why_left_out else scores_by(lengths.values, lengths.edges, bleu)
     scores = chrf.sentence_scores()
-    chosen = choose_examples(scores, [len(item) for item in test_set.src])
-    indices = [index for of_kind in chosen.values() for index in of_kind]
-    shown = _shown_sources([test_set.src[index] for index in indices], [numbers[index] for index in indices], config)
+    names = whole.src_lines() if source.type == "text" else source_names(data.validation.src_file, source)
     no_attention = _why_no_attention(config)
-    attentions = [_NO_ATTENTION] * len(indices)
-    if not no_attention:
-        attentions = _attentions([one.text for one in shown], config, tokenizers, engine, decoding)
-    examples = {
-        index: Example(
-            numbers[index], one.text, one.picture, test_set.references[0][index], result.hypotheses[index],
-            scores[index], attention.src_tokens, attention.tgt_tokens, attention.weights,
-        )
-        for index, one, attention in zip(indices, shown, attentions, strict=True)
-    }  # fmt: skip
+
+    def example(index: int) -> Example:
+        name, item = names[numbers[index]], test_set.src[index]
+        picture = "" if isinstance(item, str) or source.type != "images" else Picture.of(item).to_uri()
+        attention = _NO_ATTENTION if no_attention else _attention(name, config, tokenizers, engine, decoding)
+        return Example(
+            numbers[index] + 1, name, picture, test_set.references[0][index],
+            result.hypotheses[index], scores[index], *attention,
+        )  # fmt: skip
+
+    chosen = choose_examples(scores, [len(item) for item in test_set.src])
     return ValidationResult(
-        num_lines=num_lines,
+        num_lines=len(whole.src),
         num_translated=len(numbers),
         scores={name: ReportedScore(one, intervals[name]) for name, one in result.scores.items()},
         decoding=decoding,
         length_unit=lengths.unit,
-        lengths=()
-        if lengths.why_left_out
-        else tuple(one for one in scores_by(lengths.values, lengths.edges, bleu) if one.count),
+        lengths=tuple(bucket for bucket in buckets if bucket.count),
         no_lengths=lengths.why_left_out,
-        examples={kind: tuple(examples[index] for index in of_kind) for kind, of_kind in chosen.items()},
+        examples={kind: tuple(map(example, indices)) for kind, indices in chosen.items()},
         no_attention=no_attention,
     )
-
-
-def _read(files: CorpusFiles, source: SourceConfig) -> tuple[int, list[int], TestSet]:
-    """The number of lines, and the chosen ones with their numbers, from 1."""
-    total = count_pairs([files], source)
-    count = min(total, MAX_LINES)
-    chosen = bytes((line + 1) * count // total - line * count // total for line in range(total))  # `count` ones
-    numbers = [line + 1 for line in range(total) if chosen[line]]
-    if source.type == "text":
-        pairs = list(read_pairs(files, chosen))
-        return total, numbers, TestSet([src for src, _ in pairs], [[tgt for _, tgt in pairs]])
-    vectors = open_vectors(files.src_file, source)
-    sources: list[Item] = [one for number in numbers for one in vectors.read(number - 1, number)]
-    return total, numbers, TestSet(sources, [list(itertools.compress(read_lines(files.tgt_file), chosen))])
-
-
-class _ShownSource(NamedTuple):
-    """`Example.src` and `Example.picture`."""
-
-    text: str
-    picture: str = ""
-
-
-def _shown_sources(items: Sequence[Item], numbers: Sequence[int], config: Config) -> list[_ShownSource]:
-    """How the sources in these lines of the validation set are shown."""
-    source = config.source
-    names = [] if source.type == "text" else source_names(config.data.validation.src_file, source)
-    shown = []
-    for item, number in zip(items, numbers, strict=True):
-        if isinstance(item, str):
-            shown.append(_ShownSource(item))
-        else:
-            picture = Picture.of(item).to_uri() if source.type == "images" else ""
-            shown.append(_ShownSource(names[number - 1], picture))
-    return shown
 
 
 def _why_no_attention(config: Config) -> str:
@@ -197,29 +156,19 @@ def choose_examples(scores: Sequence[float], lengths: Sequence[int]) -> dict[str
     return {"typical": rest[start : start + count], "best": best, "worst": worst}
 
 
-class _Attention(NamedTuple):
-    """`Example.src_tokens`, `tgt_tokens` and `attention`."""
-
-    src_tokens: tuple[str, ...]
-    tgt_tokens: tuple[str, ...]
-    weights: NDArray[np.float32]
+_Attention: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float32]]
+_NO_ATTENTION: _Attention = ((), (), np.zeros((0, 0), dtype=np.float32))
 
 
-_NO_ATTENTION = _Attention((), (), np.zeros((0, 0), dtype=np.float32))
-
-
-def _attentions(
-    lines: Sequence[str], config: Config, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
-) -> list[_Attention]:
-    """The attention of each line's translation; none for an empty line."""
-    lower_capitals, src_lang = config.decoding.lower_capitals, config.data.src_lang
-    source_text = SourceText(tokenizers.src, config.data.max_length, lower_capitals, src_lang)
-    sources = [source_text.encode(line, "the validation set") for line in lines]
-    found = [index for index, ids in enumerate(sources) if ids]
-    shown = [_NO_ATTENTION] * len(lines)
-    if found:
-        inputs = [sources[index] for index in found]
-        outputs = [hypotheses[0].tokens for hypotheses in engine.search(inputs, decoding)]
-        for index, src, tgt, weights in zip(found, inputs, outputs, engine.attention(inputs, outputs), strict=True):
-            shown[index] = _Attention(tuple(tokenizers.src.pieces(src)), tuple(tokenizers.tgt.pieces(tgt)), weights)
-    return shown
+def _attention(
+    line: str, config: Config, tokenizers: Tokenizers, engine: TorchEngine, decoding: DecodingConfig
+) -> _Attention:
+    """The pieces of a line and of its translation, and the attention between them; none for an empty line."""
+    data = config.data
+    source_text = SourceText(tokenizers.src, data.max_length, config.decoding.lower_capitals, data.src_lang)
+    ids = source_text.encode(line, "the validation set")
+    if not ids:
+        return _NO_ATTENTION
+    tokens = engine.search([ids], decoding)[0][0].tokens
+    (weights,) = engine.attention([ids], [tokens])
+    return tuple(tokenizers.src.pieces(ids)), tuple(tokenizers.tgt.pieces(tokens)), weights
