@@ -67,7 +67,9 @@ def curves(
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if len(lines) > 1 or marked_step is not None:
             axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
-        return _chart(figure, name, title, _described(title, lines, marked_step, marked_as))
+        ends = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines]
+        mark = f" {marked_as}: update {marked_step:,}." if marked_step is not None else ""
+        return _chart(figure, name, title, f"{title}: {', '.join(ends)}.{mark}")
 
 
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
@@ -103,12 +105,6 @@ def _axes(figure: "Figure", y_label: str) -> "Axes":
         spine.set_visible(name == "bottom")
         spine.set_color(_LINE)
     return axes
-
-
-def _described(title: str, lines: Sequence[Curve], marked_step: int | None, marked_as: str) -> str:
-    parts = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines if line.points]
-    mark = f" {marked_as}: update {marked_step:,}." if marked_step is not None else ""
-    return f"{title}: {', '.join(parts)}.{mark}"
 
 
 def _chart(figure: "Figure", name: str, title: str, description: str) -> Chart:

@@ -135,17 +135,18 @@ def _result(one: CardScores, facts: CardFacts) -> dict[str, Any]:
     pair = "-".join(_languages(facts))
     return {
         "task": {"type": _TASKS[facts.source] or "other", "name": f"{_TASK_NAMES[facts.source]} {pair}"},
-        "dataset": {"type": _identifier(one.name), "name": one.name, "config": pair, "split": one.split},
+        # An identifier is of letters, digits, and few other characters.
+        "dataset": {
+            "type": re.sub(r"[^\w.-]+", "-", one.name) or "unnamed",
+            "name": one.name,
+            "config": pair,
+            "split": one.split,
+        },
         "metrics": [
             {"type": metric, "name": score.name, "value": round(score.value, 2), "args": {"signature": score.signature}}
             for metric, score in one.scores.items()
         ],
     }
-
-
-def _identifier(name: str) -> str:
-    """The name with only the characters of an identifier."""
-    return re.sub(r"[^\w.-]+", "-", name) or "unnamed"
 
 
 def _score_table(scores: Sequence[CardScores]) -> str:

@@ -1,5 +1,6 @@
 """What a run was worth: everything that its report and its model card show."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from nmt.config.section import Section
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import Side, sides_of
+from nmt.data.corpus import sides_of
 from nmt.data.hashes import corpus_hashes
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
@@ -39,16 +40,6 @@ class ScoredSet(NamedTuple):
     scores: dict[Metric, ReportedScore]
 
 
-class Setting(NamedTuple):
-    """A setting that differs from its default, or has none."""
-
-    key: str
-    """`training.seed`"""
-    value: str
-    default: str
-    """Empty if there is none."""
-
-
 class Report(NamedTuple):
     """A run, in figures and examples."""
 
@@ -66,8 +57,8 @@ class Report(NamedTuple):
     tests: tuple[ScoredSet, ...]
     forgotten: tuple[Forgetting, ...]
     """What a run with `training.init_from` gained, and forgot of the run that it started from."""
-    settings: tuple[Setting, ...]
-    """Those that differ from their defaults."""
+    settings: tuple[tuple[str, str, str], ...]
+    """Those that differ from their defaults, as `changed_settings` finds them."""
     averaged: str
     """What the model is the mean of, in words: of `nmt average`, or of `nmt adapt` without general text; or empty."""
     notes: tuple[str, ...]
@@ -127,8 +118,11 @@ def _changed(files: CorpusFiles, source: SourceConfig, record: TrainingRecord | 
         yield f"The validation set has changed since the training: {names}."
 
 
-def changed_settings(section: Section, path: str = "") -> Iterator[Setting]:
-    """The settings of a section that differ from their defaults, and those of the sections in it; no corpora."""
+def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Key, value and default of a section's settings that differ from it, and of those of the sections in it.
+
+    The default is '' where there is none. Corpora are left out.
+    """
     dumped = section.model_dump(mode="json")
     for key, value in section:
         here, field = f"{path}{key}", type(section).model_fields[key]
@@ -139,7 +133,7 @@ def changed_settings(section: Section, path: str = "") -> Iterator[Setting]:
             continue
         default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
         if _shown(dumped[key]) != default:
-            yield Setting(here, _shown(dumped[key]), default)
+            yield here, _shown(dumped[key]), default
 
 
 def _shown(value: object) -> str:
@@ -151,24 +145,17 @@ def _shown(value: object) -> str:
 
 def _test_scores(run: RunFolder, config: Config, with_data: bool) -> Iterator[ScoredSet]:
     """The run's evaluations; with the texts of the configuration's test sets, its own have confidence intervals."""
-    for one in stored_evaluations(run, with_data):
-        files = config.data.test.get(one.name) if with_data and not one.deviation else None
-        intervals = _intervals(one, sides_of(files)[1], config) if files else {}
-        yield ScoredSet(
-            one, {name: ReportedScore(score, intervals.get(name)) for name, score in one.content.scores.items()}
-        )
-
-
-def _intervals(one: Stored, reference: Side, config: Config) -> dict[Metric, Interval]:
-    """Those of the run's own evaluation, if its references are at hand, and not too many."""
-    if one.content.lines > MAX_RESAMPLED_LINES:
-        return {}
-    try:
-        references, hypotheses = list(reference.lines()), list(read_lines(one.hypotheses))
-    except DataError:
-        return {}
     metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
-    return confidence_intervals(metrics, hypotheses, [references]) if len(references) == len(hypotheses) else {}
+    for one in stored_evaluations(run, with_data):
+        intervals: dict[Metric, Interval] = {}
+        files = config.data.test.get(one.name) if with_data and not one.deviation else None
+        if files and one.content.lines <= MAX_RESAMPLED_LINES:
+            with contextlib.suppress(DataError):  # the texts may be gone
+                hypotheses, references = list(read_lines(one.hypotheses)), list(sides_of(files)[1].lines())
+                if len(references) == len(hypotheses):
+                    intervals = confidence_intervals(metrics, hypotheses, [references])
+        scores = {name: ReportedScore(score, intervals.get(name)) for name, score in one.content.scores.items()}
+        yield ScoredSet(one, scores)
 
 
 def _averaged(run: RunFolder) -> str:

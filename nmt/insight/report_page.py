@@ -1,17 +1,16 @@
 """A report as files: a page, its pictures, and the model card."""
 
 import shlex
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from nmt.atomic import replacing, write_bytes
+from nmt.atomic import replacing, write_bytes, write_text
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.evaluation.metrics import Score, bleu_tokenizer
 from nmt.exporting.description import UNKNOWN_LICENSE
-from nmt.history import ValidationMetric, duration
+from nmt.history import TrainInterval, ValidationMetric, duration
 from nmt.insight.charts import Chart, Curve, bars, curves
 from nmt.insight.model_card import CardFacts, CardScores, check_card_options, model_card
 from nmt.insight.pages import render
@@ -20,7 +19,6 @@ from nmt.insight.validation_set import ReportedScore
 from nmt.runs import RunFolder
 from nmt.training.record import TrainingRecord
 
-_PAGE, _CARD = "index.html", "README.md"
 _METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
 _CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length")
 
@@ -39,58 +37,43 @@ def write_report(
     check_card_options(license, datasets)
     report = gather(run, device, with_data)
     charts = list(_charts(report))
-    with replacing(run.report) as folder:
-        folder.mkdir()
-        if run.report.is_dir():
-            _keep_others(run.report, folder)
-        write_bytes(folder / _PAGE, _page(run, report, charts).encode())
-        write_bytes(folder / _CARD, model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)).encode())
-        for chart in charts:
-            write_bytes(folder / f"{chart.name}.png", chart.png)
+    write_text(run.report / "README.md", model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)))
+    for name in _CHARTS:
+        (run.report / f"{name}.png").unlink(missing_ok=True)
+    for chart in charts:
+        with replacing(run.report / f"{chart.name}.png") as picture:
+            write_bytes(picture, chart.png)
+    write_text(run.report_page, _page(run, report, charts))
     return run.report_page
-
-
-def _keep_others(old: Path, new: Path) -> None:
-    """Copy what no report wrote; the folder is replaced as a whole."""
-    ours = {_PAGE, _CARD, *(f"{name}.png" for name in _CHARTS)}
-    for path in old.iterdir():
-        if path.name in ours:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.copytree(path, new / path.name, symlinks=True)
-        else:
-            shutil.copy2(path, new / path.name, follow_symlinks=False)
 
 
 def _charts(report: Report) -> Iterator[Chart]:
     """The pictures for which there are figures."""
-    history, chosen = report.history, report.chosen
-    step, mark = (chosen.step, "chosen checkpoint") if chosen else (None, "")
+    intervals, validations, chosen = report.history.intervals, report.history.validations, report.chosen
 
-    def of_intervals(name: str, title: str, points: Sequence[tuple[float, float | None]]) -> Iterator[Chart]:
-        known = [(x, y) for x, y in points if y is not None]
-        if known:
-            yield curves(name, title, "", [Curve(title, known)])
+    def of_training(value: Callable[[TrainInterval], float | None]) -> list[tuple[float, float]]:
+        return [(one.step, found) for one in intervals if (found := value(one)) is not None]
 
-    training = [(one.step, one.loss) for one in history.intervals if one.loss is not None]
-    validation = [(one.step, one.values["loss"]) for one in history.validations if "loss" in one.values]
-    losses = [Curve("training", training), Curve("validation", validation)]
-    if known := [curve for curve in losses if curve.points]:
-        yield curves("loss", "Loss", "nats a token", known, step, mark)
-    scored: list[Metric] = ["bleu", "chrf"]
-    scores = [
-        Curve(_METRICS[metric], points)
-        for metric in scored
-        if (points := [(one.step, one.values[metric]) for one in history.validations if metric in one.values])
-    ]
-    if scores:
-        yield curves("validation", "Scores of the validation set", "score", scores, step, mark)
-    intervals = history.intervals
-    yield from of_intervals("learning_rate", "Learning rate", [(one.step, one.learning_rate) for one in intervals])
-    norms = [(one.step, one.grad_norm) for one in intervals]
-    yield from of_intervals("gradient_norm", "Gradient norm, before clipping", norms)
-    speeds = [(one.step, one.tgt_tokens_per_second) for one in intervals]
-    yield from of_intervals("speed", "Target tokens a second", speeds)
+    def of_validation(metric: ValidationMetric) -> Curve:
+        points = [(one.step, one.values[metric]) for one in validations if metric in one.values]
+        return Curve("validation" if metric == "loss" else _METRICS[metric], points)
+
+    losses = [Curve("training", of_training(lambda one: one.loss)), of_validation("loss")]
+    scores = [of_validation("bleu"), of_validation("chrf")]
+    marked = (chosen.step, "chosen checkpoint") if chosen else (None, "")
+    for name, title, y_label, lines in (
+        ("loss", "Loss", "nats a token", losses),
+        ("validation", "Scores of the validation set", "score", scores),
+    ):
+        if known := [line for line in lines if line.points]:
+            yield curves(name, title, y_label, known, *marked)
+    for name, title, points in (
+        ("learning_rate", "Learning rate", of_training(lambda one: one.learning_rate)),
+        ("gradient_norm", "Gradient norm, before clipping", of_training(lambda one: one.grad_norm)),
+        ("speed", "Target tokens a second", of_training(lambda one: one.tgt_tokens_per_second)),
+    ):
+        if points:
+            yield curves(name, title, "", [Curve(title, points)])
     if report.validation is not None and report.validation.lengths:
         values = [(one.label, one.score or 0.0, f"{one.count:,} lines") for one in report.validation.lengths]
         yield bars("length", "BLEU by source length", "BLEU", values)
