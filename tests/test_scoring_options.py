@@ -16,7 +16,7 @@ from sacrebleu.dataset import DATASETS
 from test_evaluation import SENTENCES, corrupted
 
 from nmt.errors import ConfigError
-from nmt.evaluation.public_sets import file_name, public_test_set
+from nmt.evaluation.public_sets import public_test_set
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,6 @@ def test_a_public_test_set_by_its_name(cached: Path, files: tuple[Path, Path, Pa
     src, references = public_test_set("wmt14/full", "en-de")
     assert src.read_bytes() == files[0].read_bytes()
     assert [path.read_bytes() for path in references] == [files[2].read_bytes()]
-    assert file_name("wmt14/full", "en-de") == "wmt14_full.en-de"
     options = ["--test-set", "wmt14/full", "--language-pair", "en-de", "--metric", "bleu"]
     code, out, err = cli("eval", "--hyp", str(files[1]), *options, "--json")
     assert code == 0, err

@@ -53,14 +53,14 @@ class _Text:
     def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
         """What a run is to translate: `name: (sources, references)`."""
         from nmt.evaluation.evaluate import choose_test_sets
-        from nmt.evaluation.public_sets import file_name, public_test_set
+        from nmt.evaluation.public_sets import public_test_set
 
         if not self.test_set:
             return choose_test_sets(run, self.src, self.ref or ())
         languages = run.inference_config().data
         pair = self.language_pair or f"{languages.src_lang}-{languages.tgt_lang}"
         (sides,) = choose_test_sets(run, *public_test_set(self.test_set, pair)).values()
-        return {file_name(self.test_set, pair): sides}
+        return {f"{self.test_set.replace('/', '_')}.{pair}": sides}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,3 @@ def public_test_set(name: str, language_pair: str) -> tuple[Path, Sequence[Path]
             f"copy that folder from another machine"
         ) from None
     return Path(src), [Path(path) for path in references]
-
-
-def file_name(name: str, language_pair: str) -> str:
-    """What its files in a run's evaluation/ are called: "wmt14_full.en-de"."""
-    return f"{name.replace('/', '_')}.{language_pair}"

@@ -9,7 +9,6 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt.config.evaluation import Metric
-from nmt.console import log
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
@@ -33,7 +32,6 @@ from nmt.insight.systems import Material, System, TranslatedSet
 
 LISTED = 10
 """Maximum number of sentences, words and n-grams in each list."""
-_LARGE = 1 << 28  # bytes of training text whose words take more than some seconds to count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +183,6 @@ def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict
     """How often the words of the texts occur in the training text; None without one."""
     if not material.train:
         return None
-    size = sum(side.path.stat().st_size for side in material.train if side.path.is_file())
-    if size > _LARGE:
-        log.info("counting words in %.1f GB of training text", size / 1e9)
     wanted = frozenset(word for words in texts for sentence in words for word in sentence)
     lines = itertools.chain.from_iterable(side.lines() for side in material.train)
     return count_words(lines, bleu.tokenizer, wanted)

@@ -47,12 +47,9 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class Step(Candidate):
     """The model's own prediction of one piece, from the source and the pieces before it, without constraints."""
 
-    token: str
-    id: int
-    log_prob: float
     entropy: float
     """Of the distribution of the next piece, in nats: 0 if it is certain, log V if it knows nothing."""
     candidates: tuple[Candidate, ...]
@@ -60,15 +57,11 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Candidate):
     """The translation that follows if another piece is chosen at one position."""
 
     position: int
     """The row t of `AttentionMaps.out_tokens` that is replaced; the pieces before it are kept."""
-    token: str
-    id: int
-    log_prob: float
-    """The log-probability of the piece, without constraints."""
     text: str
     tokens: tuple[str, ...]
     """The whole translation, without `</s>`."""
@@ -132,7 +125,7 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
     The search is that of `nmt translate` with PyTorch, with the settings of the run. The rest is
     computed in fp32. Raises `RunError` for an export, and `ConfigError` if a text is empty or too long.
     """
-    case = _Case.of(run, text, tgt, device)
+    case = _Case(run, text, tgt, device)
     tokenizers, decoding = case.tokenizers, case.decoding
     found, search = case.engine.traced_search(case.src_ids, decoding)
     tgt_ids = best_of([found])[0].tokens if case.given is None else case.given
@@ -156,28 +149,17 @@ def explain(run: RunFolder, text: str, tgt: str | None = None, device: str = "au
 
 def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device: str = "auto") -> AttentionMaps:
     """`explain(...).maps` alone, which takes less time; with `tgt`, nothing is searched for."""
-    case = _Case.of(run, text, tgt, device)
-    tgt_ids = case.given
+    case = _Case(run, text, tgt, device)
+    tgt_ids: Sequence[int] | None = case.given
     if tgt_ids is None:
         tgt_ids = best_of(case.engine.search([case.src_ids], case.decoding))[0].tokens
     return attention_maps(case.model(), case.tokenizers, case.src_ids, tgt_ids, *case.languages)
 
 
-@dataclasses.dataclass(frozen=True)
 class _Case:
     """What is to be explained, and by which model."""
 
-    run: RunFolder
-    device: str
-    tokenizers: Tokenizers
-    languages: tuple[str, str]
-    decoding: DecodingConfig
-    src_ids: EncodedSource
-    given: Sequence[int] | None
-    """The ids of a given translation."""
-
-    @classmethod
-    def of(cls, run: RunFolder, text: str, tgt: str | None, device: str) -> "_Case":
+    def __init__(self, run: RunFolder, text: str, tgt: str | None, device: str) -> None:
         if run.is_export():
             raise RunError(
                 f"{run.path}: an export, for CTranslate2, has no attention; name the run that it was made from"
@@ -185,20 +167,20 @@ class _Case:
         config, tokenizers = run.inference_config(), load_tokenizers(run.tokenizer)
         if not config.model.has_attention:
             raise RunError(f"{run.path}: has no attention (model.attention: none), so there is none to show")
-        src_ids: EncodedSource
+        self.src_ids: EncodedSource
         match config.source.type:
             case "text":
-                src_ids = encoder_of(tokenizers.src, [config]).encode(text, "the text", "explained")
-                if not len(src_ids):
+                self.src_ids = encoder_of(tokenizers.src, [config]).encode(text, "the text", "explained")
+                if not len(self.src_ids):
                     raise ConfigError("the text is empty, so there is nothing to explain")
             case "images":
                 size, patch_size = config.source.image_size, config.source.patch_size
-                src_ids = patches(read_image(Path(text), size, "the image"), patch_size)
+                self.src_ids = patches(read_image(Path(text), size, "the image"), patch_size)
             case "vectors":
                 raise ConfigError(f"{run.path}: reads vectors; only texts and images can be explained")
-        given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
-        languages = (config.data.src_lang, config.data.tgt_lang)
-        return cls(run, device, tokenizers, languages, config.decoding, src_ids, given)
+        self.run, self.device, self.tokenizers, self.decoding = run, device, tokenizers, config.decoding
+        self.languages = (config.data.src_lang, config.data.tgt_lang)
+        self.given = None if tgt is None else _given(tgt, tokenizers, config.model.max_positions)
 
     @functools.cached_property
     def engine(self) -> TorchEngine:

@@ -89,7 +89,12 @@ def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
         rate = "-" if interval.learning_rate is None else f"{interval.learning_rate:.2e}"
         speed = "-" if interval.tgt_tokens_per_second is None else f"{interval.tgt_tokens_per_second:,.0f}"
         yield "training", f"loss {loss}  learning rate {rate}  target tokens/s {speed}"
-    yield from _validations(status)
+    best, last = status.best_validation, status.last_validation
+    if last is not None and last != best:
+        yield "validation", _validation(last)
+    if best is not None:
+        name = f"best {status.best_metric}" if status.best_metric else "validation"
+        yield name, f"{_validation(best)}: the model"
     if status.skipped_updates:
         yield "skipped", f"{status.skipped_updates:,} updates, whose gradient was not finite"
     if status.checkpoint is not None:
@@ -104,15 +109,6 @@ def _figures(status: RunStatus) -> Iterator[tuple[str, str]]:
         yield f"test {name}", f"{_scores(scores)}  ({deviation})"
     if status.scores:
         yield "validation", _scores(status.scores)
-
-
-def _validations(status: RunStatus) -> Iterator[tuple[str, str]]:
-    best, last = status.best_validation, status.last_validation
-    if last is not None and last != best:
-        yield "validation", _validation(last)
-    if best is not None:
-        name = f"best {status.best_metric}" if status.best_metric else "validation"
-        yield name, f"{_validation(best)}: the model"
 
 
 def _validation(validation: Validation) -> str:

@@ -132,18 +132,19 @@ def _languages(runs: Sequence[RunFolder]) -> tuple[str, str]:
     """Source and target language of all runs, '' without runs."""
     if not runs:
         return "", ""
-    (first, text), *others = [(run.path, run.inference_config().data) for run in runs]
-    kinds = [run.inference_config().source.type for run in runs]
-    for run, kind in zip(runs, kinds, strict=True):
-        if kind != kinds[0]:
+    first, config = runs[0].path, runs[0].inference_config()
+    text, kind = config.data, config.source.type
+    for run in runs[1:]:
+        other = run.inference_config()
+        if other.source.type != kind:
             raise ConfigError(
-                f"{first} reads {kinds[0]}, {run.path} reads {kind}; only models of the same sources can be compared"
+                f"{first} reads {kind}, {run.path} reads {other.source.type}; only models of the same sources can be "
+                f"compared"
             )
-    for path, other in others:
-        if (other.src_lang, other.tgt_lang) != (text.src_lang, text.tgt_lang):
+        if (other.data.src_lang, other.data.tgt_lang) != (text.src_lang, text.tgt_lang):
             raise ConfigError(
-                f"{first} translates from {text.src_lang} to {text.tgt_lang}, {path} from {other.src_lang} to "
-                f"{other.tgt_lang}; only translations of the same test set can be compared"
+                f"{first} translates from {text.src_lang} to {text.tgt_lang}, {run.path} from {other.data.src_lang} to "
+                f"{other.data.tgt_lang}; only translations of the same test set can be compared"
             )
     return text.src_lang, text.tgt_lang
 
