@@ -3,16 +3,13 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
 from nmt.console import log
 from nmt.errors import printable
-
-if TYPE_CHECKING:  # imported when the command runs
-    from nmt.marian.importing import ImportedRun
 
 
 def import_model(
@@ -31,7 +28,7 @@ def import_model(
 
     The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
     """
-    from nmt.marian.download import PREFIX, download
+    from nmt.marian.importing import PREFIX, download
     from nmt.marian.importing import import_model as do_import
     from nmt.runs import run_named
 
@@ -41,10 +38,6 @@ def import_model(
         folder, name = download(full_name), name or full_name.rsplit("/", 1)[-1]
     imported = do_import(folder, name, src_lang, tgt_lang, tgt_tag, full_name)
     run_named(Path(imported.run).name).remember_as_latest()
-    _print(imported, as_json)
-
-
-def _print(imported: "ImportedRun", as_json: bool) -> None:
     for note in imported.notes:
         log.warning(note)
     if as_json:

@@ -2,16 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from nmt.cli.options import ConfigArgument, JsonOption, NameOption, SetOption, configured_run
-from nmt.config.inference import TokenizerConfig
 from nmt.errors import printable
-from nmt.runs import RunFolder
-
-if TYPE_CHECKING:  # imported when the command runs
-    from nmt.data.statistics import SideReport
 
 
 def vocab(
@@ -24,11 +17,7 @@ def vocab(
     from nmt.data.statistics import vocabulary_report
 
     settings = with_hold_outs(with_decoded_corpora(settings))
-    report = vocabulary_report(settings, run)
-    _print(settings.tokenizer, run, report, as_json)
-
-
-def _print(tokenizer: TokenizerConfig, run: RunFolder, report: Mapping[str, "SideReport"], as_json: bool) -> None:
+    report, tokenizer = vocabulary_report(settings, run), settings.tokenizer
     if as_json:
         print(json.dumps({side: dataclasses.asdict(of_side) for side, of_side in report.items()}))
         return

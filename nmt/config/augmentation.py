@@ -32,12 +32,6 @@ class AugmentationConfig(Section):
     `tokenizer.byte_fallback`, and no tokenizer of words: their vocabularies have no pieces for unseen text."""
 
     @property
-    def of_source_text(self) -> list[str]:
-        """The keys in use that need a source of text."""
-        keys = {"typed_input": self.typed_input, "fragments": self.fragments, "copies": self.copies}
-        return [key for key, value in keys.items() if value]
-
-    @property
     def changes_text(self) -> bool:
         """Whether sentences are tokenized again whenever they are seen."""
         return any((self.subword_sampling, self.copies, self.typed_input))
@@ -45,4 +39,4 @@ class AugmentationConfig(Section):
     @property
     def is_on(self) -> bool:
         """Whether any augmentation is enabled."""
-        return self.changes_text or any((self.tgt_word_dropout, self.fragments))
+        return any(dict(self).values())

@@ -97,7 +97,7 @@ class TokenizerConfig(Section):
         return self
 
 
-_PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {
+PRESETS: dict[str, dict[str, tuple[Any, ...]]] = {
     "marian": {
         "norm": ("post",), "activation": ("swish", "relu", "gelu"), "positions": ("sinusoidal",),
         "layout": ("marianmt",),
@@ -174,13 +174,13 @@ class TransformerConfig(Section):
     @classmethod
     def _filled_in(cls, raw: Any) -> Any:
         """Give the keys that a preset needs their values, where they are not given."""
-        needed = _PRESETS.get(str(raw.get("preset"))) if isinstance(raw, dict) else None
+        needed = PRESETS.get(str(raw.get("preset"))) if isinstance(raw, dict) else None
         return raw if needed is None else {key: allowed[0] for key, allowed in needed.items()} | raw
 
     @model_validator(mode="after")
     def _as_the_preset_needs(self) -> Self:
         values = dict(self)
-        for key, allowed in _PRESETS.get(self.preset or "", {}).items():
+        for key, allowed in PRESETS.get(self.preset or "", {}).items():
             if (value := values[key]) not in allowed:
                 if key == "layout":
                     raise ValueError(

@@ -180,7 +180,9 @@ class Config(InferenceConfig):
         files = ["data: pairs"] if any(files.pairs for files in corpora) else []
         files += [f"data.{name}: holdout" for name in data.hold_outs]
         keys = [f"data.cleaning.{key}" for key in data.cleaning.of_text]
-        keys += [f"augmentation.{key}" for key in self.augmentation.of_source_text]
+        keys += [
+            f"augmentation.{key}" for key in ("typed_input", "fragments", "copies") if dict(self.augmentation)[key]
+        ]
         keys += [key for key, value in (("data.exclude", data.exclude), ("tokenizer.tags", tags)) if value]
         if files or keys:
             remedy = "name src and tgt" if files else "leave it out"

@@ -23,7 +23,7 @@ from nmt.data.letters import has_dotless_i, lowercase, title_case, without_punct
 from nmt.data.lexicon import Lexicon
 from nmt.data.phrases import draw_phrases
 from nmt.data.subwords import SubwordSampler
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
+from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.languages import base_language, has_case
 
 # A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
@@ -63,7 +63,11 @@ class Augmentation:
         self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
         self._lexicon = lexicon
         self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
-        self._samplers = [_sampler(tokenizer, config) for tokenizer in (tokenizers.src, tokenizers.tgt)]
+        alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
+        self._samplers = [
+            SubwordSampler(tokenizer, kind, alpha) if alpha and isinstance(tokenizer, SentencePieceTokenizer) else None
+            for tokenizer in (tokenizers.src, tokenizers.tgt)
+        ]
 
     def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
         """Augment the pairs of batch `number` of the epoch."""
@@ -163,15 +167,6 @@ class Augmentation:
             if new is not own and 0 < len(new) <= limit:
                 rows[index] = np.array(new, dtype=row.dtype)
         return ragged(rows)
-
-
-def _sampler(tokenizer: Tokenizer, config: Config) -> SubwordSampler | None:
-    alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
-    if not alpha:
-        return None
-    assert isinstance(tokenizer, SentencePieceTokenizer), "checked by Config"
-    assert kind in ("bpe", "unigram")
-    return SubwordSampler(tokenizer, kind, alpha)
 
 
 def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Literal
 
 from nmt.data.tokenizer import SentencePieceTokenizer
 
@@ -22,7 +21,8 @@ Draw = Callable[[], float]
 class SubwordSampler:
     """Samples new segmentations of words; words with bytes or `<unk>` are not changed."""
 
-    def __init__(self, tokenizer: SentencePieceTokenizer, kind: Literal["bpe", "unigram"], alpha: float) -> None:
+    def __init__(self, tokenizer: SentencePieceTokenizer, kind: str, alpha: float) -> None:
+        """`kind` is the tokenizer's type, `bpe` or `unigram`."""
         self._made_from = (tokenizer, kind, alpha)
         self._pieces, self._scores = tokenizer.normal_pieces()
         self._ids = {piece: index for index, piece in enumerate(self._pieces) if piece is not None}

@@ -23,7 +23,7 @@ from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.export import prepare_ctranslate2, remedy, write_model
 from nmt.errors import RunError
 from nmt.exporting.description import ExportedRun, describe
-from nmt.exporting.proof import Prepared, verify
+from nmt.exporting.proof import PLAIN_SEARCH, Prepared, verify
 from nmt.languages import base_language
 from nmt.runs import RunFolder
 
@@ -68,12 +68,9 @@ def export_argos(
     file = folder / f"{name}.argosmodel"
     usage = [f"argospm install {file}", f'argos-translate --from {codes[0]} --to {codes[1]} "..."',
              "LibreTranslate: install it so before the server starts; docs/exporting.md"]  # fmt: skip
-    base = config.decoding.model_copy(
-        update={"length_penalty": LENGTH_PENALTY, "max_length": min(_MAX_LENGTH, config.model.max_positions - 1),
-                "max_length_ratio": 1000.0, "min_length": 1, "no_repeat_ngram_size": 0,
-                "forbidden_words": (), "lower_capitals": False, "copied": ()}
-    )  # fmt: skip
-    decodings = [base.model_copy(update={"beam_size": size}) for size in (1, BEAM_SIZE)]
+    max_length = min(_MAX_LENGTH, config.model.max_positions - 1)
+    changes = PLAIN_SEARCH | {"length_penalty": LENGTH_PENALTY, "max_length": max_length, "min_length": 1}
+    decodings = [config.decoding.model_copy(update=changes | {"beam_size": size}) for size in (1, BEAM_SIZE)]
 
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
         return translate_as_argos(package, lines, decoding.beam_size)

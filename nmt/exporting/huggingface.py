@@ -19,13 +19,14 @@ from torch import Tensor
 
 from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.checkpoint import weights_of
-from nmt.config.inference import DecodingConfig, InferenceConfig, TransformerConfig
+from nmt.config.inference import PRESETS, DecodingConfig, InferenceConfig, TransformerConfig
 from nmt.data.marian import EOS, PAD, UNK, MarianFiles, vocabulary_json
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import RunError, import_extra
 from nmt.exporting.description import ExportedRun, describe
-from nmt.exporting.proof import Prepared, greedy_and_beam, prepare, verify
+from nmt.exporting.proof import PLAIN_SEARCH, Prepared, greedy_and_beam, prepare, verify
 from nmt.insight.model_card import CardFacts, CardScores, check_card_options, model_card
+from nmt.marian.folder import FIXED
 from nmt.marian.names import LOGITS_BIAS, hugging_face_names
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder
@@ -52,11 +53,15 @@ def export_huggingface(
     config, tokenizers = prepared.config, prepared.tokenizers
     architecture, sides = _architecture(prepared), _sides(prepared)
     has_all = architecture.layout != "marian"
-    # Without what transformers does otherwise: it counts `</s>` in the length, for example.
-    changes = {"length_penalty": 0.0, "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0,
-               "forbidden_words": (), "lower_capitals": False, "copied": ()}  # fmt: skip
-    decodings = greedy_and_beam(config.decoding.model_copy(update=changes))
+    # transformers counts `</s>` in the length.
+    decodings = greedy_and_beam(config.decoding.model_copy(update=PLAIN_SEARCH | {"length_penalty": 0.0}))
     folder = run.exports / "huggingface"
+    usage = (
+        f'model = transformers.MarianMTModel.from_pretrained("{folder}")',
+        f'tokenizer = transformers.MarianTokenizer.from_pretrained("{folder}")',
+        'ids = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))',
+        "tokenizer.batch_decode(ids, skip_special_tokens=True)",
+    )
 
     def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
         return translate_with_transformers(temporary, lines, decoding)
@@ -67,7 +72,6 @@ def export_huggingface(
         save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
         write_json(temporary / "config.json", _config(architecture, sides))
         write_json(temporary / "generation_config.json", _generation(config, sides, tokenizers.tgt))
-        write_json(temporary / "tokenizer_config.json", _tokenizer_config(config, tokenizers.joint))
         _write_tokenizer(prepared, sides, temporary)
         comparisons = verify(prepared, folder, decodings, translate, True if has_all else None)
         notes: tuple[str, ...] = ()
@@ -78,7 +82,7 @@ def export_huggingface(
                 f"{architecture.of_layout.norm_epsilon:g} of normalisations (it has 1e-05): {now:.2f} BLEU here "
                 f"instead of {before:.2f}; CTranslate2 can",
             )
-        result = describe(run, folder, "huggingface", _usage(folder), comparisons, None, notes, license)
+        result = describe(run, folder, "huggingface", usage, comparisons, None, notes, license)
         write_text(temporary / "README.md", _card(prepared, result))
         write_json(temporary / "export.json", dataclasses.asdict(result))
     return result
@@ -99,12 +103,11 @@ def _architecture(prepared: Prepared) -> TransformerConfig:
     """The model section; `RunError` if MarianMT cannot express the model, with the keys that would make it fit."""
     run, model = prepared.run, prepared.config.model
     assert model.architecture == "transformer"
-    allowed = {"norm": ("post",), "activation": ("relu", "gelu", "swish"), "positions": ("sinusoidal",)}
     values = dict(model)
     wrong = [
-        f"model.{key} is {values[key]}, not {' or '.join(ones)}"
-        for key, ones in allowed.items()
-        if values[key] not in ones
+        f"model.{key} is {values[key]}, not {' or '.join(allowed)}"
+        for key, allowed in PRESETS["marian"].items()
+        if key != "layout" and values[key] not in allowed
     ]
     if model.layout == "nmt":
         wrong.append("its sine waves alternate, its decoder starts from <s>")
@@ -179,10 +182,7 @@ def _config(config: TransformerConfig, sides: tuple[_Side, _Side]) -> dict[str, 
         "dropout": config.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-        "static_position_embeddings": True,
+        **FIXED,
         "vocab_size": len(sides[0].ids),
         "decoder_vocab_size": len(sides[1].ids),
         "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
@@ -215,23 +215,8 @@ def _generation(config: InferenceConfig, sides: tuple[_Side, _Side], tokenizer: 
     }
 
 
-def _tokenizer_config(config: InferenceConfig, joint: bool) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": config.data.src_lang,
-        "target_lang": config.data.tgt_lang,
-        "separate_vocabs": not joint,
-        "model_max_length": min(512, config.model.max_positions),
-        "unk_token": UNK,
-        "eos_token": EOS,
-        "pad_token": PAD,
-        "clean_up_tokenization_spaces": False,
-        "sp_model_kwargs": {},
-    }
-
-
 def _write_tokenizer(prepared: Prepared, sides: tuple[_Side, _Side], folder: Path) -> None:
-    """The SentencePiece models and vocabularies; those of an imported model byte for byte."""
+    """The tokenizer's files; the SentencePiece models and vocabularies of an imported model byte for byte."""
     src, tgt = prepared.tokenizers.src.model, prepared.tokenizers.tgt.model
     assert src is not None and tgt is not None, "words are refused"
     files = {"source.spm": src, "target.spm": tgt, "vocab.json": vocabulary_json(sides[0].vocabulary)}
@@ -241,15 +226,19 @@ def _write_tokenizer(prepared: Prepared, sides: tuple[_Side, _Side], folder: Pat
         files = dict(MarianFiles.load(prepared.run.tokenizer).contents)
     for name, content in files.items():
         write_bytes(folder / name, content)
-
-
-def _usage(folder: Path) -> tuple[str, ...]:
-    return (
-        f'model = transformers.MarianMTModel.from_pretrained("{folder}")',
-        f'tokenizer = transformers.MarianTokenizer.from_pretrained("{folder}")',
-        'ids = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))',
-        "tokenizer.batch_decode(ids, skip_special_tokens=True)",
-    )
+    config = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": prepared.config.data.src_lang,
+        "target_lang": prepared.config.data.tgt_lang,
+        "separate_vocabs": not prepared.tokenizers.joint,
+        "model_max_length": min(512, prepared.config.model.max_positions),
+        "unk_token": UNK,
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "clean_up_tokenization_spaces": False,
+        "sp_model_kwargs": {},
+    }
+    write_json(folder / "tokenizer_config.json", config)
 
 
 def _card(prepared: Prepared, result: ExportedRun) -> str:

@@ -25,6 +25,11 @@ SAME_LINES = 0.995
 BLEU_DIFFERENCE = 0.3
 """The maximum loss of BLEU; for an export that changes no weight, the maximum change."""
 
+PLAIN_SEARCH: dict[str, object] = {
+    "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0, "forbidden_words": (), "lower_capitals": False, "copied": (),
+}  # fmt: skip
+"""Changes of `decoding` without which other programs would find other translations: what they do not have."""
+
 Translate = Callable[[Sequence[str], DecodingConfig], list[str]]
 """The translations of lines with an export; `beam_size` 1 is greedy search."""
 

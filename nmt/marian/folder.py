@@ -33,7 +33,7 @@ from nmt.models.factory import parameter_shapes
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 # Options of a MarianMT configuration that no converter has ever set otherwise, and their only value that fits.
-_FIXED = {
+FIXED = {
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,
@@ -107,7 +107,7 @@ def _check_architecture(settings: _Settings) -> None:
             f"{settings.path}: model_type {kind!r} ({named}) is no MarianMT model; nmt imports those alone, such as "
             f"OPUS-MT's (M2M100 and NLLB, for example, have norms, positions and language codes of other kinds)"
         )
-    for key, value in _FIXED.items():
+    for key, value in FIXED.items():
         if settings.get(key, value) != value:
             raise RunError(f"{settings.path}: {key}: {settings.get(key, value)} is not supported; MarianMT has {value}")
 
@@ -250,13 +250,8 @@ def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
         "forced_eos_token_id": (eos,),
         "forced_bos_token_id": (),
         "do_sample": (False,),
-        "num_beam_groups": (1,),
-        "diversity_penalty": (0,),
         "repetition_penalty": (1,),
-        "encoder_repetition_penalty": (1,),
-        "encoder_no_repeat_ngram_size": (0,),
         "suppress_tokens": ([],),
-        "begin_suppress_tokens": ([],),
         "max_new_tokens": (),
     }
     found = {key: settings.get(key) for key in plain}

@@ -1,4 +1,7 @@
-"""Importing a model: from somebody else's files to a run folder that translates, exports, and can be trained on."""
+"""Importing a model: from somebody else's files to a run folder that translates, exports, and can be trained on.
+
+One of the Hugging Face Hub is downloaded into the folder where huggingface_hub keeps what it has downloaded.
+"""
 
 import contextlib
 import dataclasses
@@ -11,14 +14,16 @@ from nmt.config.file import to_yaml
 from nmt.config.inference import DecodingConfig, InferenceConfig, TextConfig, TokenizerConfig
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_model
-from nmt.errors import ConfigError, RunError
+from nmt.errors import ConfigError, RunError, import_extra
 from nmt.languages import check_language
 from nmt.marian.folder import BIN, SAFETENSORS, read_folder
 from nmt.marian.found import FoundModel, imported_section
-from nmt.marian.npz import is_marian_archive, read_archive
+from nmt.marian.npz import read_archive
 from nmt.runs import RunFolder, run_named
 
+PREFIX = "hf:"
 ORIGIN = "imported.json"
+_DOWNLOADED = ("*.json", "*.spm", "README.md")
 _READ = (".json", ".spm", ".md", ".yml", ".npz", ".safetensors", ".bin")
 _PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
 
@@ -47,6 +52,23 @@ class ImportedRun:
     notes: tuple[str, ...]
 
 
+def download(name: str) -> Path:
+    """The folder of the model `name` (`Helsinki-NLP/opus-mt-en-de`); what is there already is not downloaded again.
+
+    Raises `MissingExtraError` if huggingface_hub is not installed, and `RunError` if there is no such model or no
+    network.
+    """
+    hub = import_extra("huggingface_hub", "hf")
+    try:
+        folder = Path(hub.snapshot_download(name, allow_patterns=[*_DOWNLOADED, SAFETENSORS]))
+        if not (folder / SAFETENSORS).is_file():
+            folder = Path(hub.snapshot_download(name, allow_patterns=[*_DOWNLOADED, BIN]))
+    except (OSError, ValueError, RuntimeError, hub.errors.HfHubHTTPError) as error:
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        raise RunError(f"{PREFIX}{name}: cannot be downloaded: {first[0][:300]}") from None
+    return folder
+
+
 def import_model(
     folder: Path,
     name: str | None,
@@ -64,7 +86,8 @@ def import_model(
     if not folder.exists():
         raise RunError(f"{folder}: no such folder or zip; name one with a MarianMT model")
     is_hugging_face = (folder / "config.json").is_file()
-    if not is_hugging_face and not is_marian_archive(folder):
+    is_marian = folder.suffix == ".zip" or (folder / "decoder.yml").is_file() or any(folder.glob("*.npz"))
+    if not is_hugging_face and not is_marian:
         raise RunError(
             f"{folder}: no model that nmt can import: it has no config.json (Hugging Face), and no decoder.yml and "
             f".npz (Marian)"

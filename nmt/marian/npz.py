@@ -65,13 +65,6 @@ def _files(path: Path) -> dict[str, Path | zipfile.Path]:
     return {PurePosixPath(one.filename).name: zipfile.Path(archive, one.filename) for one in entries}
 
 
-def is_marian_archive(path: Path) -> bool:
-    """Whether a folder or a file looks like a model of Marian's."""
-    if path.is_dir():
-        return (path / "decoder.yml").is_file() or any(path.glob("*.npz"))
-    return path.is_file() and path.suffix == ".zip"
-
-
 def read_archive(path: Path) -> FoundModel:
     """The model in a folder or a zip; `RunError` if it is none, or one of another architecture."""
     files = _files(path)
@@ -201,21 +194,12 @@ def read_pieces(text: str) -> dict[str, int]:
     """
     if text.lstrip().startswith("{"):
         return {str(piece): int(index) for piece, index in json.loads(text).items()}
+    text = re.sub(r"^\? (.*?)\r?\n:", r"\1:", text, flags=re.MULTILINE)  # long keys, which have a line of their own
     ids: dict[str, int] = {}
-    long_key = None
     for line in text.split("\n"):
-        line = line.rstrip("\r")
-        if long_key is not None:
-            piece, index = long_key, line.removeprefix(":")
-            long_key = None
-        elif line.startswith("? "):
-            long_key = line.removeprefix("? ")
-            continue
-        elif not line or line == "---":
-            continue
-        else:
+        if (line := line.rstrip("\r")) not in ("", "---"):
             piece, _, index = line.rpartition(":")
-        ids[_scalar(piece.rstrip(" "))] = int(index)
+            ids[_scalar(piece.rstrip(" "))] = int(index)
     return ids
 
 
