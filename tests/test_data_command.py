@@ -134,22 +134,23 @@ def test_bins_add_up_to_the_total_and_hold_most_lines(lengths: dict[int, int], w
         assert one.count == sum(in_it)
 
 
-def profiled(pairs: list[tuple[bytes, bytes]], processes: int, cleaning: CleaningConfig | None = None) -> Profile:
+def profiled(pairs: list[tuple[bytes, bytes]]) -> Profile:
     files = [write_pairs(Path(), pairs, "one"), write_pairs(Path(), DIRTY, "two")]
-    used = cleaning or CleaningConfig.recommended()
-    return profile_corpora(files, ("en", "de"), used, {"test": files[0]}, [files[0]], processes)[0]
+    return profile_corpora(files, ("en", "de"), CleaningConfig.recommended(), {"test": files[0]}, [files[0]])[0]
 
 
 def test_several_processes_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.data.corpus.BLOCK_PAIRS", 3)
     pairs = [(f"Line {n} of {n % 7}.".encode(), f"Zeile {n % 5}.{'я' * (n % 3)}".encode()) for n in range(40)]
-    alone = profiled(pairs, 0)
-    assert alone == profiled(pairs, 3)
+    alone = profiled(pairs)
+    with monkeypatch.context() as patched:
+        patched.setattr("nmt.data.selection.num_processes_for", lambda pairs: 3)
+        assert alone == profiled(pairs)
     assert alone.pairs == 48
     assert alone.corpora[0].pairs == 40
     monkeypatch.setattr("nmt.data.corpus.BLOCK_PAIRS", 1000)
-    assert alone == profiled(pairs, 0)
+    assert alone == profiled(pairs)
     assert sum(one.count for one in alone.ratio) == 46  # two pairs of the second are not complete
     for side in (alone.src, alone.tgt):
         for lengths in (side.words, side.characters):
@@ -250,11 +251,11 @@ def test_mistakes_are_one_plain_message(dirty: CorpusFiles, cli: Cli, arguments:
 def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     long = [(b"word " * 100, b"Wort " * 100)] * 3
-    shown = data_text(profiled(long, 0), 80)
+    shown = data_text(profiled(long), 80)
     assert max(map(len, shown.split("\n"))) <= 80
     assert "  en  3 times  word word" in shown
     assert "\x07" not in shown
-    plain = data_text(profiled(long, 0), 80, plain=True)
+    plain = data_text(profiled(long), 80, plain=True)
     assert "#" in plain
     assert "█" not in plain
 

@@ -122,11 +122,17 @@ def test_a_dictionary_says_little_of_the_usual_ratio_of_sentences(write_lines: W
     ],
 )  # fmt: skip
 def test_repeated_and_excluded_pairs_agree_with_sets(
-    corpora: list[CorpusFiles], write_lines: WriteLines, cleaning: CleaningConfig, with_excluded: bool, number: int
+    corpora: list[CorpusFiles],
+    write_lines: WriteLines,
+    cleaning: CleaningConfig,
+    with_excluded: bool,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(nmt.data.selection, "num_processes_for", lambda pairs: number)
     test = CorpusFiles(src=write_lines("t.en", ["word 1", "", "x"]), tgt=write_lines("t.de", ["y", "Wort 2", ""]))
     excluded = [test] if with_excluded else []
-    verdicts = tuple(judge_corpora(corpora, cleaning, LANGUAGES, excluded, num_processes=number))
+    verdicts = tuple(judge_corpora(corpora, cleaning, LANGUAGES, excluded))
     expected = by_a_loop(corpora, cleaning, excluded)
     assert rules_of(Selection("", verdicts)) == expected
     assert len({rule for of_corpus in expected for rule in of_corpus}) >= 3

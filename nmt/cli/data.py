@@ -102,6 +102,5 @@ def _chosen(
 def _near(files: CorpusFiles) -> CorpusFiles:
     """The corpus with paths as seen from the current folder, if they are below it: a configuration's are absolute."""
     here = Path.cwd()
-    paths = {"pairs": files.pairs, "src": files.src, "tgt": files.tgt}
-    near = {key: path.relative_to(here) for key, path in paths.items() if path and path.is_relative_to(here)}
+    near = {key: path.relative_to(here) for key, path in files if isinstance(path, Path) and path.is_relative_to(here)}
     return files.model_copy(update=near)

@@ -148,18 +148,13 @@ def _conversion(path: Path, encoding: str) -> str:
 
 
 def _facts(lines: Sequence[str], language: str, other: str) -> SideFacts:
-    characters: Counter[str] = Counter()
-    words: set[str] = set()
-    for line in lines:
-        characters.update(line)
-        words.update(line.split())
-    lengths = sorted(map(len, lines))
+    characters = Counter(itertools.chain.from_iterable(lines))
     letters = {character for character in characters if character.isalpha()}
     return SideFacts(
         language=language,
         characters=characters,
-        words=frozenset(words),
-        longest=lengths[min(len(lengths) - 1, int(0.999 * len(lengths)))],
+        words=frozenset(word for line in lines for word in line.split()),
+        longest=sorted(map(len, lines))[int(0.999 * len(lines))],
         own_script=_share_in_script(lines, letters, scripts_of(language), 1.0),
         other_script=_share_in_script(lines, letters, scripts_of(other), 0.0),
     )

@@ -289,14 +289,13 @@ def profile_corpora(
     cleaning: CleaningConfig,
     tests: Mapping[str, CorpusFiles],
     excluded: Sequence[CorpusFiles] = (),
-    num_processes: int | None = None,
 ) -> tuple[Profile, list[Verdicts]]:
-    """Read the corpora, and count; the number of processes changes nothing but the time.
+    """Read the corpora, and count.
 
     The overlap with `tests` is counted; what shares a side with `excluded` is dropped. A line that is not UTF-8 is
     dropped in any case. Raises `DataError` if a file cannot be read, is empty, or if sides differ in length.
     """
-    sizes, blocks = look_at(_count, corpora, _also_on(cleaning), languages, excluded, TEXT, num_processes)
+    sizes, blocks = look_at(_count, corpora, _also_on(cleaning), languages, excluded)
     counted = Counted.together(blocks)
     if (counted.characters < 0).any():
         cleaning = cleaning.model_copy(update={"encoding": True})  # such lines cannot be kept

@@ -1,16 +1,16 @@
 """The rules of `data.cleaning` that look at one pair alone."""
 
 import bisect
-import functools
 import html.entities
 import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nmt.config.cleaning import CleaningConfig
-from nmt.data.scripts import ScriptRule
+from nmt.data.scripts import are_out_of_script, scripts_of
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
 from nmt.languages import base_language
 
@@ -32,17 +32,17 @@ class PairRules:
         """
         rules: dict[str, Callable[[str, str], bool]] = {}
         if cleaning.encoding:
-            rules["encoding"] = Either(is_wrongly_decoded)
+            rules["encoding"] = partial(_is_either, is_wrongly_decoded)
         if cleaning.identical:
             rules["identical"] = are_identical
         if cleaning.html:
-            rules["html"] = Either(has_html)
+            rules["html"] = partial(_is_either, has_html)
         if cleaning.script is not None:
-            rules["script"] = ScriptRule(cleaning.script, src_lang, tgt_lang)
+            rules["script"] = partial(are_out_of_script, cleaning.script, (scripts_of(src_lang), scripts_of(tgt_lang)))
         if cleaning.numbers:
             rules["numbers"] = have_different_numbers
         if cleaning.length_ratio is not None:
-            rules["length_ratio"] = LengthRule(cleaning.length_ratio, usual_ratio)
+            rules["length_ratio"] = partial(have_unlike_lengths, cleaning.length_ratio, usual_ratio)
         if cleaning.language:
             rules["language"] = LanguageRule(src_lang, tgt_lang)
         self._rules = list(rules.items())
@@ -55,14 +55,8 @@ class PairRules:
         return [name for name, is_violated in self._rules if is_violated(src, tgt)]
 
 
-class Either:
-    """Whether a line has a fault, for either line of a pair. A class, since closures cannot be pickled."""
-
-    def __init__(self, is_faulty: Callable[[str], bool]) -> None:
-        self._is_faulty = is_faulty
-
-    def __call__(self, src: str, tgt: str) -> bool:
-        return self._is_faulty(src) or self._is_faulty(tgt)
+def _is_either(is_faulty: Callable[[str], bool], src: str, tgt: str) -> bool:
+    return is_faulty(src) or is_faulty(tgt)
 
 
 # --- encoding
@@ -212,7 +206,7 @@ def _numbers(line: str) -> list[str]:
 
 # --- length_ratio
 
-
+_ALLOWED_CHARACTERS = 10
 # White space for `str.split`, without the space itself.
 _OTHER_SPACES = re.compile("[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
@@ -235,22 +229,14 @@ def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
     return ratios[bisect.bisect_left(reached, reached[-1] / 2)][0] if ratios else 1.0
 
 
-class LengthRule:
+def have_unlike_lengths(max_ratio: float, usual: float, src: str, tgt: str) -> bool:
     """Whether a side of a pair is too long for the other.
 
     Lengths are compared in characters of the side whose language takes more of them. A few characters more are always
     allowed, since the lengths of single words say little: "ETA" is "Verbleibende Zeit" in German.
     """
-
-    ALLOWANCE = 10
-
-    def __init__(self, max_ratio: float, usual: float) -> None:
-        self._max_ratio = max_ratio
-        self._factors = max(usual, 1.0), max(1 / usual, 1.0)
-
-    def __call__(self, src: str, tgt: str) -> bool:
-        shorter, longer = sorted((length_of(src) * self._factors[0], length_of(tgt) * self._factors[1]))
-        return longer > self._max_ratio * shorter + self.ALLOWANCE
+    shorter, longer = sorted((length_of(src) * max(usual, 1.0), length_of(tgt) * max(1 / usual, 1.0)))
+    return longer > max_ratio * shorter + _ALLOWED_CHARACTERS
 
 
 # --- language
@@ -301,7 +287,7 @@ def _alike(language: str) -> frozenset[str]:
     return frozenset([language]).union(*groups)
 
 
-@functools.cache
+@cache
 def _identifier() -> "LanguageIdentifier":
     """The model, which is in the package; loading it takes a second."""
     try:

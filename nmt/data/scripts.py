@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import regex  # needed by sacreBLEU, too; knows the scripts of Unicode, which `re` does not
 
@@ -64,16 +64,9 @@ def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
     return bool(scripts) and _words_outside(scripts).fullmatch(character) is not None
 
 
-class ScriptRule:
-    """Whether too few of a line's letters are in the scripts of its language."""
-
-    def __init__(self, min_share: float, src_lang: str, tgt_lang: str) -> None:
-        self._min_share = min_share
-        self._scripts = scripts_of(src_lang), scripts_of(tgt_lang)
-
-    def __call__(self, src: str, tgt: str) -> bool:
-        shares = map(share_in_script, (src, tgt), self._scripts, (tgt, src))
-        return any(share < self._min_share for share in shares)
+def are_out_of_script(min_share: float, scripts: Sequence[frozenset[str]], src: str, tgt: str) -> bool:
+    """Whether too few letters of a line are in the scripts of its side."""
+    return any(share < min_share for share in map(share_in_script, (src, tgt), scripts, (tgt, src)))
 
 
 def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> float:

@@ -123,15 +123,13 @@ def judge_corpora(
     languages: tuple[str, str],
     excluded: Sequence[CorpusFiles] = (),
     source: SourceConfig = TEXT,
-    num_processes: int | None = None,
 ) -> list[Verdicts]:
     """Return the verdicts on the pairs of each corpus.
 
     No pair that shares its source or target with one in `excluded` is kept. Raises `DataError` if a file cannot be read
-    or sides differ in length. The number of processes does not change the verdicts; its default depends on the numbers
-    of pairs and cores.
+    or sides differ in length.
     """
-    sizes, judged = look_at(_verdicts, corpora, cleaning, languages, excluded, source, num_processes)
+    sizes, judged = look_at(_verdicts, corpora, cleaning, languages, excluded, source)
     verdicts, hashes = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     judged.clear()  # 16 bytes a pair
     compare_pairs(verdicts, hashes, cleaning)
@@ -157,16 +155,17 @@ def look_at(
     cleaning: CleaningConfig,
     languages: tuple[str, str],
     excluded: Sequence[CorpusFiles],
-    source: SourceConfig,
-    num_processes: int | None,
+    source: SourceConfig = TEXT,
 ) -> tuple[list[int], list[Answer]]:
-    """The number of pairs of each corpus, and what `say` says of each block, with a judge of its process."""
+    """The number of pairs of each corpus, and what `say` says of each block, with a judge of its process.
+
+    The number of processes, which does not change the answers, depends on the numbers of pairs and cores.
+    """
     sizes = [count_pairs([files], source) for files in corpora]
     ratio = usual_ratio_of(corpora, sum(sizes)) if cleaning.length_ratio else 1.0
     prepare = functools.partial(_with_a_judge, say, cleaning, languages, ratio, SentenceIndex(excluded), source)
     blocks = itertools.chain.from_iterable(blocks_of(files, source) for files in corpora)
-    processes = num_processes_for(sum(sizes)) if num_processes is None else num_processes
-    return sizes, list(over_blocks(prepare, blocks, processes, "read"))
+    return sizes, list(over_blocks(prepare, blocks, num_processes_for(sum(sizes)), "read"))
 
 
 def _with_a_judge(say: Callable[[Judge, Block], Answer], *settings: Any) -> Callable[[Block], Answer]:
@@ -274,8 +273,7 @@ def write_examples(
 def spread(is_chosen: NDArray[np.bool_], number: int) -> list[int]:
     """N of the pairs that are chosen, evenly spaced: their numbers among all, from 0."""
     places = np.flatnonzero(is_chosen)
-    evenly: list[int] = places[np.linspace(0, len(places) - 1, min(number, len(places))).astype(int)].tolist()
-    return evenly
+    return [int(places[at]) for at in np.linspace(0, len(places) - 1, min(number, len(places))).astype(int)]
 
 
 class PairAt(NamedTuple):
