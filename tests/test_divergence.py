@@ -99,8 +99,8 @@ def test_n_skipped_updates_in_a_row_end_a_training_with_a_diagnosis(
     assert "--name run-2" in str(error.value)
     assert checkpoint_steps(run.checkpoints) == [6, 12][:1]
     diagnosis = json.loads(run.diagnosis_file.read_text())
-    assert [skipped["step"] for skipped in diagnosis["skipped"]] == [1, 2, 3, 8, 9, 10, 11, 12]
-    assert diagnosis["intervals"][-1]["step"] == 12
+    assert [skipped["step"] for skipped in records(run, "skipped")] == [1, 2, 3, 8, 9, 10, 11, 12]
+    assert diagnosis["step"] == records(run, "train")[-1]["step"] == 12
     assert diagnosis["weights"]["src_embedding.weight"]["not_finite"] == 0
     # The cause has not been removed, so the same command ends the same way.
     with pytest.raises(TrainingError, match="gradients of the last"):

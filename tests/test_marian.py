@@ -222,7 +222,7 @@ def test_an_update_has_transformers_loss_and_gradients(
     loss = both.theirs(**encoded).loss
     loss.backward()
     assert num_tokens == (encoded["labels"] != -100).sum()
-    assert trainer.interval.read().loss == pytest.approx(loss.item(), rel=1e-5)
+    assert trainer.interval.read()[0]["loss"] == pytest.approx(loss.item(), rel=1e-5)
     theirs = dict(both.theirs.named_parameters())
     own = dict(trainer.model.named_parameters())
     names = hugging_face_names(own, config.model.tie_embeddings)  # type: ignore[union-attr]

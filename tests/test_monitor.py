@@ -11,62 +11,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.config.file import load_config
 from nmt.runs import run_named
-from nmt.training import monitor
 from nmt.training.divergence import Skipped
-from nmt.training.monitor import Monitor, Pace
+from nmt.training.monitor import Monitor
 from nmt.training.resuming import check_same, resolve_processes
-from nmt.training.scalars import Scalars
 from tests.conftest import Cli
-
-
-class Clock:
-    """A clock that is advanced by hand."""
-
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(monitor, "time", made)
-    return made
-
-
-def lines(pace: Pace, clock: Clock, seconds: float, tokens: int = 100) -> list[str]:
-    """The messages of the next ten updates, of the given seconds each."""
-    said = []
-    for _ in range(10):
-        clock.now += seconds
-        said.append(pace.add(tokens))
-    return [line for line in said if line]
-
-
-def test_updates_that_become_slow_are_reported_once(clock: Clock) -> None:
-    pace = Pace()
-    assert lines(pace, clock, 0.5) == []
-    assert lines(pace, clock, 1.4) == []
-    (line,) = lines(pace, clock, 1.6)
-    assert "the last 10 updates took 3.2 times as long as the first ones" in line
-    assert "(62 target tokens a second, 200 at first)" in line
-    assert lines(pace, clock, 40.0) == []  # known
-    assert lines(pace, clock, 1.0) == []
-    assert lines(pace, clock, 0.5) == []  # over
-    assert len(lines(pace, clock, 1.6)) == 1
-
-
-def test_larger_updates_and_validations_are_not_slow(clock: Clock) -> None:
-    pace = Pace()
-    assert lines(pace, clock, 0.5) == []
-    assert lines(pace, clock, 5.0, tokens=1000) == []
-    clock.now += 100  # a validation
-    pace.exclude(100)
-    assert lines(pace, clock, 0.5) == []
-
-
-# TensorBoard --------------------------------------------------------------------------------------------------------
 
 
 def figures_in(folder: Path) -> dict[str, dict[int, float]]:
@@ -92,7 +40,7 @@ def test_tensorboard_reads_the_figures_of_metrics_jsonl_each_step_once(tmp_path:
     metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "tensorboard"
 
     def monitored(start: int, end: int) -> Monitor:
-        made = Monitor(metrics, scalars=Scalars(folder))
+        made = Monitor(metrics, tensorboard=folder)
         made.start(start, None)
         for step in range(start + 1, end + 1):
             loss = None if step == 2 else 1 / (step + start)  # differs between the trainings

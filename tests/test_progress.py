@@ -218,7 +218,7 @@ def test_a_run_without_records_or_model(make_run: Callable[..., RunFolder], cli:
 @pytest.mark.parametrize(("step", "state"), [(9, "diverged"), (6, "interrupted")])
 def test_a_diverged_run(make_run: Callable[..., RunFolder], step: int, state: str) -> None:
     run = make_run("copy", *RECORDS)
-    diagnosis = {"reason": "the loss has exploded", "intervals": [{"step": 3}, {"step": step}]}
+    diagnosis = {"reason": "the loss has exploded", "step": step}
     run.diagnosis_file.write_text(json.dumps(diagnosis), encoding="utf-8")
     status = read_status(run)
     assert status.state == state  # a diagnosis of an earlier point was before a resume

@@ -140,7 +140,7 @@ def test_the_logged_loss_is_the_plain_cross_entropy_of_a_token(copy_task: Path) 
         logits = trainer.model(batch.source, batch.tgt_in)
         total += F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), reduction="sum").item()
         trainer._update(Share([batch], [FIRST], [FIRST]), batch.num_tgt_tokens)
-    assert trainer.interval.read().loss == pytest.approx(total / 8, rel=1e-5)
+    assert trainer.interval.read()[0]["loss"] == pytest.approx(total / 8, rel=1e-5)
 
 
 def test_a_model_returns_to_training_mode_after_any_evaluation() -> None:

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError
@@ -205,7 +205,7 @@ class _Diagnosis(Recorded):
     """What diagnosis.json says of why and where a training diverged."""
 
     reason: str
-    intervals: list[dict[str, Any]]
+    step: int
 
 
 def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
@@ -213,8 +213,7 @@ def _divergence(run: RunFolder, interval: TrainInterval | None) -> str:
     if not run.diagnosis_file.is_file():
         return ""
     found = _Diagnosis.read(run.diagnosis_file)
-    is_now = not found.intervals or (interval is not None and found.intervals[-1].get("step") == interval.step)
-    return found.reason if is_now else ""
+    return found.reason if interval is None or found.step >= interval.step else ""
 
 
 def _num_parameters(file: Path) -> int | None:

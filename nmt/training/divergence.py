@@ -1,11 +1,9 @@
 """Detecting divergence: skipped updates, an exploding loss, and the diagnosis for finding the cause."""
 
-import dataclasses
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +18,10 @@ from nmt.history import Progress
 from nmt.suffixes import pairs_format
 
 MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite
-MAX_RECORDS = 50  # of a kind in a diagnosis
 MAX_LINES_SHOWN = 10
 
 
-@dataclasses.dataclass(frozen=True)
-class Skipped:
+class Skipped(NamedTuple):
     """An update that was skipped because its gradient was not finite."""
 
     step: int
@@ -45,8 +41,6 @@ class DivergenceDetector:
         # An untrained model's loss is ln(vocab_size) nats a token; an increase by half as much is no fluctuation.
         self._max_increase = math.log(vocab_size) / 2
         self._updates: list[tuple[int, Sequence[NDArray[np.integer]], Tensor]] = []
-        self._records: deque[Mapping[str, Any]] = deque(maxlen=MAX_RECORDS)
-        self._skipped: deque[Skipped] = deque(maxlen=MAX_RECORDS)
 
     def add(self, step: int, pairs: Sequence[NDArray[np.integer]], norm: Tensor) -> None:
         """Record an update's pairs and, without waiting for the device, whether its gradient was finite."""
@@ -63,12 +57,10 @@ class DivergenceDetector:
             if not is_finite:
                 found.append(Skipped(step, self.lines(pairs)))
         self._updates.clear()
-        self._skipped.extend(found)
         return found
 
     def verdict(self, progress: Progress, record: Mapping[str, Any]) -> str:
         """Why training should stop after this interval, or ''; `record` is the interval's log record."""
-        self._records.append(record)
         if progress.skipped_in_row >= MAX_SKIPPED:
             return f"the gradients of the last {progress.skipped_in_row:,} updates are not finite"
         if record["skipped_updates"] == record["updates"]:
@@ -78,24 +70,6 @@ class DivergenceDetector:
             return f"the loss has exploded: {loss:.2f}, where it was {lowest:.2f} before"
         progress.lowest_loss = loss if lowest is None else min(loss, lowest)
         return ""
-
-    def diagnosis(self, reason: str, model: nn.Module) -> dict[str, Any]:
-        """JSON for finding the cause: the last log records, the lines of skipped pairs, statistics of the weights."""
-        weights = {
-            name: {
-                "largest": _number(value.abs().max().item()),
-                "not_finite": int((~value.isfinite()).sum()),
-                "size": value.numel(),
-            }
-            for name, value in weights_of(model).items()
-        }
-        return {
-            "reason": reason,
-            "training": self._config.training.model_dump(mode="json"),
-            "intervals": [{key: _number(value) for key, value in record.items()} for record in self._records],
-            "skipped": [dataclasses.asdict(skipped) for skipped in self._skipped],
-            "weights": weights,
-        }
 
     def lines(self, pairs: Sequence[NDArray[np.integer]]) -> dict[str, list[int]]:
         """The line numbers of pairs, by source file; they are the same in the target file. In a TMX: of its units."""
@@ -118,6 +92,14 @@ def listed(lines: Mapping[str, Sequence[int]]) -> str:
     )
 
 
-def _number(value: Any) -> Any:
-    """The value; NaN and infinity as text, since JSON has neither."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def diagnosis(reason: str, step: int, model: nn.Module) -> dict[str, Any]:
+    """JSON for finding the cause: statistics of the weights; metrics.jsonl has the losses and the skipped lines."""
+    weights = {
+        name: {
+            "largest": value.where(value.isfinite(), 0).abs().max().item(),
+            "not_finite": int((~value.isfinite()).sum()),
+            "size": value.numel(),
+        }
+        for name, value in weights_of(model).items()
+    }
+    return {"reason": reason, "step": step, "weights": weights}

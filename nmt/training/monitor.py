@@ -1,13 +1,12 @@
 """Reporting a training: a progress bar or log lines, and metrics.jsonl."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,20 +16,20 @@ from nmt.atomic import append, flush_one, write_text
 from nmt.console import log, progress_bar
 from nmt.distributed import ALONE, Ranks
 from nmt.training.divergence import Skipped
-from nmt.training.scalars import Scalars
 
 
 class Monitor:
-    """Writes to standard error for people, to metrics.jsonl for programs, and its figures to `scalars` if given.
+    """Writes to standard error for people, to metrics.jsonl for programs, and its figures to a folder for TensorBoard.
 
     Shows a progress bar on a terminal, and prints a line an interval elsewhere. A silent monitor writes nothing: of
     several processes, only one reports.
     """
 
-    def __init__(self, metrics_file: Path, silent: bool = False, scalars: Scalars | None = None) -> None:
+    def __init__(self, metrics_file: Path, silent: bool = False, tensorboard: Path | None = None) -> None:
         self._metrics_file = metrics_file
         self._silent = silent
-        self._scalars = None if silent else scalars
+        self._tensorboard = tensorboard
+        self._writer: Any = None
         self._bar: tqdm[Any] | None = None
 
     def start(self, step: int, total_steps: int | None) -> None:
@@ -45,8 +44,11 @@ class Monitor:
         kept = [line for line in lines if _step_of(line) <= step]
         if len(kept) != len(lines):
             write_text(self._metrics_file, "".join(line + "\n" for line in kept))
-        if self._scalars is not None:
-            self._scalars.start(step)
+        if self._tensorboard is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # It ignores what an earlier training wrote about later steps.
+            self._writer = SummaryWriter(str(self._tensorboard), purge_step=step + 1)
         self._bar = progress_bar(initial=max(0, step), total=total_steps, unit="step")
 
     def advance(self) -> None:
@@ -79,7 +81,7 @@ class Monitor:
 
     def skipped(self, skipped: Skipped, is_usual: bool) -> None:
         """Log a skipped update; not printed where this `is_usual` (fp16 finds its loss scale this way)."""
-        self._append({"kind": "skipped", **dataclasses.asdict(skipped)})
+        self._append({"kind": "skipped", **skipped._asdict()})
         if not is_usual:
             log.warning(skipped)
 
@@ -87,41 +89,24 @@ class Monitor:
         """Flush the records to disk, so that a checkpoint never exists without the records before it."""
         if not self._silent and self._metrics_file.exists():
             flush_one(self._metrics_file)
-        if self._scalars is not None:
-            self._scalars.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     def close(self) -> None:
         """Close the progress bar and TensorBoard's files."""
-        if self._scalars is not None:
-            self._scalars.close()
+        if self._writer is not None:
+            self._writer.close()
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.close()
-            self._bar = None
 
     def _append(self, record: dict[str, Any]) -> None:
         if not self._silent:
             no_json = [key for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
             append(self._metrics_file, json.dumps(record | dict.fromkeys(no_json)))
-        if self._scalars is not None:
-            self._scalars.add(record)
-
-
-class IntervalMeans(NamedTuple):
-    """Means over an interval's updates; the first three are None if all updates were skipped."""
-
-    loss: float | None
-    """Cross-entropy a token, without smoothing, in nats."""
-    smoothed_loss: float | None
-    """The training objective."""
-    grad_norm: float | None
-    """Before clipping."""
-    skipped: int
-    """Updates whose gradient was not finite; they are left out of the means."""
-    updates: int
-    tokens: int
-    """Real target tokens."""
-    seconds: float
+        for key, value in record.items() if self._writer is not None else ():
+            if isinstance(value, int | float) and key != "step":
+                self._writer.add_scalar(f"{record['kind']}/{key}", value, record["step"])
 
 
 class IntervalSums:
@@ -177,68 +162,32 @@ class IntervalSums:
             self._tokens, self.updates = int(tokens), int(updates)
             self._start = time.perf_counter() - seconds
 
-    def read(self) -> IntervalMeans:
-        """Means since the last call; waits for the device and the other processes."""
+    def read(self) -> tuple[dict[str, Any], float]:
+        """Figures of the interval's record, and seconds an update, since the last call; waits for all computations.
+
+        Updates whose gradient was not finite are left out of the means, which are None if all were skipped.
+        """
         smoothed, cross_entropy, norm, tokens, skipped = self._sums.tolist()
         smoothed, cross_entropy = self._ranks.sum([smoothed, cross_entropy])
         made = self.updates - int(skipped)
-        means = IntervalMeans(
-            loss=cross_entropy / tokens if made else None,
-            smoothed_loss=smoothed / tokens if made else None,
-            grad_norm=norm / made if made else None,
-            skipped=int(skipped),
-            updates=self.updates,
-            tokens=self._tokens,
-            seconds=self.seconds(),
-        )
+        seconds = self.seconds()
+        figures = {
+            "loss": cross_entropy / tokens if made else None,
+            "smoothed_loss": smoothed / tokens if made else None,
+            "grad_norm": norm / made if made else None,
+            "updates": self.updates,
+            "skipped_updates": int(skipped),
+            "tgt_tokens_per_second": self._tokens / seconds,
+        }
+        per_update = seconds / self.updates
         self._reset()
-        return means
-
-
-class Pace:
-    """Detects when updates become much slower than the first ones, so that the user can look for the cause."""
-
-    UPDATES = 10  # timed together
-    SLOW, USUAL = 3.0, 1.5
-
-    def __init__(self) -> None:
-        self._first = 0.0  # seconds a token
-        self._is_slow = False
-        self._restart()
-
-    def _restart(self) -> None:
-        self._tokens = self._updates = 0
-        self._start = time.perf_counter()
-
-    def exclude(self, seconds: float) -> None:
-        """Leave out time that was not spent on updates."""
-        self._start += seconds
-
-    def add(self, tokens: int) -> str:
-        """Count an update; returns a warning when updates have become slow, else ''."""
-        self._tokens += tokens
-        self._updates += 1
-        if self._updates < self.UPDATES:
-            return ""
-        seconds = (time.perf_counter() - self._start) / self._tokens
-        self._first = self._first or seconds
-        self._restart()
-        times = seconds / self._first
-        was_slow, self._is_slow = self._is_slow, times >= (self.USUAL if self._is_slow else self.SLOW)
-        if was_slow or not self._is_slow:
-            return ""
-        return (
-            f"the last {self.UPDATES} updates took {times:.1f} times as long as the first ones "
-            f"({1 / seconds:,.0f} target tokens a second, {1 / self._first:,.0f} at first); is another program using "
-            f"this machine?"
-        )
+        return figures, per_update
 
 
 def _values(record: Mapping[str, Any]) -> str:
     """The scores in a record, in words."""
-    found = [(name, record.get(name)) for name in ("loss", "bleu", "chrf", "ter")]
-    digits = {"loss": 3}
-    return "  ".join(f"{name} {value:.{digits.get(name, 2)}f}" for name, value in found if value is not None)
+    found = [(name, record.get(name), 3 if name == "loss" else 2) for name in ("loss", "bleu", "chrf", "ter")]
+    return "  ".join(f"{name} {value:.{digits}f}" for name, value, digits in found if value is not None)
 
 
 def _step_of(line: str) -> float:

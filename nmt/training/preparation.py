@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 from collections.abc import Iterator
 
 import torch
@@ -20,13 +21,12 @@ from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.data.vectors import count_pairs
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
-from nmt.errors import ConfigError, NmtError
+from nmt.errors import ConfigError, MissingExtraError, NmtError, how_to_install
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.languages import is_without_spaces
 from nmt.runs import RunFolder
-from nmt.training.scalars import require_tensorboard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +83,14 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
         device = ranks.device(choose_device(config.training.device))
         dtype = choose_dtype(config.training.precision, device)
         _check_lstm(config, dtype, device)
-    if config.training.monitor == "tensorboard":
-        with problems.collected():
-            require_tensorboard()
     with problems.collected():
-        metrics = _metrics(config)
+        if config.training.monitor == "tensorboard" and importlib.util.find_spec("tensorboard") is None:
+            remedy = how_to_install("tensorboard")
+            raise MissingExtraError(f"training.monitor: TensorBoard is not installed: {remedy}")
+    with problems.collected():
+        best = config.training.best_metric
+        names: set[Metric] = {"bleu", "chrf", *([] if best is None or best == "loss" else [best])}
+        metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
         configured_metrics(config.evaluation, data.tgt_lang)
     texts = _Texts(config, problems)
@@ -140,14 +143,6 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
             "training.precision: bf16: torch cannot train an LSTM in bf16 on this CPU, which has no instructions for "
             "it; use fp32, or model.cell: gru"
         ) from None
-
-
-def _metrics(config: Config) -> dict[Metric, SacreMetric]:
-    """Those of validations."""
-    names: set[Metric] = {"bleu", "chrf"}
-    if (metric := config.training.best_metric) is not None and metric != "loss":
-        names.add(metric)
-    return make_metrics(sorted(names), config.data.tgt_lang, config.evaluation.bleu_tokenizer)
 
 
 class _Texts:

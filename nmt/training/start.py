@@ -23,7 +23,6 @@ from nmt.training.preflight import rehearse, warnings
 from nmt.training.preparation import prepare
 from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
-from nmt.training.scalars import Scalars
 from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
@@ -42,8 +41,8 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
             f"training.processes is {config.training.processes}, but there are {ranks.size}; let `nmt train` start them"
         )
     resolve_processes(config, ranks.size)  # raises before anything is written
-    scalars = Scalars(run.tensorboard) if config.training.monitor == "tensorboard" else None
-    monitor = Monitor(run.metrics_file, silent=not ranks.is_main, scalars=scalars)
+    tensorboard = run.tensorboard if config.training.monitor == "tensorboard" else None
+    monitor = Monitor(run.metrics_file, silent=not ranks.is_main, tensorboard=tensorboard)
     with plain_messages(run), contextlib.ExitStack() as stack:
         vanished = ""
         if ranks.is_main:

@@ -29,13 +29,13 @@ from nmt.models.interface import TrainableModel
 from nmt.runs import RunFolder
 from nmt.training.announcement import announce, warn_of_warmup
 from nmt.training.averaging import MovingAverage, exchanged
-from nmt.training.divergence import DivergenceDetector, listed
+from nmt.training.divergence import DivergenceDetector, diagnosis, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.fewer_layers import load_start
 from nmt.training.freezing import clear_rows, freeze, keep_rows
 from nmt.training.interruption import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
-from nmt.training.monitor import IntervalSums, Monitor, Pace
+from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same_corpus, is_restarted, restart_hint, restart_validations, validation_key
@@ -100,7 +100,6 @@ class Trainer:
             schedule_end=config.training.schedule_end,
         )
         self.interval = IntervalSums(prepared.device, ranks)
-        self.pace = Pace()
         self.divergence = DivergenceDetector(config, prepared.corpus, tokenizers.tgt.vocab_size)
         self.saved = (-1, -1)  # step of the last checkpoint, and the step last validated in it
         self.saved_at = 0.0  # in seconds of training
@@ -144,8 +143,7 @@ class Trainer:
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
         begin = self.progress.step if self.progress.validated_step >= 0 else -1  # of what metrics.jsonl may hold
         self.monitor.start(begin, total_steps(settings, self.batches_an_epoch))
-        for clock in (self.interval, self.pace):  # what came before, such as a trial of the memory, is no update
-            clock.exclude(time.perf_counter() - self._began)
+        self.interval.exclude(time.perf_counter() - self._began)  # a trial of the memory, for example, is no update
         self.interval.restore(self.progress.interval)
         self._began = time.perf_counter() - self.progress.seconds
         self.model.train()
@@ -154,7 +152,7 @@ class Trainer:
                 self._validate_if_due()  # a signal may have stopped the run before this validation
                 for share, num_tokens in self._updates():
                     self._update(share, num_tokens)
-                    self._report(num_tokens)
+                    self._report()
                     self._validate_if_due()
                 if not self.stopped_by and self.progress.validated_step != self.progress.step:
                     self._validate()
@@ -273,12 +271,10 @@ class Trainer:
             ) from None
         return sums
 
-    def _report(self, num_tokens: int) -> None:
+    def _report(self) -> None:
         """Log the update's interval if it is complete, which waits for the device."""
         settings, step = self.config.training, self.progress.step
         self.monitor.advance()
-        if line := self.pace.add(num_tokens):
-            log.warning(line)
         if self.interval.updates == min(10, settings.log_every) and not self.interval.announced:
             self.interval.announced = True
             per_update = self.interval.seconds() / self.interval.updates
@@ -289,18 +285,13 @@ class Trainer:
         if step % settings.log_every:
             return
         self._report_skipped()
-        means = self.interval.read()
-        left = seconds_left(self.progress, settings, self.batches_an_epoch, means.seconds / means.updates)
+        figures, per_update = self.interval.read()
+        left = seconds_left(self.progress, settings, self.batches_an_epoch, per_update)
         record = {
             "step": step,
             "epoch": self.progress.current_epoch,
-            "loss": means.loss,
-            "smoothed_loss": means.smoothed_loss,
+            **figures,
             "learning_rate": learning_rate(step, settings, self.progress.schedule_start),
-            "grad_norm": means.grad_norm,
-            "updates": means.updates,
-            "skipped_updates": means.skipped,
-            "tgt_tokens_per_second": means.tokens / means.seconds,
             "seconds": self.progress.seconds,
             "total_steps": total_steps(settings, self.batches_an_epoch),
             "seconds_left": left,
@@ -317,13 +308,13 @@ class Trainer:
     def _stop_diverged(self, reason: str) -> NoReturn:
         """Write a diagnosis and end the training; the last checkpoint is kept."""
         if self.ranks.is_main:
-            write_json(self.folder.diagnosis_file, self.divergence.diagnosis(reason, self.model))
+            write_json(self.folder.diagnosis_file, diagnosis(reason, self.progress.step, self.model))
         settings = self.config.training
         raise TrainingError(
-            f"{reason}, at step {self.progress.step:,}; {self.folder.diagnosis_file} holds the figures, the lines and "
-            f"the weights, and the last checkpoint is kept. If the training has diverged, lower training.learning_rate "
-            f"({settings.learning_rate:g}) or raise training.warmup_steps ({settings.warmup_steps}), and "
-            f"{restart_hint(self.folder)}"
+            f"{reason}, at step {self.progress.step:,}; {self.folder.diagnosis_file} holds figures of the weights, "
+            f"{self.folder.metrics_file} the losses and the lines of skipped updates, and the last checkpoint is kept. "
+            f"If the training has diverged, lower training.learning_rate ({settings.learning_rate:g}) or raise "
+            f"training.warmup_steps ({settings.warmup_steps}), and {restart_hint(self.folder)}"
         )
 
     def _validate_if_due(self) -> None:
@@ -366,8 +357,7 @@ class Trainer:
         record = {**place, **values, "seconds": progress.seconds}
         self.monitor.validation({**record, "validation_key": progress.validation_key}, is_best and metric is not None)
         self._save()
-        for clock in (self.interval, self.pace):
-            clock.exclude(time.perf_counter() - start)
+        self.interval.exclude(time.perf_counter() - start)
 
     def _scores(self) -> dict[str, float]:
         """The loss and the translation scores of the validation set."""
