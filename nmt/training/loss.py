@@ -4,7 +4,7 @@ Shapes: N real target positions, D width of the states, V vocabulary, C position
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,11 +59,7 @@ def cross_entropy_sums(
     learned = [states, weight] if bias is None else [states, weight, bias]
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
     with torch.autocast(device, enabled=False):
-        if r_drop:
-            return LossSums(*_r_drop(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale, backend))
-        return LossSums(
-            *_smoothed_cross_entropy(states, weight, bias, targets, label_smoothing, wanted, scale, backend)
-        )
+        return LossSums(*_fused_sums(states, weight, bias, targets, label_smoothing, r_drop, wanted, scale, backend))
 
 
 def chunk_rows(vocab_size: int, device: torch.device) -> int:
@@ -113,7 +109,7 @@ def _plain_chunk(
     return smoothed, cross_entropy.detach()
 
 
-class _SmoothedCrossEntropy(torch.autograd.Function):
+class _FusedSums(torch.autograd.Function):
     """Computes the loss and its gradients together, a chunk of positions at a time.
 
     The loss at a position with state h, logits z = W h + b and target t, with lse = log(sum(exp(z))):
@@ -129,101 +125,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     The (C, V) logits need only max, exp and sum, in place: the subtraction changes one number a row, the much smaller
     dh and h are divided by s, and the terms uniform over V use row sums. Some s and h / s overflow or underflow in
     fp16: with a scale, the (C, V) gradients are divided by s and scaled before they are converted to fp16.
-    """
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        label_smoothing: float,
-        wanted: bool,
-        scale: Tensor | None,
-        backend: Backend | None,
-    ) -> tuple[Tensor, Tensor]:
-        exponentials = _compiled(_exponentials, backend)
-        share = 1.0 - label_smoothing  # additional probability of the target
-        uniform = label_smoothing / len(weight)  # probability of every word
-        chunk = chunk_rows(len(weight), states.device)
-        sum_lse = states.new_zeros((), dtype=torch.float32)
-        sum_target = torch.zeros_like(sum_lse)
-        d_states = torch.empty_like(states)  # (N, D)
-        d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
-        d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)  # (V,)
-        buffer = weight.new_empty(min(chunk, len(states)), len(weight))  # (C, V)
-        for start in range(0, len(states), chunk):
-            rows, ids = states[start : start + chunk], targets[start : start + chunk, None]  # (C, D), (C, 1)
-            logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])  # (C, V)
-            exps, of_target, total, lse, target = exponentials(logits, bias, ids, share, scale)
-            sum_lse += lse
-            sum_target += target
-            if not wanted:
-                continue
-            exps.scatter_(1, ids, of_target)
-            if scale is not None:
-                if d_bias is not None:
-                    d_bias += exps.sum(0, dtype=torch.float32)
-                _add_products(exps, weight, rows, d_states[start : start + chunk], d_weight)
-            else:
-                if d_bias is not None:
-                    d_bias += torch.mv(exps.t(), (1 / total[:, 0]).to(exps.dtype))
-                torch.mm(exps, weight, out=d_states[start : start + chunk]).div_(total)
-                scaled = (rows / total).to(rows.dtype)  # (C, D)
-                if d_weight.dtype == weight.dtype:
-                    d_weight.addmm_(exps.t(), scaled)
-                else:  # half-precision products, summed over the chunks in fp32
-                    d_weight += torch.mm(exps.t(), scaled)
-        row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
-        if wanted:
-            d_states -= _scaled(uniform, scale) * row_sum
-            d_weight -= _scaled(uniform, scale) * state_sum
-            if d_bias is not None:
-                d_bias -= _scaled(uniform, scale) * len(states)
-            _keep(ctx, d_states, d_weight.to(weight.dtype), d_bias, scale)
-        cross_entropy = sum_lse - sum_target
-        sum_logits = _sum_of_logits(row_sum, state_sum, bias, len(states))
-        smoothed = sum_lse - share * sum_target - uniform * sum_logits
-        ctx.mark_non_differentiable(cross_entropy)
-        return smoothed, cross_entropy
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *_kept(ctx, d_smoothed), None, None, None, None, None
-
-
-def _exponentials(
-    logits: Tensor, bias: Tensor | None, ids: Tensor, share: float, scale: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """exp(z - max) of (C, V) logits, which may be overwritten, in their dtype; and what replaces those of the targets.
-
-    The latter is exp(z_t - max) - share * s, (C, 1). With a scale, both are divided by s and scaled. Then s, (C, 1),
-    and the sums of lse and of the targets' logits, ().
-    """
-    wide = logits.float()
-    if bias is not None:
-        wide += bias
-    target = wide.gather(1, ids).sum()
-    highest = wide.amax(1, keepdim=True)  # (C, 1)
-    exps = wide.sub_(highest).exp_()  # (C, V)
-    total = exps.sum(1, keepdim=True)  # (C, 1)
-    of_target = exps.gather(1, ids) - share * total  # (C, 1)
-    if scale is not None:
-        factor = scale / total
-        exps, of_target = exps.mul_(factor), of_target * factor
-    lse = (highest + total.log()).sum()
-    return exps.to(logits.dtype), of_target.to(logits.dtype), total, lse, target
-
-
-_smoothed_cross_entropy: Callable[..., tuple[Tensor, Tensor]] = _SmoothedCrossEntropy.apply
-
-
-class _RDrop(torch.autograd.Function):
-    """R-Drop's loss for two passes over the same positions, and its gradients, a chunk of positions at a time.
-
-    With p and q the distributions of the two passes and CE the smoothed cross-entropy as above, the loss at a position:
+    With R-Drop, p and q are the distributions of two passes over the same positions, and CE is the loss above:
 
         (CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))
 
@@ -246,51 +149,107 @@ class _RDrop(torch.autograd.Function):
         scale: Tensor | None,
         backend: Backend | None,
     ) -> tuple[Tensor, Tensor]:
-        two_passes = _compiled(_two_passes, backend)
-        share = 1.0 - label_smoothing
-        uniform = label_smoothing / len(weight)
-        first, second = states.chunk(2)  # (N, D) each
-        size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // 2)
-        sum_lse = states.new_zeros((), dtype=torch.float32)
-        sum_target, sum_kl = torch.zeros_like(sum_lse), torch.zeros_like(sum_lse)
-        d_states = torch.empty_like(states)  # (2N, D)
-        d_first, d_second = d_states.chunk(2)
+        passes = 2 if alpha else 1
+        of_chunk = _compiled(_two_passes if alpha else _one_pass, backend)
+        share = 1.0 - label_smoothing  # additional probability of the target
+        uniform = label_smoothing / len(weight)  # probability of every word
+        size = max(MIN_CHUNK, chunk_rows(len(weight), states.device) // passes)
+        sums = states.new_zeros(3, dtype=torch.float32)  # of lse, of the targets' logits, of the divergences
+        d_states = torch.empty_like(states)  # (passes * N, D)
         d_weight = torch.zeros_like(weight, dtype=torch.float32)  # (V, D)
         d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)  # (V,)
-        for start in range(0, len(first), size):
+        buffers = [weight.new_empty(min(size, len(targets)), len(weight)) for _ in range(passes)]  # (C, V) each
+        for start in range(0, len(targets), size):
             chunk = slice(start, start + size)
             ids = targets[chunk, None]  # (C, 1)
-            logits = [torch.mm(rows[chunk], weight.t()) for rows in (first, second)]  # (C, V) each
-            gradients, lse, target, kl = two_passes(*logits, bias, ids, share, alpha, scale)
-            sum_lse += lse
-            sum_target += target
-            sum_kl += kl
-            if not wanted:
-                continue
-            for (d_logits, of_target), rows, d_rows in zip(
-                gradients, (first, second), (d_first, d_second), strict=True
-            ):
-                d_logits.scatter_(1, ids, of_target)
-                if d_bias is not None:
-                    d_bias += d_logits.sum(0, dtype=torch.float32)
-                _add_products(d_logits, weight, rows[chunk], d_rows[chunk], d_weight)
+            parts = [part[chunk] for part in states.chunk(passes)]  # (C, D) each
+            logits = [torch.mm(rows, weight.t(), out=out[: len(ids)]) for rows, out in zip(parts, buffers, strict=True)]
+            gradients, total, of_sums = of_chunk(*logits, bias, ids, share, alpha, scale)
+            sums += of_sums
+            if wanted:
+                d_parts = (part[chunk] for part in d_states.chunk(passes))
+                for rows, d_rows, (d_logits, of_target) in zip(parts, d_parts, gradients, strict=True):
+                    d_logits.scatter_(1, ids, of_target)
+                    _add_gradients(d_logits, total, weight, rows, d_rows, d_weight, d_bias)
         row_sum, state_sum = weight.sum(0, dtype=torch.float32), states.sum(0, dtype=torch.float32)  # (D,), (D,)
         if wanted:
-            d_states -= _scaled(uniform / 2, scale) * row_sum
-            d_weight -= _scaled(uniform / 2, scale) * state_sum
+            shift = uniform / passes if scale is None else uniform / passes * scale
+            d_states -= shift * row_sum
+            d_weight -= shift * state_sum
             if d_bias is not None:
-                d_bias -= _scaled(uniform, scale) * len(first)
-            _keep(ctx, d_states, d_weight.to(weight.dtype), d_bias, scale)
-        cross_entropy = (sum_lse - sum_target) / 2
-        sum_logits = _sum_of_logits(row_sum, state_sum, bias, len(states))
-        smoothed = (sum_lse - share * sum_target - uniform * sum_logits) / 2 + alpha / 4 * sum_kl
+                d_bias -= shift * len(states)
+            ctx.save_for_backward(d_states, d_weight.to(weight.dtype), d_bias)  # already multiplied by `scale`
+            ctx.scale = scale
+        lse, of_targets, divergence = sums
+        logits_sum = row_sum @ state_sum if bias is None else row_sum @ state_sum + len(states) * bias.sum()
+        smoothed = (lse - share * of_targets - uniform * logits_sum) / passes + alpha / 4 * divergence
+        cross_entropy = (lse - of_targets) / passes
         ctx.mark_non_differentiable(cross_entropy)
         return smoothed, cross_entropy
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *_kept(ctx, d_smoothed), None, None, None, None, None, None
+        factor = d_smoothed if ctx.scale is None else d_smoothed / ctx.scale
+        gradients = (None if gradient is None else gradient * factor for gradient in ctx.saved_tensors)
+        return *gradients, None, None, None, None, None, None
+
+
+_fused_sums: Callable[..., tuple[Tensor, Tensor]] = _FusedSums.apply
+
+
+def _add_gradients(
+    d_logits: Tensor,
+    total: Tensor | None,
+    weight: Tensor,
+    rows: Tensor,
+    d_rows: Tensor,
+    d_weight: Tensor,
+    d_bias: Tensor | None,
+) -> None:
+    """Write the gradients of rows, and add those of weight and bias, from (C, V) ones of logits, times any `total`."""
+    if total is None:
+        if d_bias is not None:
+            d_bias += d_logits.sum(0, dtype=torch.float32)
+        torch.mm(d_logits, weight, out=d_rows)
+        d_weight += torch.mm(d_logits.t(), rows)
+        return
+    if d_bias is not None:
+        d_bias += torch.mv(d_logits.t(), (1 / total[:, 0]).to(d_logits.dtype))
+    torch.mm(d_logits, weight, out=d_rows).div_(total)
+    scaled = (rows / total).to(rows.dtype)  # (C, D)
+    if d_weight.dtype == weight.dtype:
+        d_weight.addmm_(d_logits.t(), scaled)
+    else:  # half-precision products, summed over the chunks in fp32
+        d_weight += torch.mm(d_logits.t(), scaled)
+
+
+# The gradients of each pass without the one-hot term of the targets, (C, V), and what replaces those of the targets,
+# (C, 1), both times `total`, (C, 1), if that is not None; and the sums of lse, targets' logits and divergences, (3,).
+_OfChunk = tuple[list[tuple[Tensor, Tensor]], Tensor | None, Tensor]
+
+
+def _one_pass(
+    logits: Tensor, bias: Tensor | None, ids: Tensor, share: float, alpha: float, scale: Tensor | None
+) -> _OfChunk:
+    """exp(z - max) of (C, V) logits, which may be overwritten, in their dtype, and exp(z_t - max) - share * s.
+
+    These are s times the gradients; with a scale, they are divided by s and scaled.
+    """
+    wide = logits.float()
+    if bias is not None:
+        wide += bias
+    target = wide.gather(1, ids).sum()
+    highest = wide.amax(1, keepdim=True)  # (C, 1)
+    exps = wide.sub_(highest).exp_()  # (C, V)
+    total = exps.sum(1, keepdim=True)  # (C, 1)
+    of_target = exps.gather(1, ids) - share * total  # (C, 1)
+    sums = torch.stack([(highest + total.log()).sum(), target, torch.zeros_like(target)])
+    if scale is not None:
+        factor = scale / total
+        exps, of_target = exps.mul_(factor), of_target * factor
+    gradients = [(exps.to(logits.dtype), of_target.to(logits.dtype))]
+    return gradients, None if scale is not None else total, sums
 
 
 def _two_passes(
@@ -301,12 +260,8 @@ def _two_passes(
     share: float,
     alpha: float,
     scale: Tensor | None,
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor, Tensor]:
-    """From the (C, V) logits of two passes, which may be overwritten, the gradients of R-Drop's loss in their dtype.
-
-    Of each pass: its gradients without the one-hot term of the targets, (C, V), and what replaces those of the targets,
-    (C, 1). Then the sums of lse, of the targets' logits and of the divergences, ().
-    """
+) -> _OfChunk:
+    """The gradients of R-Drop's loss from the (C, V) logits of two passes, which may be overwritten, in their dtype."""
     z, y = of_first.float(), of_second.float()  # (C, V)
     if bias is not None:
         z += bias
@@ -328,7 +283,7 @@ def _two_passes(
         if scale is not None:
             d_logits, of_target = d_logits.mul_(scale), of_target * scale
         gradients.append((d_logits.to(of_first.dtype), of_target.to(of_first.dtype)))
-    return gradients, (lse_p + lse_q).sum(), target, (kl_pq + kl_qp).sum()
+    return gradients, None, torch.stack([(lse_p + lse_q).sum(), target, (kl_pq + kl_qp).sum()])
 
 
 def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -339,41 +294,10 @@ def _softmax(z: Tensor) -> tuple[Tensor, Tensor]:
     return exps.div_(total), highest + total.log()
 
 
-_r_drop: Callable[..., tuple[Tensor, Tensor]] = _RDrop.apply
-
-
 @functools.cache
 def _compiled(function: Callable[..., Any], backend: Backend | None) -> Callable[..., Any]:
     """The function, compiled for chunks of any shape if there is a backend."""
     return function if backend is None else torch.compile(function, dynamic=True, backend=backend)
-
-
-def _add_products(d_logits: Tensor, weight: Tensor, rows: Tensor, d_rows: Tensor, d_weight: Tensor) -> None:
-    """From (C, V) gradients of logits, write those of the states to `d_rows`, (C, D), and add to `d_weight` in fp32."""
-    torch.mm(d_logits, weight, out=d_rows)
-    d_weight += torch.mm(d_logits.t(), rows)
-
-
-def _sum_of_logits(row_sum: Tensor, state_sum: Tensor, bias: Tensor | None, count: int) -> Tensor:
-    """The sum over `count` positions and the vocabulary, from the sums of weights and of states, (D,) each."""
-    products = row_sum @ state_sum
-    return products if bias is None else products + count * bias.sum()
-
-
-def _scaled(factor: float, scale: Tensor | None) -> Tensor | float:
-    return factor if scale is None else factor * scale
-
-
-def _keep(ctx: Any, d_states: Tensor, d_weight: Tensor, d_bias: Tensor | None, scale: Tensor | None) -> None:
-    """Save gradients, already multiplied by `scale`, for the backward pass."""
-    ctx.save_for_backward(d_states, d_weight, d_bias)
-    ctx.scale = scale
-
-
-def _kept(ctx: Any, d_smoothed: Tensor) -> Iterator[Tensor | None]:
-    """The saved gradients, without `scale`, multiplied by the gradient of the loss."""
-    factor = d_smoothed if ctx.scale is None else d_smoothed / ctx.scale
-    return (None if gradient is None else gradient * factor for gradient in ctx.saved_tensors)
 
 
 class Objective(nn.Module):
