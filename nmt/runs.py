@@ -1,6 +1,7 @@
 """The run folder: its paths, its lock, and how a command finds it."""
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -167,11 +168,15 @@ class RunFolder:
 
     def set_aside(self) -> Path:
         """Rename the folder to the first free `<name>.old<N>`."""
-        number = 1
-        while (target := self.path.with_name(f"{self.name}.old{number}")).exists():
-            number += 1
+        target = unused(self.path.with_name(f"{self.name}.old"))
         rename(self.path, target)
         return target
+
+
+def unused(path: Path, first: int = 1) -> Path:
+    """The first of PATH1, PATH2, ... that does not exist."""
+    paths = (path.with_name(f"{path.name}{number}") for number in itertools.count(first))
+    return next(path for path in paths if not os.path.lexists(path))
 
 
 def checkpoint_steps(checkpoints: Path) -> list[int]:

@@ -585,7 +585,7 @@ def test_weights_of_another_program_without_a_checksum_are_read(tmp_path: Path) 
 
 def test_a_second_checkpoint_of_a_step_that_is_damaged_has_a_name_of_its_own(copy_task: Path) -> None:
     run = trained(copy_task, "run")
-    for aside in ("12.damaged", "12.damaged2"):
+    for aside in ("12.damaged1", "12.damaged2"):
         (run.checkpoints / "12" / "state.safetensors").write_bytes(aside.encode())
         trained(copy_task, "run")
         assert (run.checkpoints / aside / "state.safetensors").read_bytes() == aside.encode()

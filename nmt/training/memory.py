@@ -71,10 +71,8 @@ def _batch_of(rows: int, reach: Reach) -> Batch:
     """A batch without padding; the ids or vectors do not matter, and are all 0."""
     width = reach.width
     src_ids, tgt_in, tgt_out = (torch.zeros(rows, width, dtype=torch.int64) for _ in range(3))
-    source = Source(src_ids, torch.ones(rows, width, dtype=torch.bool))
-    if reach.vectors is not None:
-        vectors = torch.zeros(rows, *reach.vectors)
-        source = Source(vectors, torch.ones(vectors.shape[:2], dtype=torch.bool))
+    values = src_ids if reach.vectors is None else torch.zeros(rows, *reach.vectors)
+    source = Source(values, torch.ones(values.shape[:2], dtype=torch.bool))
     return Batch(source, tgt_in, tgt_out, torch.arange(rows * width), rows * width)
 
 
@@ -170,23 +168,8 @@ def _too_large(rows: int, width: int, device: torch.device, free: int | None = N
     return TrainingError(f"the worst batch, {rows:,} pairs of {width:,} pieces, does not fit into {space}; {remedy}")
 
 
-def resolve_auto_batch(settings: TrainingConfig, largest: int, num_processes: int) -> TrainingConfig:
-    """Replace `batch_tokens: auto` by the fewest micro-batches of at most `largest` positions for `update_tokens`.
-
-    Every process gets the same number of them.
-    """
-    assert settings.update_tokens is not None, "checked by TrainingConfig"
-    rounds = -(-settings.update_tokens // (largest * num_processes))
-    return _divided(settings, rounds * num_processes)
-
-
-def recorded_batch_size(settings: TrainingConfig, recorded: TrainingConfig) -> TrainingConfig:
-    """`batch_tokens: auto` as resolved in the run to resume; unchanged if `update_tokens` differs from the run's."""
-    divided = _divided(settings, recorded.batches_per_update)
-    return divided if divided.batch_tokens == recorded.batch_tokens else settings
-
-
-def _divided(settings: TrainingConfig, count: int) -> TrainingConfig:
+def with_batches(settings: TrainingConfig, count: int) -> TrainingConfig:
+    """Replace `batch_tokens: auto` by `count` micro-batches an update, which share `update_tokens`."""
     assert settings.update_tokens is not None, "checked by TrainingConfig"
     tokens = -(-settings.update_tokens // count)
     return settings.model_copy(update={"batch_tokens": tokens, "batches_per_update": count, "update_tokens": None})

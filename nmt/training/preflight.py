@@ -15,7 +15,7 @@ from nmt.data.statistics import side_report, survey
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs import RunFolder
-from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, resolve_auto_batch, size, try_worst_batch
+from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
 from nmt.training.preparation import Prepared, Problems
 from nmt.training.trainer import Trainer, evaluating
 
@@ -37,7 +37,13 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             f"{too_long:,} of {counts.read:,} training pairs ({too_long / counts.read:.1%}) are longer "
             f"than data.max_length ({data.max_length} pieces) and left out; raise it, or split them"
         )
-    yield from _unfamiliar(config, prepared)
+    if config.training.init_from is not None:  # which has the vocabulary of other text
+        new = len(data.train) - sum(files.replayed for files in data.train)  # the replayed corpora come last
+        pairs = sum(prepared.corpus.sizes[:new])
+        trained = [("src", prepared.corpus.src, tokenizers.src), ("tgt", prepared.corpus.tgt, tokenizers.tgt)]
+        for side, corpus, tokenizer in trained[config.source.type != "text" :]:
+            shares = (corpus.share_of(ids, pairs) for ids in ([tokenizer.special.unk], tokenizer.byte_ids))
+            yield from _unfamiliar(config, "training text", side, *shares)
     for name, test_set in {"validation": prepared.validation, **prepared.test_sets}.items():
         reports = {"tgt": side_report(test_set.references[0], tokenizers.tgt, data.tgt_lang)}
         if lines := [item for item in test_set.src if isinstance(item, str)]:
@@ -54,13 +60,7 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
                 f"{how}; the longest has {longest:,}"
             )
         for side, report in reports.items():
-            if report.unknown_share > MAX_UNKNOWN:
-                yield f"{name}: {report.unknown_share:.2%} of the {side} pieces are <unk>; {_remedy(config)}"
-            if report.byte_share > MAX_BYTES:
-                yield (
-                    f"{name}: {report.byte_share:.1%} of the {side} pieces are bytes of characters that the vocabulary "
-                    f"does not contain; is the text in the vocabulary's language ({report.language})?"
-                )
+            yield from _unfamiliar(config, name, side, report.unknown_share, report.byte_share)
     held_out = {"validation": data.validation, **data.test}
     if data.validation.holdout == 0:  # the training pairs themselves
         del held_out["validation"]
@@ -78,31 +78,20 @@ def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
             )
 
 
-def _unfamiliar(config: Config, prepared: Prepared) -> Iterator[str]:
-    """Training text that another run's vocabulary does not cover: shares of `<unk>` and of bytes in its pieces."""
-    if config.training.init_from is None:
-        return
-    tokenizers, data = prepared.tokenizers, config.data
-    new = len(data.train) - sum(files.replayed for files in data.train)  # the replayed corpora come last
-    pairs = sum(prepared.corpus.sizes[:new])
-    sides = [("src", prepared.corpus.src, tokenizers.src), ("tgt", prepared.corpus.tgt, tokenizers.tgt)]
-    for name, side, tokenizer in sides[config.source.type != "text" :]:
-        unknown, of_bytes = side.share_of([tokenizer.special.unk], pairs), side.share_of(tokenizer.byte_ids, pairs)
-        if unknown > MAX_UNKNOWN:
-            yield f"training text: {unknown:.2%} of the {name} pieces are <unk>; {_remedy(config)}"
-        if of_bytes > MAX_BYTES:
-            yield (
-                f"training text: {of_bytes:.1%} of the {name} pieces are bytes of characters that the vocabulary of "
-                f"{config.training.init_from} does not contain; the model must learn each of them from few examples"
-            )
-
-
-def _remedy(config: Config) -> str:
-    if config.training.init_from is not None:
-        return f"the vocabulary is that of {config.training.init_from}: replace such characters in the text"
-    if config.tokenizer.type == "word":
-        return "raise tokenizer.vocab_size, lower tokenizer.min_frequency, or take tokenizer.type: bpe"
-    return "set tokenizer.byte_fallback: true, or raise tokenizer.character_coverage"
+def _unfamiliar(config: Config, text: str, side: str, unknown: float, of_bytes: float) -> Iterator[str]:
+    """A text that the vocabulary does not cover: shares of `<unk>` and of bytes in its pieces."""
+    if unknown > MAX_UNKNOWN:
+        remedy = "set tokenizer.byte_fallback: true, or raise tokenizer.character_coverage"
+        if config.training.init_from is not None:
+            remedy = f"the vocabulary is that of {config.training.init_from}: replace such characters in the text"
+        elif config.tokenizer.type == "word":
+            remedy = "raise tokenizer.vocab_size, lower tokenizer.min_frequency, or take tokenizer.type: bpe"
+        yield f"{text}: {unknown:.2%} of the {side} pieces are <unk>; {remedy}"
+    if of_bytes > MAX_BYTES:
+        yield (
+            f"{text}: {of_bytes:.1%} of the {side} pieces are bytes of characters that the vocabulary lacks, and "
+            f"that must be learned one by one; is the text in the right language?"
+        )
 
 
 def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) -> None:
@@ -169,10 +158,10 @@ def _settle_memory(trainer: Trainer) -> None:
     if config.training.update_tokens is not None:
         fits = fit_batch_tokens(trainer.objective, batches, prepared.dtype, free, config.training.update_tokens)
         largest = min(trainer.ranks.gather([fits]))
-        settings = resolve_auto_batch(config.training, largest, trainer.ranks.size)
-        config = config.model_copy(update={"training": settings})
-        trainer.configure(config)
-    settings = config.training
+        count = trainer.ranks.size  # every process gets the same number of batches
+        rounds = -(-config.training.update_tokens // (largest * count))
+        trainer.configure(config.model_copy(update={"training": with_batches(config.training, rounds * count)}))
+    settings = trainer.config.training
     account = try_worst_batch(
         trainer.objective, batches, settings.micro_batch_tokens, prepared.dtype, free, settings.parts
     )

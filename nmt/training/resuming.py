@@ -3,23 +3,21 @@
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import torch
 
 from nmt.atomic import rename
 from nmt.checkpoint import check_checkpoint
-from nmt.config.training import Config, TrainingConfig
+from nmt.config.training import Config
 from nmt.console import log
 from nmt.data.hashes import corpus_keys
 from nmt.device import choose_device
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.history import Progress
 from nmt.processes import cores_to_use
-from nmt.runs import RunFolder, checkpoint_steps
-from nmt.training.memory import recorded_batch_size
+from nmt.runs import RunFolder, checkpoint_steps, unused
+from nmt.training.memory import with_batches
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached
 
@@ -59,12 +57,8 @@ def starting_step(config: Config, run: RunFolder, num_processes: int = 1) -> int
     old = run.config()
     changed = check_same(old, resolve_processes(with_recorded_settings(config, run), num_processes), run)
     progress = _newest_complete(run, steps)
-    if is_restarted(progress, config.training):
-        changed.append(_restart(config.training, progress.step, run))
     with contextlib.suppress(DataError):  # `prepare` reports it, if the run is not finished
-        if restart_validations(progress, config):
-            kept = f"; the old one stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
-            changed.append(f"the text or the search of validations: the best model is chosen again{kept}")
+        changed += adopt_changes(progress, config, run)
     limit = reached(progress, config.training)
     if limit and progress.validated_step == progress.step:
         run.remember_as_latest()
@@ -95,19 +89,11 @@ def _newest_complete(run: RunFolder, steps: list[int]) -> Progress:
             damages.append(str(error))
             continue
         for damaged, damage in zip(reversed(steps), damages, strict=False):
-            aside = _unused_path(run.checkpoints / f"{damaged}.damaged")
+            aside = unused(run.checkpoints / f"{damaged}.damaged")
             log.warning(f"{damage}; resuming from the checkpoint before it; this one is now {aside}")
             rename(run.checkpoints / str(damaged), aside)
         return progress
     raise RunError("\n".join([f"{run.path}: no checkpoint can be resumed; {restart_hint(run)}", *damages]))
-
-
-def _unused_path(path: Path) -> Path:
-    """The path, or if it exists, the first unused one with a number added: `12.damaged2`."""
-    number = 1
-    while os.path.lexists(unused := path if number == 1 else path.with_name(f"{path.name}{number}")):
-        number += 1
-    return unused
 
 
 def with_recorded_settings(config: Config, run: RunFolder) -> Config:
@@ -117,7 +103,10 @@ def with_recorded_settings(config: Config, run: RunFolder) -> Config:
     """
     old, settings = run.config().training, config.training
     if settings.batch_tokens == "auto":
-        settings = recorded_batch_size(settings, old)
+        divided = with_batches(settings, old.batches_per_update)
+        settings = (
+            divided if divided.batch_tokens == old.batch_tokens else settings
+        )  # another `update_tokens` is refused
     if settings.batch_parts == "auto":
         settings = settings.model_copy(update={"batch_parts": old.batch_parts})
     return config.model_copy(update={"training": settings})
@@ -135,37 +124,32 @@ def validation_key(config: Config) -> str:
     return digest.hexdigest()[:20]
 
 
-def restart_validations(progress: Progress, config: Config) -> bool:
-    """Forget the best validation if those to come cannot be compared with it; returns whether that is so."""
-    key = validation_key(config)
-    if key == progress.validation_key:
-        return False
-    progress.validation_key, progress.best_values, progress.validations_since_best = key, {}, 0
-    return True
+def adopt_changes(progress: Progress, config: Config, run: RunFolder) -> list[str]:
+    """Begin again, in `progress`, what cannot be continued with `config`; returns a line for each.
 
-
-def is_restarted(progress: Progress, settings: TrainingConfig) -> bool:
-    """Whether a schedule that ends at `max_steps` must be restarted, since it began with another `max_steps`.
-
-    The learning rates so far depended on that number, so the schedule cannot be continued.
+    That is a schedule that ends at another `max_steps`, since the learning rates so far depended on it, and the
+    choice of the best model if validations have another text or search. `RunError` if too few updates are left.
     """
-    return settings.schedule_end != progress.schedule_end
-
-
-def _restart(settings: TrainingConfig, step: int, run: RunFolder) -> str:
-    """A line that describes the schedule restarted at `step`; `RunError` if too few updates are left for it."""
-    assert settings.max_steps is not None, "checked by TrainingConfig"
-    added = max(0, settings.max_steps - step)
-    if added <= settings.warmup_steps:
-        raise RunError(
-            f"{run.path}: with another training.max_steps, training.schedule: {settings.schedule} starts again; the "
-            f"{added:,} updates from step {step:,} to training.max_steps ({settings.max_steps}) must be more than "
-            f"training.warmup_steps ({settings.warmup_steps}); restore max_steps, or raise it"
+    settings, step, changed = config.training, progress.step, []
+    if settings.schedule_end != progress.schedule_end:
+        assert settings.max_steps is not None, "checked by TrainingConfig"
+        added = max(0, settings.max_steps - step)
+        if added <= settings.warmup_steps:
+            raise RunError(
+                f"{run.path}: with another training.max_steps, training.schedule: {settings.schedule} starts again; "
+                f"the {added:,} updates from step {step:,} to training.max_steps ({settings.max_steps}) must be more "
+                f"than training.warmup_steps ({settings.warmup_steps}); restore max_steps, or raise it"
+            )
+        progress.schedule_start, progress.schedule_end = step, settings.schedule_end
+        changed.append(
+            f"the learning rate starts again at step {step:,}: a warm-up of {settings.warmup_steps:,} updates, then "
+            f"{settings.schedule} to step {settings.max_steps:,}"
         )
-    return (
-        f"the learning rate starts again at step {step:,}: a warm-up of {settings.warmup_steps:,} updates, then "
-        f"{settings.schedule} to step {settings.max_steps:,}"
-    )
+    if (key := validation_key(config)) != progress.validation_key:
+        progress.validation_key, progress.best_values, progress.validations_since_best = key, {}, 0
+        kept = f"; the old one stays, as model.{progress.best_step}.safetensors" if progress.best_step else ""
+        changed.append(f"the text or the search of validations: the best model is chosen again{kept}")
+    return changed
 
 
 def resolve_processes(config: Config, num_processes: int) -> Config:
@@ -233,10 +217,7 @@ def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: C
 
 def restart_hint(run: RunFolder) -> str:
     """A hint at the ways to train with other settings or text without losing a run."""
-    number = 2
-    while run.path.with_name(f"{run.name}-{number}").exists():
-        number += 1
-    name = f"{run.name}-{number}"
+    name = unused(run.path.with_name(f"{run.name}-"), 2).name
     weights = (
         f"; or start a new run from this one's weights, with its model and tokenizer: the same command with "
         f"--init-from {run.path} --name {name}"

@@ -38,7 +38,7 @@ from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import learning_rate, make_optimizer, update
 from nmt.training.preparation import Prepared
-from nmt.training.resuming import check_same_corpus, is_restarted, restart_hint, restart_validations, validation_key
+from nmt.training.resuming import adopt_changes, check_same_corpus, restart_hint, validation_key
 from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
@@ -123,9 +123,7 @@ class Trainer:
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.scaler, self.averaged)
         check_same_corpus(progress.corpus, self.prepared.corpus.made_from, self.config, self.folder)
         self.progress = progress
-        restart_validations(progress, self.config)
-        if is_restarted(progress, self.config.training):
-            progress.schedule_start, progress.schedule_end = progress.step, self.config.training.schedule_end
+        adopt_changes(progress, self.config, self.folder)
         self.saved = (progress.step, progress.validated_step)
         self.saved_at = progress.seconds
         log.info(f"resuming at step {progress.step:,}")
