@@ -44,7 +44,6 @@ def average_models(runs: Sequence[RunFolder], name: str | None = None, device: s
         check_same_sources(runs, [run.config() for run in runs])  # refuses exports, which have no training
         shared_tokenizers(runs)
         _check_one_start(runs)
-        _check_same_layers(runs)
         return _write_average(runs, [], [run.model_file for run in runs], target, device)
 
 
@@ -100,18 +99,6 @@ def _check_one_start(runs: Sequence[RunFolder]) -> None:
             raise RunError(
                 f"{run.path} has not learned from the same start (training.init_from) as {runs[0].path}: the mean of "
                 "models that were trained apart translates nothing; an ensemble can (nmt translate --model A --model B)"
-            )
-
-
-def _check_same_layers(runs: Sequence[RunFolder]) -> None:
-    """`RunError` if one has kept fewer layers of the start than another (training/fewer_layers.py)."""
-    models = [run.config().model for run in runs]
-    counts = [(model.num_encoder_layers, model.num_decoder_layers) for model in models]
-    for run, count in zip(runs, counts, strict=True):
-        if count != counts[0]:
-            here, there = ("{}+{}".format(*each) for each in (count, counts[0]))
-            raise RunError(
-                f"{run.path} has {here} layers and {runs[0].path} {there}, so that their weights have no mean"
             )
 
 

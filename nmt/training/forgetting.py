@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
@@ -24,24 +25,18 @@ from nmt.evaluation.metrics import Score, configured_metrics, score
 from nmt.evaluation.significance import paired_interval
 from nmt.evaluation.stored import Evaluated
 from nmt.runs import RunFolder
-from nmt.training.origin import Origin
-from nmt.training.record import RecordedCorpus, read_record, recorded_corpus
+from nmt.training.record import RecordedCorpus, RecordedOrigin, read_record, recorded_corpus
 
 
-@dataclasses.dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A score before and after, with a 95% interval of the change by a paired bootstrap."""
 
     metric: str
     before: float
     after: float
+    change: float
     low: float
     high: float
-
-    @property
-    def change(self) -> float:
-        """After minus before."""
-        return self.after - self.before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,17 +60,16 @@ class Forgetting:
     def change(self, metric: Metric) -> Change:
         """The change of a metric."""
         before, after = self.before[metric], self.after[metric]
-        return Change(before.name, before.value, after.value, *self.intervals[metric])
+        change = after.value - before.value
+        return Change(before.name, before.value, after.value, change, *self.intervals[metric])
 
 
-def score_before(config: Config, run: RunFolder, origin: Origin) -> None:
+def score_before(config: Config, run: RunFolder, origin: RecordedOrigin) -> None:
     """Score the test sets with the weights that a training in `run` starts from."""
-    sets = origin.recorded.test_files
-    if sets:
-        log.info(f"scoring {', '.join(sets)} with the weights of {origin.run.path}, which this training starts from")
+    if sets := origin.test_files:
+        log.info(f"scoring {', '.join(sets)} with the weights of {origin.run}, which this training starts from")
         metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
-        for _ in _scored(config, metrics, origin.run, sets, run.evaluation / "before"):
-            pass
+        list(_scored(config, metrics, RunFolder(Path(origin.run)), sets, run.evaluation / "before"))
 
 
 def score_after(run: RunFolder) -> list[Forgetting]:
@@ -114,17 +108,16 @@ def score_after(run: RunFolder) -> list[Forgetting]:
 
 def read_forgetting(run: RunFolder) -> list[Forgetting]:
     """The scores before and after, of the test sets that have both, and the latter for the run's present model."""
-    found = []
-    for path in sorted((run.evaluation / "before").glob("*.json")):
-        before, after = _evaluated(run, "before", path.stem), _evaluated(run, "after", path.stem)
-        if (
-            before
-            and after
-            and before.scores.keys() == after.scores.keys() == after.intervals.keys()
-            and after.weights[0].is_still(run.model_file)
-        ):
-            found.append(Forgetting(path.stem, after.lines, before.scores, after.scores, after.intervals))
-    return found
+    names = sorted(path.stem for path in (run.evaluation / "before").glob("*.json"))
+    pairs = [(name, _evaluated(run, "before", name), _evaluated(run, "after", name)) for name in names]
+    return [
+        Forgetting(name, after.lines, before.scores, after.scores, after.intervals)
+        for name, before, after in pairs
+        if before
+        and after
+        and before.scores.keys() == after.scores.keys() == after.intervals.keys()
+        and after.weights[0].is_still(run.model_file)
+    ]
 
 
 def table(found: Sequence[Forgetting]) -> list[list[str]]:
@@ -132,13 +125,8 @@ def table(found: Sequence[Forgetting]) -> list[list[str]]:
     rows = [["test set", "lines", "score", "before", "after", "change", "95% interval"]]
     for one in found:
         for row in one.rows:
-            figures = [
-                f"{row.before:.2f}",
-                f"{row.after:.2f}",
-                f"{row.change:+.2f}",
-                f"{row.low:+.2f} to {row.high:+.2f}",
-            ]
-            rows.append([one.name, f"{one.lines:,}", row.metric, *figures])
+            figures = [f"{row.before:.2f}", f"{row.after:.2f}", f"{row.change:+.2f}"]
+            rows.append([one.name, f"{one.lines:,}", row.metric, *figures, f"{row.low:+.2f} to {row.high:+.2f}"])
     return rows
 
 

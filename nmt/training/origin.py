@@ -1,11 +1,9 @@
 """The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay."""
 
-from typing import NamedTuple
-
+from nmt.atomic import file_sha256
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
 from nmt.console import log
-from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import DataError
 from nmt.evaluation.evaluate import corpus_test_set
 from nmt.inheritance import starting_run
@@ -13,14 +11,7 @@ from nmt.runs import RunFolder
 from nmt.training.record import RecordedFile, RecordedOrigin, read_record, recorded_corpus
 
 
-class Origin(NamedTuple):
-    """What a new training takes from an older run, or compares itself with."""
-
-    run: RunFolder
-    recorded: RecordedOrigin
-
-
-def find_origin(config: Config) -> Origin | None:
+def find_origin(config: Config) -> RecordedOrigin | None:
     """The run of `training.init_from`, which `config` must name for a new training; None if it names none.
 
     A test set of that run that cannot be read is a line. Raises `DataError` if a corpus to replay is missing or not
@@ -30,10 +21,10 @@ def find_origin(config: Config) -> Origin | None:
         return None
     run = starting_run(config.training.init_from)
     _check_replayed(config, run)
-    model = RecordedFile(path=str(run.model_file), sha256=ModelFile.of(run.model_file).sha256)
+    model = RecordedFile(path=str(run.model_file), sha256=file_sha256(run.model_file))
     files = _test_sets(config, run)
     test = {name: recorded_corpus(one, config.source) for name, one in files.items()}
-    return Origin(run, RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files))
+    return RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files)
 
 
 def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
@@ -41,8 +32,9 @@ def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
     if not run.has_training_config():
         return {}
     data = run.config().data
-    own = {} if data.validation.holdout == 0 else {"validation": data.validation}  # 0: its training pairs
-    return dict(data.test) or dict(own)
+    if data.test or data.validation.holdout == 0:  # which are training pairs
+        return dict(data.test)
+    return {"validation": data.validation}
 
 
 def _test_sets(config: Config, run: RunFolder) -> dict[str, CorpusFiles]:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -28,12 +28,6 @@ from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
 from nmt.version import __version__
 
-Precision = Literal["float32", "bfloat16", "float16"]
-_PRECISIONS: dict[torch.dtype, Precision] = {
-    torch.float32: "float32",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
 # Those that decide the weights, and those that decide the scores.
 _PACKAGES = ("numpy", "sentencepiece", "sacrebleu")
 
@@ -84,7 +78,8 @@ class Start(Recorded):
     """The processor or the GPU, in words."""
     system: str
     device: str
-    precision: Precision
+    precision: str
+    """torch's name: `float32`, for example."""
     processes: int
     threads: int
     """Of each process."""
@@ -138,9 +133,9 @@ def record_start(
     old = None
     with contextlib.suppress(RunError):  # a damaged record must not prevent a resume
         old = None if resumed_at is None else read_record(run)
-    before = () if old is None else tuple(one for one in old.starts if one.step < step)
-    lost = () if old is None else old.starts[len(before) :]  # their changes stay in config.yaml
-    changed = [line for one in lost for line in one.changed]
+    earlier = () if old is None else old.starts
+    kept = [one for one in earlier if one.step < step]
+    changed = [line for one in earlier[len(kept) :] for line in one.changed]  # these changes stay in config.yaml
     if resumed_at is not None:
         changed += check_same(run.config(), config, run)
     start = Start(
@@ -152,15 +147,13 @@ def record_start(
         machine=_machine(prepared.device),
         system=f"{platform.system()} {platform.machine()}",
         device=str(prepared.device),
-        precision=_PRECISIONS[prepared.dtype],
+        precision=str(prepared.dtype).removeprefix("torch."),
         processes=processes,
         threads=torch.get_num_threads(),
         changed=tuple(dict.fromkeys(changed)),  # a kill may have left config.yaml as it was
     )
-    starts = (*before, start)
-    if old is None:
-        old = _described(config, prepared, parameters, origin, starts)
-    record = old.model_copy(update={"starts": starts})
+    record = _described(config, prepared, parameters, origin, start) if old is None else old
+    record = record.model_copy(update={"starts": (*kept, start)})
     write_json(run.record_file, record.model_dump(mode="json"))
 
 
@@ -170,11 +163,7 @@ def read_record(run: RunFolder) -> TrainingRecord | None:
 
 
 def _described(
-    config: Config,
-    prepared: Prepared,
-    parameters: Mapping[str, int],
-    origin: RecordedOrigin | None,
-    starts: tuple[Start, ...],
+    config: Config, prepared: Prepared, parameters: Mapping[str, int], origin: RecordedOrigin | None, start: Start
 ) -> TrainingRecord:
     data, corpus, tokenizers = config.data, prepared.corpus, prepared.tokenizers
     sizes = {"src": tokenizers.src.vocab_size, "tgt": tokenizers.tgt.vocab_size}
@@ -189,7 +178,7 @@ def _described(
         vocabulary={"joint": sizes["src"]} if tokenizers.joint else sizes,
         parameters=dict(parameters),
         init_from=origin,
-        starts=starts,
+        starts=(start,),
     )
 
 

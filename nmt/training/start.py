@@ -1,6 +1,7 @@
 """Starting or resuming a training: prepare, try everything once, train."""
 
 import contextlib
+from pathlib import Path
 
 import torch
 
@@ -92,7 +93,7 @@ def _train_from(
                 log.warning(line)
     if prepared.corpus.key != ranks.from_main(lambda: prepared.corpus.key):
         raise RunError("the machines have different training corpora; train in a folder that they share")
-    weights = None if origin is None else origin.run.model_file
+    weights = None if origin is None else Path(origin.model.path)
     trainer = Trainer(config, run, prepared, monitor, ranks=ranks, initial_weights=weights)
     if resumed_at is not None:
         trainer.resume(run.checkpoints / str(resumed_at))
@@ -102,8 +103,8 @@ def _train_from(
         log.info("dry run: everything works; nothing was trained")
         return False
     if ranks.is_main:
-        counts, recorded = trainer.model.parameter_counts(), None if origin is None else origin.recorded
-        record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, recorded)
+        counts = trainer.model.parameter_counts()
+        record_start(trainer.config, run, prepared, counts, resumed_at, ranks.size, origin)
         if is_new and prepared.selection is not None:
             write_examples(run.cleaning_file, config.data.train, prepared.selection.verdicts, config.source)
         write_text(run.config_file, to_yaml(trainer.config))
