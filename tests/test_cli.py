@@ -176,17 +176,11 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
 
 
 CONVERSATION = """
-from nmt.cli.translate import _interactive
+from nmt.cli.translate import _translate_typed
 from nmt.console import show_messages
-from nmt.decoding.translator import Translation
-
-class Shouting:
-    def stream(self, blocks, prefixes, request):
-        for ((line,),) in [blocks]:
-            yield Translation(line.encode().decode().upper(), 1)
 
 show_messages()
-_interactive(Shouting(), None, None, lambda translation: translation.text)
+_translate_typed(None, lambda line: line.encode().decode().upper())
 """
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.cli.train import finish, train_run
@@ -21,23 +22,11 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def adapt(
-    model: Annotated[
-        str | None, options.run_option(help="The run to start from, which is only read: its folder or name.")
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="CORPUS", help="The new text (.tsv .csv .jsonl .tmx .zip, or two texts); may be repeated."
-        ),
-    ] = None,
-    keep: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="CORPUS", help="General text, to mix in and to measure; may be repeated. Default: the model's own."
-        ),
-    ] = None,
-    max_drop: Annotated[float, typer.Option(help="How much BLEU general text may lose.")] = 1.0,
-    name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-adapted.")] = None,
+    model: Annotated[str | None, options.run_option(help="The run to start from, which is only read.")] = None,
+    data: Annotated[list[Path] | None, Option(metavar="CORPUS", help="The new text; may be repeated.")] = None,
+    keep: Annotated[list[Path] | None, Option(metavar="CORPUS", help="General text. Default: the model's own.")] = None,
+    max_drop: Annotated[float, Option(help="How much BLEU general text may lose.")] = 1.0,
+    name: Annotated[str | None, Option(help="The new run's name; default: RUN-adapted.")] = None,
     overrides: options.SetOption = None,
     fresh: options.FreshOption = False,
     as_json: options.JsonOption = False,

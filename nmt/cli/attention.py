@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from nmt.atomic import write_text
 from nmt.cli import options
@@ -15,24 +15,13 @@ PICTURES = (".png", ".svg")
 
 
 def attention(
-    text: Annotated[
-        list[str], typer.Argument(metavar="TEXT", help="The source text; for a model of images, an image's path.")
-    ],
-    tgt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A translation to explain; default: the model's own.")
-    ] = None,
+    text: Annotated[list[str], Argument(metavar="TEXT", help="The source text; or an image's path.")],
+    tgt: Annotated[str | None, Option(metavar="TEXT", help="A translation to explain. Default: its own.")] = None,
     model: options.RunOption = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A page (.html), a picture (.png, .svg) or data (.json).")
-    ] = None,
-    kind: Annotated[
-        Literal["encoder", "decoder", "cross"] | None,
-        typer.Option(help="Of a picture: self-attention of encoder or decoder, or between them. Default: cross."),
-    ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
-    head: Annotated[
-        int | None, typer.Option(min=1, help="Of a picture, counted from 1. Default: all, and their mean.")
-    ] = None,
+    output: Annotated[Path | None, Option(metavar="FILE", help="Name of a .html, .png, .svg or .json file.")] = None,
+    kind: Annotated[Literal["encoder", "decoder", "cross"] | None, Option(help="Of a picture. Default: cross.")] = None,
+    layer: Annotated[int | None, Option(min=1, help="Of a picture, counted from 1. Default: all.")] = None,
+    head: Annotated[int | None, Option(min=1, help="Of a picture, from 1. Default: all, and their mean.")] = None,
     device: options.DeviceOption = None,
 ) -> None:
     """Show what a model attends to, how it chose its translation, and what it would have said otherwise."""

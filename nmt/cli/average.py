@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli.options import DeviceOption, JsonOption, ModelsOption
 from nmt.errors import ConfigError
@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # imported when the command runs
 def average(
     models: ModelsOption = None,
     last: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="The last N checkpoints. Default: training.keep_checkpoints.")
+        int | None, Option(min=2, metavar="N", help="The last N. Default: training.keep_checkpoints.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The new run's name; default: RUN-average.")] = None,
+    name: Annotated[str | None, Option(help="The new run's name; default: RUN-average.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -5,35 +5,22 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from nmt.cli import options
-from nmt.cli.completion import complete_run
 from nmt.errors import ConfigError, printable
-
-_MAX_SAMPLES = 1_000_000
 
 
 @options.grouped
 def compare(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN", help="Runs; RUN,RUN joins seeds of one system.", autocompletion=complete_run),
-    ] = None,
-    hyp: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Translations by any program; FILE,FILE joins seeds.")
-    ] = None,
+    runs: Annotated[list[str] | None, options.run_argument(help="RUN,RUN joins seeds of one system.")] = None,
+    hyp: Annotated[list[str] | None, Option(metavar="FILE", help="Translations; FILE,FILE joins seeds.")] = None,
     ref: options.ReferencesOption = None,
     src: options.TestOption = None,
-    train: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Training text in the target language; default: the first run's."),
-    ] = None,
-    test: Annotated[Literal["bs", "ar"], typer.Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
-    samples: Annotated[
-        int | None, typer.Option(min=1, max=_MAX_SAMPLES, help="Of the test. Default: 1,000 for bs, 10,000 for ar.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
+    train: Annotated[list[Path] | None, Option(metavar="FILE", help="Training text. Default: the first run's.")] = None,
+    test: Annotated[Literal["bs", "ar"], Option(help="Paired bootstrap, or approximate randomization.")] = "bs",
+    samples: Annotated[int | None, Option(min=1, max=1_000_000, help="Default: 1,000 for bs, 10,000 for ar.")] = None,
+    output: options.PageOption = None,
     as_json: options.JsonOption = False,
     device: options.DeviceOption = None,
     engine: options.EngineOption = None,

@@ -3,20 +3,15 @@
 import sys
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt.cli.completion import complete_key
 from nmt.errors import ConfigError
 
 
 def config(
-    key: Annotated[
-        str | None,
-        typer.Argument(metavar="[KEY]", help="A key or a section: training.batch_tokens.", autocompletion=complete_key),
-    ] = None,
-    as_schema: Annotated[
-        bool, typer.Option("--json-schema", help="Print the JSON Schema that editors complete and check by.")
-    ] = False,
+    key: Annotated[str | None, Argument(metavar="[KEY]", help="Or section.", autocompletion=complete_key)] = None,
+    as_schema: Annotated[bool, Option("--json-schema", help="Print the JSON Schema that editors check by.")] = False,
 ) -> None:
     """Print a configuration with every key explained, or what one key means."""
     if key is not None and as_schema:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.config.cleaning import CleaningConfig
@@ -23,19 +23,12 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def data(
     corpora: options.CorporaArgument = None,
-    against: Annotated[
-        list[Path] | None, typer.Option(metavar="TEST", help="Test text, in the same forms; may be repeated.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Take the rules, the test sets and, without CORPUS, the corpora from it."),
-    ] = None,
+    against: Annotated[list[Path] | None, Option(metavar="TEST", help="Test text; may be repeated.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Take rules, test sets and corpora from it.")] = None,
     src_lang: options.SrcLangOption = None,
     tgt_lang: options.TgtLangOption = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page, too.")] = None,
-    write: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write what is left as plain texts into a new folder, too.")
-    ] = None,
+    output: options.PageOption = None,
+    write: Annotated[Path | None, Option(metavar="FOLDER", help="Write what is left into a new folder.")] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what a corpus is made of, and what cleaning drops, before training on it.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.cli.train import finish, train_run
@@ -17,27 +18,13 @@ from nmt.suffixes import pairs_format
 
 
 def distill(
-    teachers: Annotated[
-        list[str] | None, options.run_option("--teacher", help="A run that teaches; several are an ensemble.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The student's configuration.")] = None,
-    mono_src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="More text in the source language alone, a sentence a line.")
-    ] = None,
-    n_best: Annotated[
-        int,
-        typer.Option(
-            min=1, max=MAX_BEAMS, metavar="N",
-            help="Translations of each training pair; the best one and the one nearest to its target are learned.",
-        ),
-    ] = 8,
-    keep_real: Annotated[
-        bool, typer.Option("--keep-real", help="Learn from the training pairs as they are, too.")
-    ] = False,
+    teachers: Annotated[list[str] | None, options.run_option("--teacher", help="A run; may be repeated.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="The student's configuration.")] = None,
+    mono_src: Annotated[Path | None, Option(metavar="FILE", help="More text, of the source language alone.")] = None,
+    n_best: Annotated[int, Option(min=1, max=MAX_BEAMS, help="Translations to choose from, for each pair.")] = 8,
+    keep_real: Annotated[bool, Option("--keep-real", help="Learn from the training pairs as they are, too.")] = False,
     overrides: options.SetOption = None,
-    folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The working folder. Default: CONFIG.distill.")
-    ] = None,
+    folder: Annotated[Path | None, Option(metavar="FOLDER", help="To work in. Default: CONFIG.distill.")] = None,
 ) -> None:  # fmt: skip
     """Train a small, fast model on the translations of larger ones.
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from nmt.cli import options
-from nmt.cli.searching import SearchOptions, spelled
 from nmt.config.evaluation import EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs import RunFolder, open_runs
@@ -28,12 +27,8 @@ class _Text:
 
     src: options.TestOption = None
     ref: options.ReferencesOption = None
-    test_set: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A public test set by sacreBLEU's name: wmt14/full.")
-    ] = None
-    language_pair: Annotated[
-        str | None, typer.Option(metavar="SRC-TGT", help="Of --test-set: en-de. Default: the run's languages.")
-    ] = None
+    test_set: Annotated[str | None, Option(metavar="NAME", help="A test set of sacreBLEU's: wmt14/full.")] = None
+    language_pair: Annotated[str | None, Option(metavar="SRC-TGT", help="Of --test-set. Default: the run's.")] = None
 
     @property
     def is_one_file(self) -> bool:
@@ -68,9 +63,9 @@ class _Shown:
     """The output for each test set."""
 
     as_json: options.JsonOption = False
-    confidence: Annotated[bool, typer.Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False
-    comet: Annotated[bool, typer.Option("--comet", help="Also COMET, by your own comet-score.")] = False
-    comet_model: Annotated[str | None, typer.Option(help="COMET's model; default: comet-score's.")] = None
+    confidence: Annotated[bool, Option("--confidence", help="Also 95% intervals, by the bootstrap.")] = False
+    comet: Annotated[bool, Option("--comet", help="Also COMET, by your own comet-score.")] = False
+    comet_model: Annotated[str | None, Option(help="COMET's model; default: comet-score's.")] = None
 
     def check(self) -> None:
         """Raises an error if comet-score is needed and not there; before anything is translated."""
@@ -115,14 +110,12 @@ class _Shown:
 @options.grouped
 def evaluate(
     models: options.ModelsOption = None,
-    hyp: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Score these translations; nothing is translated.")
-    ] = None,
+    hyp: Annotated[Path | None, Option(metavar="FILE", help="Score these translations, by any program.")] = None,
     *,
     text: _Text,
     scoring: options.ScoringOptions,
     shown: _Shown,
-    search: SearchOptions,
+    search: options.SearchOptions,
 ) -> None:
     """Score a model on its test sets or on other files, or score existing translations.
 
@@ -136,7 +129,7 @@ def evaluate(
         raise ConfigError("--test-set names sources and references; leave out --src and --ref")
     if hyp is not None:
         if given := search.given():
-            options_given = ", ".join(map(spelled, given))
+            options_given = ", ".join(map(options.spelled, given))
             raise ConfigError(f"--hyp FILE is scored, and nothing is translated: leave out {options_given}")
         _score_file(hyp, text, bool(models), scoring, shown)
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped
 from nmt.config.corpus import CorpusFiles
@@ -16,9 +16,7 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.exporting.description import ExportedRun
 
 
-QuantizationOption = Annotated[
-    str, typer.Option(metavar="TYPE", help="Type of the weights: float32, int8, float16, ...")
-]
+QuantizationOption = Annotated[str, Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,13 +24,8 @@ class _Options:
     """The options that all exports share."""
 
     model: RunOption = None
-    src: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Text to compare on, or a file with both sides; default: the validation set."
-        ),
-    ] = None
-    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="References of --src.")] = None
+    src: Annotated[Path | None, Option(metavar="FILE", help="To compare on. Default: the validation set.")] = None
+    ref: Annotated[Path | None, Option(metavar="FILE", help="References of --src.")] = None
     device: DeviceOption = None
     as_json: JsonOption = False
 
@@ -45,10 +38,7 @@ class _Options:
 @grouped
 def export_ctranslate2(
     quantization: QuantizationOption = "int8",
-    shortlist: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="SRC TGT", help="Two texts, to learn from which translations a piece can have: faster."),
-    ] = None,
+    shortlist: Annotated[tuple[Path, Path] | None, Option(metavar="SRC TGT", help="Texts to make one from.")] = None,
     *,
     options: _Options,
 ) -> None:
@@ -75,9 +65,7 @@ def export_argos(quantization: QuantizationOption = "int8", *, options: _Options
 
 @grouped
 def export_huggingface(
-    license: Annotated[
-        str | None, typer.Option(metavar="ID", help="For the card, such as cc-by-4.0. Default: the base's.")
-    ] = None,
+    license: Annotated[str | None, Option(metavar="ID", help="For the card: cc-by-4.0. Default: the base's.")] = None,
     *,
     options: _Options,
 ) -> None:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.errors import ConfigError
@@ -16,25 +16,13 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def filter_corpora(
     corpora: options.CorporaArgument = None,
-    forward: Annotated[
-        list[str] | None, options.run_option(help="Score targets given sources; may be repeated.")
-    ] = None,
-    backward: Annotated[
-        list[str] | None, options.run_option(help="Score sources given targets; may be repeated.")
-    ] = None,
-    round_trip: Annotated[
-        bool, typer.Option("--round-trip", help="Translate targets back, and compare with the sources by chrF.")
-    ] = False,
-    keep: Annotated[float | None, typer.Option(metavar="SHARE", help="Keep this share, the best: 0 to 1.")] = None,
-    max_cross_entropy: Annotated[
-        float | None, typer.Option(metavar="X", help="Keep pairs of at most this cross-entropy.")
-    ] = None,
-    min_chrf: Annotated[
-        float | None, typer.Option(metavar="X", help="Keep pairs of at least this round-trip chrF: 0 to 100.")
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write what is kept as plain texts into this new folder.")
-    ] = None,
+    forward: Annotated[list[str] | None, options.run_option(help="To score targets; may be repeated.")] = None,
+    backward: Annotated[list[str] | None, options.run_option(help="To score sources; may be repeated.")] = None,
+    round_trip: Annotated[bool, Option("--round-trip", help="Translate targets back; compare by chrF.")] = False,
+    keep: Annotated[float | None, Option(metavar="SHARE", help="Keep this share, the best: 0 to 1.")] = None,
+    max_cross_entropy: Annotated[float | None, Option(metavar="X", help="Keep pairs up to this value.")] = None,
+    min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs of at least this chrF: 0 to 100.")] = None,
+    write: Annotated[Path | None, Option(metavar="FOLDER", help="Write what is kept into this new folder.")] = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,
     as_json: options.JsonOption = False,

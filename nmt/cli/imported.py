@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
 from nmt.console import log
@@ -13,15 +13,11 @@ from nmt.errors import printable
 
 
 def import_model(
-    model: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="A MarianMT model: a folder, Marian's own zip, or hf:NAME.")
-    ],
-    name: Annotated[str | None, typer.Option(help="The run's name; default: the folder's name.")] = None,
+    model: Annotated[str, Argument(metavar="FOLDER", help="A MarianMT model: a folder, Marian's zip, or hf:NAME.")],
+    name: Annotated[str | None, Option(help="The run's name; default: the folder's name.")] = None,
     src_lang: SrcLangOption = None,
     tgt_lang: TgtLangOption = None,
-    tgt_tag: Annotated[
-        str | None, typer.Option(metavar="TAG", help="Of several target languages, the usual one: deu, or >>deu<<.")
-    ] = None,
+    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="Of several target languages, the usual: deu.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a run of a MarianMT model, such as OPUS-MT's: from a folder of Hugging Face's, or from Marian's own files.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.console import log
@@ -24,20 +24,13 @@ _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNO
 
 def init(
     corpora: options.CorporaArgument = None,
-    src: Annotated[Path | None, typer.Option(metavar="FILE", help="The source text, with --tgt.")] = None,
-    tgt: Annotated[Path | None, typer.Option(metavar="FILE", help="The target text.")] = None,
+    src: Annotated[Path | None, Option(metavar="FILE", help="The source text, with --tgt.")] = None,
+    tgt: Annotated[Path | None, Option(metavar="FILE", help="The target text.")] = None,
     src_lang: options.SrcLangOption = None,
     tgt_lang: options.TgtLangOption = None,
-    test: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="CORPUS", help="A test set, in one file or two; may be repeated. Default: held out."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The configuration to write. Default: SRC-TGT.yaml.")
-    ] = None,
-    no_trial: Annotated[
-        bool, typer.Option("--no-trial", help="Do not measure how long the training will take.")
-    ] = False,
+    test: Annotated[list[Path] | None, Option(metavar="CORPUS", help="A test set; may be repeated.")] = None,
+    output: Annotated[Path | None, Option(metavar="FILE", help="What to write. Default: SRC-TGT.yaml.")] = None,
+    no_trial: Annotated[bool, Option("--no-trial", help="Do not measure how long the training will take.")] = False,
 ) -> None:
     """Look at a corpus, and write a configuration that suits it."""
     from nmt.config.file import load_config

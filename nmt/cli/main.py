@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from nmt.cli.adapt import adapt
@@ -107,9 +108,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="The version.")] = False,
 ) -> None:
     """Options before the command."""
     bound_kernel_caches("64" if context.invoked_subcommand in ("train", "adapt", "distill") else "128")
@@ -122,24 +121,20 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
         "config": (config, "> captions.yaml", "training.learning_rate"),
         "import": (import_model, "opus-mt-en-de", "opus-mt-en-gmw --tgt-tag deu"),
         "info": (info, "", "--json"),
-        "data": (
-            data,
-            "train.en train.de --against test.en --against test.de",
-            "memory.tmx --output data.html --write cleaned",
-        ),
+        "data": (data, "train.en train.de --against test.en --against test.de", "memory.tmx --write cleaned"),
     },
     "Train": {
         "train": (train, "captions.yaml", "captions.yaml --set training.max_epochs=50 --name captions-50"),
         "adapt": (adapt, "--model captions --data domain.tmx", "--model opus-en-de --data domain.tmx --keep news.tsv"),
         "filter": (
             filter_corpora,
-            "pairs.tsv --forward en-de --backward de-en --keep 0.8 --write out",
-            "pairs.tsv --backward de-en --round-trip --keep 0.8 --write out",
+            "a.tsv --forward en-de --keep 0.8 --write b",
+            "a.tsv --backward de-en --keep 0.8 --write b",
         ),
         "distill": (
             distill,
             "--teacher captions --config student.yaml",
-            "--teacher one --teacher two --config student.yaml",
+            "--teacher a --teacher b --config student.yaml",
         ),
         "vocab": (vocab, "captions.yaml", "captions.yaml --set tokenizer.vocab_size=4000"),
         "show": (show, "", "--model captions --watch"),
@@ -152,18 +147,10 @@ _COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str, str]]] = {
     "Evaluate": {
         "eval": (evaluate, "", "--hyp translated.de --ref test.de --json"),
         "score": (score, "--src test.en --tgt test.de", "memory.tmx --tokens"),
-        "compare": (
-            compare,
-            "baseline deeper --output compare.html",
-            "--hyp ours.de --hyp theirs.de --ref test.de --src test.en",
-        ),
+        "compare": (compare, "baseline deeper --output compare.html", "--hyp ours.de --hyp theirs.de --ref test.de"),
     },
     "Look inside": {
-        "attention": (
-            attention,
-            '"A man is sleeping." --output page.html',
-            '"A man is sleeping." --output cross.png --layer 3',
-        ),
+        "attention": (attention, '"A man." --output page.html', '"A man." --output cross.png --layer 3'),
         "report": (report, "--with-data", "--model captions --license mit --dataset bentrevett/multi30k"),
     },
     "Ship": {
@@ -186,10 +173,10 @@ def main() -> None:
     """Run the command line; the one place where errors become messages and exit codes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes get UTF-8 everywhere
-            is_terminal = stream.isatty()
-            encoding, errors = (stream.encoding, "replace") if is_terminal else ("utf-8", stream.errors)
-            if (encoding, errors) != (stream.encoding.lower(), stream.errors):
-                stream.reconfigure(encoding=encoding, errors=errors)
+            if stream.isatty():
+                stream.reconfigure(errors="replace")
+            else:
+                stream.reconfigure(encoding="utf-8", errors=stream.errors)
     bound_waiting()
     show_messages()
     if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
@@ -201,8 +188,7 @@ def main() -> None:
     except NmtError as error:
         _fail(error, error.exit_code)
     except ModuleNotFoundError as error:
-        missing = missing_package(error)
-        if missing is None:
+        if (missing := missing_package(error)) is None:
             raise
         _fail(missing, missing.exit_code)
     except ReaderGoneError:  # `nmt translate ... | head` is no error

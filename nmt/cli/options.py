@@ -9,11 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-import typer
+from pydantic import ValidationError
+from typer import Argument, Option
 
 from nmt.cli.completion import complete_run, complete_setting
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
+from nmt.config.inference import DecodingConfig
+from nmt.config.section import MAX_BEAMS
 from nmt.config.training import Config
+from nmt.console import log
 from nmt.errors import ConfigError, DataError
 from nmt.inheritance import load_run_config
 from nmt.runs import RunFolder, run_named
@@ -21,71 +25,44 @@ from nmt.runs import RunFolder, run_named
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric
 
-ConfigArgument = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="The run's configuration, YAML. Default: the only one here.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SECTION.KEY=VALUE",
-        help="Replace one value; may be repeated.",
-        autocompletion=complete_setting,
-    ),
-]
-NameOption = Annotated[str | None, typer.Option(help="The run's name; default: the file's name.")]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Start over; an existing run is set aside.")]
+    from nmt.decoding.request import Sampling
+
+run_argument = functools.partial(Argument, metavar="RUN", autocompletion=complete_run)
+run_option = functools.partial(Option, metavar="RUN", autocompletion=complete_run)
+set_option = functools.partial(Option, metavar="SECTION.KEY=VALUE", autocompletion=complete_setting)
+
+ConfigArgument = Annotated[Path | None, Argument(metavar="[FILE]", help="The configuration. Default: the only one.")]
+SetOption = Annotated[list[str] | None, set_option("--set", help="Replace one value; may be repeated.")]
+NameOption = Annotated[str | None, Option(help="The run's name; default: the file's name.")]
+FreshOption = Annotated[bool, Option("--fresh", help="Start over; an existing run is set aside.")]
 CorporaArgument = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="CORPUS",
-        help="Files with both sides (.tsv .csv .jsonl .tmx .zip), two texts, or folders of such files.",
-    ),
+    Argument(metavar="CORPUS", help="Pairs (.tsv .csv .jsonl .tmx .zip), two texts, or folders of them."),
 ]
-SrcLangOption = Annotated[
-    str | None, typer.Option(metavar="CODE", help="The source language; default: what the files say.")
-]
-TgtLangOption = Annotated[
-    str | None, typer.Option(metavar="CODE", help="The target language; default: what the files say.")
-]
-run_option = functools.partial(typer.Option, metavar="RUN", autocompletion=complete_run)
-ModelsOption = Annotated[
-    list[str] | None, run_option("--model", help="A run's folder or name; may be repeated. Default: the newest run.")
-]
-RunOption = Annotated[str | None, run_option("--model", help="A run's folder or name; default: the newest run.")]
-PrecisionOption = Annotated[
-    Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="PyTorch's; fp16 needs a GPU. Default: the run's.")
-]
-DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
-EngineOption = Annotated[
-    str | None, typer.Option(help="auto, torch or ctranslate2. Default: auto, a fresh export on a CPU, else PyTorch.")
-]
+SrcLangOption = Annotated[str | None, Option(metavar="CODE", help="The source language. Default: by the files.")]
+TgtLangOption = Annotated[str | None, Option(metavar="CODE", help="The target language. Default: by the files.")]
+ModelsOption = Annotated[list[str] | None, run_option("--model", help="A run; may be repeated. Default: the newest.")]
+RunOption = Annotated[str | None, run_option("--model", help="A run's folder or name. Default: the newest run.")]
+PrecisionOption = Annotated[Literal["fp32", "bf16", "fp16"] | None, Option(help="PyTorch's. Default: the run's.")]
+DeviceOption = Annotated[str | None, Option(help="auto, cpu, cuda, cuda:N or mps. Default: auto.")]
+EngineOption = Annotated[str | None, Option(help="auto, torch or ctranslate2. Default: auto.")]
 TestOption = Annotated[
     Path | None,
-    typer.Option(
-        "--src",
-        metavar="FILE",
-        help="Sources, or alone a file with both sides (.tsv .csv .jsonl .tmx .zip). Default: the run's test sets.",
-    ),
+    Option("--src", metavar="FILE", help="Sources, or alone a file of pairs. Default: the run's test sets."),
 ]
-ReferencesOption = Annotated[
-    list[Path] | None, typer.Option("--ref", metavar="FILE", help="References; may be repeated.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
+ReferencesOption = Annotated[list[Path] | None, Option("--ref", metavar="FILE", help="References; may be repeated.")]
+PageOption = Annotated[Path | None, Option(metavar="FILE.html", help="Write a page, too.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON, for a program.")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
     """The options of scoring; None or empty: as the run's configuration says, or by default."""
 
-    tgt_lang: Annotated[str | None, typer.Option(help="The references' language, if it is not known.")] = None
-    bleu_tokenizer: Annotated[
-        BleuTokenizer | None, typer.Option(help="BLEU's tokenizer; auto: by language. Default: the run's, or auto.")
-    ] = None
-    metric: Annotated[
-        list[str] | None, typer.Option(help="bleu, chrf, chrf++ or ter; may be repeated. Default: the run's.")
-    ] = None
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
+    tgt_lang: Annotated[str | None, Option(help="The references' language, if it is not known.")] = None
+    bleu_tokenizer: Annotated[BleuTokenizer | None, Option(help="auto: by language.")] = None
+    metric: Annotated[list[str] | None, Option(help="bleu, chrf, chrf++ or ter; may be repeated.")] = None
+    lowercase: Annotated[bool, Option("--lowercase", help="Ignore the case of letters in BLEU and chrF.")] = False
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.metric or () if name not in get_args(Metric)]:
@@ -103,6 +80,81 @@ class ScoringOptions:
 
         settings = self.settings(configured)
         return configured_metrics(settings, reference_language(self.tgt_lang, known_language), self.lowercase)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The options of a search, as given; None or False: not given."""
+
+    beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy. Default: the run's.")] = None
+    length_penalty: Annotated[float | None, Option(help="Length penalty. Default: the run's.")] = None
+    min_length: Annotated[int | None, Option(help="Minimum length in pieces. Default: the run's.")] = None
+    max_length: Annotated[int | None, Option(help="Maximum length in pieces. Default: the run's.")] = None
+    max_length_ratio: Annotated[float | None, Option(help="Maximum length by that of the source.")] = None
+    forbid: Annotated[list[str] | None, Option(metavar="WORD", help="Forbid a word; may be repeated.")] = None
+    sample: Annotated[bool, Option("--sample", help="Draw translations at random; PyTorch only.")] = False
+    mbr: Annotated[int | None, Option(min=2, max=MAX_BEAMS, help="Draw N, take the most typical by chrF.")] = None
+    temperature: Annotated[float | None, Option(help="Of sampling; below 1: less random. Default: 1.")] = None
+    top_k: Annotated[int | None, Option(min=1, help="Draw among the K most probable pieces.")] = None
+    top_p: Annotated[float | None, Option(help="Draw among those with this probability together.")] = None
+    seed: Annotated[int | None, Option(help="Of sampling. Default: 1.")] = None
+    precision: PrecisionOption = None
+    device: DeviceOption = None
+    engine: EngineOption = None
+
+    def given(self) -> dict[str, Any]:
+        """The values of those that were given."""
+        return {name: value for name, value in vars(self).items() if not (value is None or value is False)}
+
+    def settings(self, decoding: DecodingConfig) -> DecodingConfig:
+        """The run's search settings, where the command line does not replace them, with forbidden words added.
+
+        Raises `ConfigError` if they are invalid.
+        """
+        given = {name: value for name, value in self.given().items() if name in DecodingConfig.model_fields}
+        words = [*decoding.forbidden_words, *(self.forbid or ())]
+        try:
+            return DecodingConfig.model_validate({**decoding.model_dump(), **given, "forbidden_words": words})
+        except ValidationError as error:
+            (first, *_) = error.errors()
+            key = ".".join(["decoding", *(str(part) for part in first["loc"][:1])])
+            what = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(what if what.startswith("decoding.") else f"{key}: {what} ({first['input']!r})") from None
+
+    def engine_to_load(self) -> str:
+        """The engine; PyTorch, where samples are drawn, which a message says."""
+        if not (self.sample or self.mbr):
+            return self.engine or "auto"
+        if self.engine is None:
+            log.info("samples are drawn with PyTorch")
+        return "torch"
+
+    def sampling(self, count: int = 1) -> "Sampling | None":
+        """How `count` translations are drawn, or those of --mbr; None for a search.
+
+        Raises `ConfigError` if options contradict each other.
+        """
+        from nmt.decoding.request import Sampling
+
+        if self.sample and self.mbr:
+            raise ConfigError("--mbr draws samples by itself; leave out --sample")
+        names = ("temperature", "top_k", "top_p", "seed")
+        given = {name: value for name, value in self.given().items() if name in names}
+        if not (self.sample or self.mbr):
+            if given:
+                raise ConfigError(f"{' and '.join(map(spelled, given))}: for sampling; add --sample or --mbr N")
+            return None
+        if self.engine == "ctranslate2":
+            raise ConfigError("CTranslate2 cannot seed its samples a sentence; --sample and --mbr need --engine torch")
+        if self.beam_size is not None:
+            drawing = "--mbr" if self.mbr else "--sample"
+            raise ConfigError(f"--beam-size is for a search; {drawing} draws; leave out one")
+        return Sampling(**given, count=self.mbr or count, by_risk=self.mbr is not None)
+
+
+def spelled(name: str) -> str:
+    """The option of a field, as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

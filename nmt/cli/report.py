@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from nmt.cli.options import DeviceOption, RunOption
 from nmt.runs import open_run
@@ -10,15 +10,9 @@ from nmt.runs import open_run
 
 def report(
     model: RunOption = None,
-    license: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The model card's licence: mit, cc-by-4.0, ... Default: unknown.")
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="The training data on Hugging Face; may be repeated.")
-    ] = None,
-    with_data: Annotated[
-        bool, typer.Option("--with-data", help="Show texts and scores of the files that the run's configuration names.")
-    ] = False,
+    license: Annotated[str | None, Option(metavar="NAME", help="The model card's licence: mit, cc-by-4.0, ...")] = None,
+    dataset: Annotated[list[str] | None, Option(metavar="NAME", help="Data on Hugging Face; may be repeated.")] = None,
+    with_data: Annotated[bool, Option("--with-data", help="Show the texts that the configuration names, too.")] = False,
     device: DeviceOption = None,
 ) -> None:
     """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""

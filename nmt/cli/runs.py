@@ -5,7 +5,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
 from nmt.cli.options import JsonOption
 from nmt.console import log
@@ -19,12 +19,8 @@ SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "
 
 
 def runs(
-    sort: Annotated[
-        SortKey, typer.Option(help="Column to sort by; figures and times with the largest first.")
-    ] = "name",
-    prune_cache: Annotated[
-        bool, typer.Option("--prune-cache", help="First empty runs/cache; trainings make again what they need.")
-    ] = False,
+    sort: Annotated[SortKey, Option(help="Column to sort by; figures and times with the largest first.")] = "name",
+    prune_cache: Annotated[bool, Option("--prune-cache", help="First empty runs/cache; it is made again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List all runs in this folder's runs/, with their scores."""

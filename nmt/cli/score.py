@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from nmt.cli import options
 from nmt.config.corpus import CorpusFiles
@@ -22,11 +22,9 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def score(
     corpora: options.CorporaArgument = None,
-    src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Sources, a line each; or vectors, or a list of images.")
-    ] = None,
-    tgt: Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, a line each.")] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Print the log-probability of each piece, too.")] = False,
+    src: Annotated[Path | None, Option(metavar="FILE", help="Sources: lines, vectors or a list of images.")] = None,
+    tgt: Annotated[Path | None, Option(metavar="FILE", help="Their translations, a line each.")] = None,
+    tokens: Annotated[bool, Option("--tokens", help="Print the log-probability of each piece, too.")] = False,
     models: options.ModelsOption = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run
+from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, run_option
 from nmt.config.training import Config
 from nmt.console import log
 from nmt.distributed import Ranks, is_launched, joined
@@ -22,14 +23,12 @@ if TYPE_CHECKING:  # imported when the command runs
 
 def train(
     file: ConfigArgument = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as the argument FILE.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="The same as the argument FILE.")] = None,
     overrides: SetOption = None,
     name: NameOption = None,
     fresh: FreshOption = False,
-    init_from: Annotated[
-        str | None, typer.Option("--init-from", metavar="RUN", help="Start from the weights of a trained run.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
+    init_from: Annotated[str | None, run_option(help="Start from the weights of a trained run.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Run all checks; stop before the first update.")] = False,
 ) -> None:
     """Train a model, or resume a training that was stopped."""
     with joined() as ranks:

@@ -1,18 +1,19 @@
 """`nmt translate`."""
 
 import contextlib
+import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt.cli import options
-from nmt.cli.searching import TranslationOptions
 from nmt.config.inference import DecodingConfig
+from nmt.config.section import MAX_BEAMS
 from nmt.console import log
 from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder, open_runs
@@ -21,35 +22,88 @@ if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.files import Files
     from nmt.decoding.parallel import LineTranslator
     from nmt.decoding.request import Request
-    from nmt.decoding.translator import Translation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+    """The options for what is read and written; None or False: not given."""
+
+    input: Annotated[Path | None, Option(metavar="FILE", help="Text, vectors or a list of images.")] = None
+    output: Annotated[Path | None, Option(metavar="FILE", help="Write here instead of standard output.")] = None
+    resume: Annotated[bool, Option("--continue", help="Resume an unfinished --output, or start it.")] = False
+    alignments: Annotated[Path | None, Option(metavar="FILE", help="Write word alignments here: 0-0 2-1.")] = None
+    prefix: Annotated[str | None, Option(metavar="TEXT", help="Each translation begins with this text.")] = None
+    prefixes: Annotated[Path | None, Option(metavar="FILE", help="A prefix a line, for each of the input.")] = None
+    devices: Annotated[str | None, Option(metavar="D,D,...", help="Share the lines among them: cuda:0,cuda:1.")] = None
+    split_sentences: Annotated[bool | None, Option(help="By sentence. Default: what is typed, not files.")] = None
+    tgt_tag: Annotated[str | None, Option(metavar="TAG", help="One of several target languages: deu.")] = None
+    as_json: options.JsonOption = False
+    n_best: Annotated[int | None, Option(min=1, max=MAX_BEAMS, help="With --json: N translations of a line.")] = None
+    align: Annotated[bool, Option("--align", help="With --json: the word alignment of each line.")] = False
+    tokens: Annotated[bool, Option("--tokens", help="With --json: the log-probability of each piece.")] = False
+
+    def files(self, has_text: bool, device: str | None) -> "Files":
+        """The files to read and write; `ConfigError` for options that contradict each other."""
+        from nmt.decoding.files import Files
+
+        files = Files(self.input, self.output, self.alignments, self.prefixes)
+        if has_text and files != Files(None, None):
+            raise ConfigError("give a text, or files (--input, --output, --alignments, --prefixes), not both")
+        if self.prefix is not None and self.prefixes is not None:
+            raise ConfigError("--prefix is one text for all lines, --prefixes one for each; give one of the two")
+        if self.resume and not (self.input and self.output):
+            raise ConfigError("--continue needs --input FILE and --output FILE")
+        if self.resume and (pipes := [path for path in (self.input, self.prefixes) if path and path.is_fifo()]):
+            raise ConfigError(
+                f"--continue reads again what was read, which a pipe does not allow: {pipes[0]}; name a file"
+            )
+        if self.devices is not None and device is not None:
+            raise ConfigError("--device names one device, --devices several; give one of the two")
+        if self.devices is not None and (has_text or (not self.input and sys.stdin.isatty())):
+            raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
+        return files
+
+    def check_source(self, run: RunFolder, source: str, by_sentence: bool) -> None:
+        """`ConfigError` if a model that reads vectors or images is given text."""
+        if source != "text" and not self.input:
+            raise ConfigError(f"{run.path}: reads {source}, not text; name a file of them: --input FILE")
+        if source != "text" and by_sentence:
+            raise ConfigError(f"{run.path}: reads {source}, which have no sentences; leave --split-sentences out")
+
+    def request(self, search: options.SearchOptions, decoding: DecodingConfig, by_sentence: bool) -> "Request":
+        """What a translator is to return; `ConfigError` if options contradict each other."""
+        from nmt.decoding.request import Request
+
+        wanted = {"--n-best": self.n_best, "--align": self.align, "--tokens": self.tokens}
+        if not self.as_json and (given := [option for option, value in wanted.items() if value]):
+            raise ConfigError(f"{given[0]} needs --json: without it, a line of input gives a line")
+        count, sampling = self.n_best or 1, search.sampling(self.n_best or 1)
+        if sampling is None and count > decoding.beam_size:
+            raise ConfigError(
+                f"--n-best {count}: the search keeps {decoding.beam_size} hypotheses; add --beam-size {count}"
+            )
+        if sampling and count > sampling.count:
+            drawn = sampling.count
+            raise ConfigError(f"--n-best {count}: --mbr {drawn} draws {drawn} translations; draw at least {count}")
+        alignment = self.align or self.alignments is not None
+        return Request(count, count if self.tokens else 0, sampling, by_sentence, alignment)
+
+    def made_by(self, request: "Request") -> dict[str, object]:
+        """The options on which the output depends, for --continue."""
+        return {
+            "--json": self.as_json, "--n-best": self.n_best, "--align": self.align, "--tokens": self.tokens,
+            "--prefix": self.prefix, "--tgt-tag": self.tgt_tag, "--split-sentences": request.by_sentence,
+            "--sample": request.sampling,
+        }  # fmt: skip
 
 
 @options.grouped
 def translate(
-    text: Annotated[list[str] | None, typer.Argument(help="Text to translate; default: standard input.")] = None,
+    text: Annotated[list[str] | None, Argument(help="Text to translate; default: standard input.")] = None,
     models: options.ModelsOption = None,
-    input_file: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="Translate this file: text, vectors or a list of images."),
-    ] = None,
-    output_file: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of standard output.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--continue", help="Resume an unfinished --output, or start it.")] = False,
-    alignments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write word alignments here: 0-0 2-1, source-target.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Each translation begins with this text of the target language.")
-    ] = None,
-    prefixes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same from a file, a line for each line of the input.")
-    ] = None,
-    devices: Annotated[
-        str | None, typer.Option(metavar="D,D,...", help="Share the lines among devices: cuda:0,cuda:1.")
-    ] = None,
     *,
-    search: TranslationOptions,
+    given: _Options,
+    search: options.SearchOptions,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.
 
@@ -57,116 +111,51 @@ def translate(
 
     With several models, each --model RUN, their probabilities are averaged.
     """
-    from nmt.decoding.files import Files
+    from nmt.decoding.files import Files, made_from, translate_files
     from nmt.decoding.parallel import ParallelTranslator
-    from nmt.decoding.records import as_json as json_of
+    from nmt.decoding.records import as_json
     from nmt.decoding.translator import load
 
-    files = Files(input_file, output_file, alignments, prefixes)
-    _check(text, files, prefix, resume, search.device, devices)
+    files = given.files(bool(text), search.device)
     runs = open_runs(models)
     config = runs[0].inference_config()
     is_typed = bool(text) or (files == Files(None, None) and sys.stdin.isatty())
-    by_sentence = is_typed if search.split_sentences is None else search.split_sentences
-    _check_source(runs[0], config.source.type, bool(text), files, by_sentence)
+    by_sentence = is_typed if given.split_sentences is None else given.split_sentences
+    given.check_source(runs[0], config.source.type, by_sentence)
     decoding = search.settings(config.decoding)
-    request = search.request(decoding, by_sentence, bool(alignments))
-    of_one = functools.partial(json_of, n_best=search.n_best or 0, alignment=search.align, tokens=search.tokens)
-    record = of_one if search.as_json else attrgetter("text")
+    request = given.request(search, decoding, by_sentence)
+    of_one = functools.partial(as_json, n_best=given.n_best or 0, alignment=given.align, tokens=given.tokens)
+    record = of_one if given.as_json else attrgetter("text")
     load_on = functools.partial(
         load, [str(run.path) for run in runs], decoding=decoding, engine=search.engine_to_load(),
-        precision=search.precision, tgt_tag=search.tgt_tag, own_process=True,
+        precision=search.precision, tgt_tag=given.tgt_tag, own_process=True,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         translator: LineTranslator
-        if devices is None:
+        if given.devices is None:
             translator = load_on(device=search.device or "auto")
         else:
-            translator = stack.enter_context(ParallelTranslator(load_on, devices.split(",")))
-        if text:
-            line = options.utf8(" ".join(text))
-            sys.stdout.buffer.write(f"{_translated(translator, line, prefix, request, record)}\n".encode())
-        elif is_typed:
-            _interactive(translator, prefix, request, record)
-        else:
-            made_by = {
-                "--json": search.as_json, "--n-best": search.n_best, "--align": search.align, "--prefix": prefix,
-                "--tokens": search.tokens, "--split-sentences": by_sentence, "--sample": request.sampling,
-                "--tgt-tag": search.tgt_tag,
-            }  # fmt: skip
-            _translate_files(translator, files, runs, decoding, request, made_by, resume, record, prefix)
+            translator = stack.enter_context(ParallelTranslator(load_on, given.devices.split(",")))
+        if is_typed:
+            _translate_typed(
+                text, lambda line: record(*translator.stream([[line]], prefixes=given.prefix, request=request))
+            )
+            return
+        made_by = made_from(files, runs, decoding, translator.engine_name, config.source, given.made_by(request))
+        if given.resume and files.are_finished():
+            files.check_finished(made_by, config.source)
+            log.info(f"{files.output} is finished already")
+            return
+        totals = translate_files(translator, files, made_by, given.resume, config.source, record, given.prefix, request)
+        if files.input:
+            log.info(totals)
 
 
-def _check(
-    text: list[str] | None, files: "Files", prefix: str | None, resume: bool, device: str | None, devices: str | None
-) -> None:
-    """`ConfigError` for options that contradict each other."""
-    if text and (files.input or files.output or files.alignments or files.prefixes):
-        raise ConfigError("give a text, or files (--input, --output, --alignments, --prefixes), not both")
-    if prefix is not None and files.prefixes is not None:
-        raise ConfigError(
-            "--prefix is one text for all lines, --prefixes a file with one for each; give one of the two"
-        )
-    if resume and not (files.input and files.output):
-        raise ConfigError("--continue needs --input FILE and --output FILE")
-    if resume and (pipes := [path for path in (files.input, files.prefixes) if path and path.is_fifo()]):
-        raise ConfigError(f"--continue reads again what was read, which a pipe does not allow: {pipes[0]}; name a file")
-    if devices is not None and device is not None:
-        raise ConfigError("--device names one device, --devices several; give one of the two")
-    if devices is not None and (text or (not files.input and sys.stdin.isatty())):
-        raise ConfigError("--devices shares the lines of a file or a pipe: give --input FILE")
-
-
-def _check_source(run: RunFolder, source: str, has_text: bool, files: "Files", by_sentence: bool) -> None:
-    """`ConfigError` if a model that reads vectors or images is given text."""
-    if source != "text" and not files.input:
-        given = "a text" if has_text else "standard input"
-        raise ConfigError(f"{run.path}: reads {source}, not {given}; name a file of them: --input FILE")
-    if source != "text" and by_sentence:
-        raise ConfigError(f"{run.path}: reads {source}, which have no sentences; leave --split-sentences out")
-
-
-def _translate_files(
-    translator: "LineTranslator",
-    files: "Files",
-    runs: Sequence[RunFolder],
-    decoding: DecodingConfig,
-    request: "Request",
-    made_by: Mapping[str, object],
-    resume: bool,
-    record: Callable[["Translation"], str],
-    prefix: str | None,
-) -> None:
-    """Translate a file or standard input; `made_by`: the options on which the output depends, for --continue."""
-    from nmt.decoding.files import made_from, prefixes_of, translate_files
-
-    source = runs[0].inference_config().source
-    written = {option: str(value) for option, value in made_by.items()} | {"--prefixes": prefixes_of(files.prefixes)}
-    sources = made_from(files, runs, decoding, translator.engine_name, source, written)
-    if resume and files.are_finished():
-        files.check_finished(sources, source)
-        log.info(f"{files.output} is finished already")
+def _translate_typed(text: list[str] | None, translated: Callable[[str], str]) -> None:
+    """Translate an argument, or each line as it is typed, until end of file."""
+    if text:
+        sys.stdout.buffer.write(f"{translated(options.utf8(' '.join(text)))}\n".encode())
         return
-    totals = translate_files(translator, files, sources, resume, source, record, prefix, request)
-    if files.input:
-        log.info(totals)
-
-
-def _translated(
-    translator: "LineTranslator",
-    line: str,
-    prefix: str | None,
-    request: "Request",
-    record: Callable[["Translation"], str],
-) -> str:
-    (translation,) = translator.stream([[line]], prefixes=prefix, request=request)
-    return record(translation)
-
-
-def _interactive(
-    translator: "LineTranslator", prefix: str | None, request: "Request", record: Callable[["Translation"], str]
-) -> None:
-    """Translate each line as it is typed, until end of file."""
     log.info("end with Ctrl-D")
     prompts = sys.stdout if sys.stdout.isatty() else sys.stderr  # not into a file
     while True:
@@ -179,4 +168,4 @@ def _interactive(
         except (UnicodeDecodeError, DataError):
             log.error("not UTF-8")
             continue
-        print(_translated(translator, line, prefix, request, record), flush=True)
+        print(translated(line), flush=True)

@@ -146,7 +146,7 @@ def made_from(
     decoding: DecodingConfig,
     engine: str,
     source: SourceConfig = TEXT,
-    options: dict[str, str] | None = None,
+    options: dict[str, object] | None = None,
 ) -> dict[str, Any]:
     """Everything that affects the output of a translation, for `OutputFiles`: by name, as JSON.
 
@@ -164,7 +164,8 @@ def made_from(
         "--model, or one that has been trained since": models,
         "search": decoding.model_dump(mode="json"),
         "engine": engine,
-        **(options or {}),
+        "--prefixes": prefixes_of(files.prefixes),
+        **{option: str(value) for option, value in (options or {}).items()},
     }
 
 
