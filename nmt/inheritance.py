@@ -24,17 +24,9 @@ from nmt.runs import RunFolder, open_run
 FINE_TUNING = {"learning_rate": 3e-4, "schedule": "constant", "validate_every": 50, "patience": 5}
 """Defaults of the `training` section with `init_from`. With the rate of a first training, a small model forgets most of
 what it knew within a few hundred updates."""
-MAX_STEPS = 1000
-"""Updates, if neither `max_steps` nor `max_epochs` nor `max_minutes` is given."""
-WARMUP_STEPS = 50
-"""Or a tenth of `max_steps`, if that is less."""
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
-FINE_TUNED = (*FINE_TUNING, "warmup_steps")
-"""The keys of `training` whose defaults are others with `init_from`, besides the limits."""
 # No weight depends on these keys of the model section.
 _FREE = {"dropout", "preset"}
-# Of these, a Transformer may have fewer than the old run: see training/fewer_layers.py.
-_LAYERS = {"num_encoder_layers", "num_decoder_layers"}
 
 
 def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fresh: bool) -> Config:
@@ -58,13 +50,23 @@ def load_run_config(path: Path, overrides: Iterable[str], run: RunFolder, is_fre
                 f"training.init_from: {base.path} is the folder of the new run, too; give the new run another name: "
                 f"--name {run.name}-2"
             )
-        _check_sections(raw, base, path)
+        if contradictions := list(_contradictions(raw, base.inference_config())):
+            head = f"{path}: training.init_from: {base.path} has another model, tokenizer or source:"
+            remedy = "leave these keys out: the new run has that run's"
+            raise ConfigError("\n  ".join([head, *contradictions]) + f"\n{remedy}")
         _fill_in(raw, base, is_resumed)
         bases.append(base)
 
     config = load_config(path, overrides, complete)
     for base in bases:
-        _check_languages(config, base)
+        languages = {"src_lang", "tgt_lang"}
+        here = config.data.model_dump(include=languages)
+        for key, there in base.inference_config().data.model_dump(include=languages).items():
+            if there != here[key]:
+                raise ConfigError(
+                    f"training.init_from: {base.path} was trained with data.{key}: {there}, and here it is "
+                    f"{here[key]}; if the text is in that language, set data.{key}: {there}"
+                )
     return config
 
 
@@ -85,14 +87,6 @@ def copy_tokenizer(old: RunFolder, new: RunFolder) -> None:
     """Give a run the tokenizer of another one."""
     with replacing(new.tokenizer) as folder:
         shutil.copytree(old.tokenizer, folder)
-
-
-def _check_sections(raw: dict[str, Any], base: RunFolder, path: Path) -> None:
-    contradictions = list(_contradictions(raw, base.inference_config()))
-    if contradictions:
-        found = f"{path}: training.init_from: {base.path} has another model, tokenizer or source:"
-        remedy = "leave these keys out: the new run has that run's"
-        raise ConfigError("\n  ".join([found, *contradictions]) + f"\n{remedy}")
 
 
 def _fill_in(raw: dict[str, Any], base: RunFolder, is_resumed: bool) -> None:
@@ -116,10 +110,10 @@ def _contradictions(raw: dict[str, Any], old: InferenceConfig) -> Iterator[str]:
     for section in ("source", "tokenizer", "model"):
         given, known = raw.get(section), sections[section]
         for key, value in given.items() if isinstance(given, dict) else ():
-            is_other = key in known and key not in _FREE and value != known[key]
-            may_be_fewer = key in _LAYERS and known["architecture"] == "transformer" and isinstance(value, int)
-            is_fewer = is_other and may_be_fewer and value < known[key]
-            if is_other and not is_fewer:
+            if key not in known or key in _FREE or value == known[key]:
+                continue
+            is_number = key in ("num_encoder_layers", "num_decoder_layers") and isinstance(value, int)
+            if not (is_number and known["architecture"] == "transformer" and value < known[key]):  # see fewer_layers.py
                 yield f"{section}.{key}: {known[key]} there, {value} here"
 
 
@@ -157,30 +151,17 @@ def kept_apart(data: DataConfig, is_resumed: bool = False) -> list[dict[str, Any
 
 
 def _fill_in_training(training: dict[str, Any], recorded: TrainingConfig | None) -> None:
-    limits: dict[str, Any] = {"max_steps": MAX_STEPS}
+    limits: dict[str, Any] = {"max_steps": 1000}
     defaults: dict[str, Any] = FINE_TUNING
     if recorded is not None:
         values = recorded.model_dump(mode="json")
         limits = {limit: values[limit] for limit in LIMITS}
-        defaults = {key: values[key] for key in FINE_TUNED}
+        defaults = {key: values[key] for key in (*FINE_TUNING, "warmup_steps")}
     if all(training.get(limit) is None for limit in LIMITS):
         training.update(limits)
     steps = training.get("max_steps")
-    warmup_steps = min(WARMUP_STEPS, steps // 10) if isinstance(steps, int) else WARMUP_STEPS
+    warmup_steps = min(50, steps // 10) if isinstance(steps, int) else 50
     if training.get("best_metric", "") is None:  # patience counts validations without a better one
         training.setdefault("patience", None)
     for key, value in {"warmup_steps": warmup_steps, **defaults}.items():
         training.setdefault(key, value)
-
-
-def _check_languages(config: Config, base: RunFolder) -> None:
-    old = base.inference_config().data
-    for key, there, here in (
-        ("data.src_lang", old.src_lang, config.data.src_lang),
-        ("data.tgt_lang", old.tgt_lang, config.data.tgt_lang),
-    ):
-        if there != here:
-            raise ConfigError(
-                f"training.init_from: {base.path} was trained with {key}: {there}, and here it is {here}; if the text "
-                f"is in that language, set {key}: {there}"
-            )

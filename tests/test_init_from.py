@@ -309,9 +309,12 @@ REFUSED = {
     "another language": (["data.tgt_lang=fr"], "data.tgt_lang: de, and here it is fr"),
     "no such run": (["training.init_from=absent"], "training.init_from: absent: no such run"),
     "no such part": (["training.freeze=[enc]"], "'embeddings', 'encoder', 'decoder' or 'output'"),
-    "freeze alone": (["training.init_from=null", "training.freeze=[encoder]"], "training.freeze is for a run with"),
+    "freeze alone": (
+        ["training.init_from=null", "training.freeze=[encoder]"],
+        "training.freeze needs training.init_from",
+    ),
     "replay alone": (["training.init_from=null", "data.replay=0.2"], "data.replay repeats the corpora of the run"),
-    "replay and temperature": (["data.replay=0.2", "data.temperature=5"], "data.replay and data.temperature exclude"),
+    "replay and temperature": (["data.replay=0.2", "data.temperature=5"], "data.temperature and data.replay exclude"),
     "all replayed": (["data.replay=1"], "data.replay is 1; it should be less than 1"),
 }
 
