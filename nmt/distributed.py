@@ -9,7 +9,6 @@ gradients (NCCL on GPUs). With one process, the functions here do nothing, and t
 import contextlib
 import dataclasses
 import datetime
-import json
 import logging
 import os
 import signal
@@ -18,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from nmt.console import log
@@ -31,11 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
 # Rank 0 may encode a corpus for hours while the others wait; failures are found by `_FailureMonitor`, not by a timeout.
 HOST_TIMEOUT = datetime.timedelta(days=2)
-# Between two updates, ranks never differ by this much: after work of rank 0 alone, all synchronise on the hosts.
-GRADIENT_TIMEOUT = datetime.timedelta(minutes=10)
+# For meeting, and between two updates, when ranks never differ as much: after work of rank 0 alone, all synchronise on
+# the hosts.
+TIMEOUT = datetime.timedelta(minutes=10)
 SECONDS_BETWEEN_CHECKS = 1.0
 
 
@@ -137,7 +135,7 @@ class Ranks:
         wrapped = DistributedDataParallel(
             module,
             device_ids=[device] if device.type == "cuda" else None,
-            process_group=dist.new_group(backend=backend, timeout=GRADIENT_TIMEOUT),
+            process_group=dist.new_group(backend=backend, timeout=TIMEOUT),
             gradient_as_bucket_view=True,
         )
         wrapped.broadcast_buffers = False  # they are constants; torch 2.13 has renamed the argument
@@ -170,7 +168,7 @@ def joined() -> Iterator[Ranks]:
     from torch.distributed.rendezvous import rendezvous
 
     try:
-        store, _, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
         dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size, timeout=HOST_TIMEOUT)
         # A separate connection: a waiting operation may hold the first.
         monitor = _FailureMonitor(ranks, store.clone())
@@ -258,7 +256,6 @@ class _FailureMonitor:
             _end(code)
         if message:
             log.error(message)
-            _report_to_torchrun(message)
         self._closed.set()
         with contextlib.suppress(RuntimeError):
             self._store.set("nmt/exit_code", str(code))
@@ -273,17 +270,6 @@ class _FailureMonitor:
         """Stop checking, after success."""
         self._closed.set()
         self._thread.join()
-
-
-def _report_to_torchrun(message: str) -> None:
-    """Write the message to the file that torchrun shows for a failed process.
-
-    torch's own `record` and `record_exception` would write a traceback there.
-    """
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        details = {"py_callstack": message, "timestamp": str(int(time.time()))}
-        with contextlib.suppress(OSError):
-            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": details}}), encoding="utf-8")
 
 
 def _end(code: int) -> NoReturn:

@@ -80,41 +80,37 @@ def teams_needed(num_threads: int, cores: int) -> int:
 
 
 def _watch(count: int) -> None:
-    teams: list[_IdleTeam] = []
+    teams: list[threading.Event] = []
     waited, now = waited_for_cores() or 0.0, time.perf_counter()
     while not _ENDING.wait(POLL_SECONDS):
         before, began = waited, now
         waited, now = waited_for_cores() or 0.0, time.perf_counter()
         share = (waited - before) / (now - began)
         if share > BUSY and not teams:
-            teams = [_IdleTeam() for _ in range(count)]
+            teams = [_idle_team() for _ in range(count)]
         elif share < QUIET and teams:
             for team in teams:
-                team.end()
+                team.set()
             teams = []
 
 
-class _IdleTeam:
-    """An additional team of OpenMP threads that does nothing and occupies no core.
+def _idle_team() -> threading.Event:
+    """Start an additional team of OpenMP threads that does nothing and occupies no core, until the event is set.
 
     While a process has more OpenMP threads than the machine has cores, GNU's library spins 100 times instead of
     300,000 (GOMP_SPINCOUNT in its manual).
     """
+    has_started, ended = threading.Event(), threading.Event()
 
-    def __init__(self) -> None:
-        self._has_started, self._ended = threading.Event(), threading.Event()
-        threading.Thread(target=self._run, name="nmt-idle-team", daemon=True).start()
-        self._has_started.wait()
-
-    def _run(self) -> None:
+    def run() -> None:
         import torch
 
         try:
             torch.zeros(1 << 20).add_(1)  # large enough to start a team, which this thread then keeps
         finally:
-            self._has_started.set()
-        self._ended.wait()
+            has_started.set()
+        ended.wait()
 
-    def end(self) -> None:
-        """End the team."""
-        self._ended.set()
+    threading.Thread(target=run, name="nmt-idle-team", daemon=True).start()
+    has_started.wait()
+    return ended
