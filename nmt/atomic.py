@@ -6,7 +6,6 @@ Everything is written under a temporary name in the same folder, flushed to the 
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -48,12 +47,6 @@ def flush_one(path: Path) -> None:
 def rename(path: Path, to: Path) -> None:
     """Rename a file or a folder; an existing file named `to` is replaced atomically."""
     path.replace(to)
-
-
-def unused(path: Path, number: int = 1) -> Path:
-    """The path with the first number, from `number`, that makes it an unused one: `run.old1`."""
-    numbered = (path.with_name(f"{path.name}{one}") for one in itertools.count(number))
-    return next(one for one in numbered if not os.path.lexists(one))
 
 
 @contextlib.contextmanager

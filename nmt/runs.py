@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nmt.atomic import leftovers, read_json, rename, replacing, unused, write_bytes, write_text
+from nmt.atomic import leftovers, read_json, rename, replacing, write_bytes, write_text
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.file import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from nmt.atomic import rename, unused
+from nmt.atomic import rename
 from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config
 from nmt.console import log
