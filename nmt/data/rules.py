@@ -229,14 +229,14 @@ def usual_ratio(pairs: Iterable[tuple[str, str]]) -> float:
     return ratios[bisect.bisect_left(reached, reached[-1] / 2)][0] if ratios else 1.0
 
 
-def have_unlike_lengths(max_ratio: float, usual: float, src: str, tgt: str) -> bool:
+def have_unlike_lengths(max_ratio: float, usual_ratio: float, src: str, tgt: str) -> bool:
     """Whether a side of a pair is too long for the other.
 
     Lengths are compared in characters of the side whose language takes more of them. A few characters more are always
     allowed, since the lengths of single words say little: "ETA" is "Verbleibende Zeit" in German.
     """
-    shorter, longer = sorted((length_of(src) * max(usual, 1.0), length_of(tgt) * max(1 / usual, 1.0)))
-    return longer > max_ratio * shorter + _ALLOWED_CHARACTERS
+    src_length, tgt_length = length_of(src) * max(usual_ratio, 1.0), length_of(tgt) * max(1 / usual_ratio, 1.0)
+    return max(src_length, tgt_length) > max_ratio * min(src_length, tgt_length) + _ALLOWED_CHARACTERS
 
 
 # --- language

@@ -66,7 +66,7 @@ def is_out_of_script(character: str, scripts: frozenset[str]) -> bool:
 
 def are_out_of_script(min_share: float, scripts: Sequence[frozenset[str]], src: str, tgt: str) -> bool:
     """Whether too few letters of a line are in the scripts of its side."""
-    return any(share < min_share for share in map(share_in_script, (src, tgt), scripts, (tgt, src)))
+    return share_in_script(src, scripts[0], tgt) < min_share or share_in_script(tgt, scripts[1], src) < min_share
 
 
 def share_in_script(line: str, scripts: frozenset[str], other: str = "") -> float:

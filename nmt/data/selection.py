@@ -101,7 +101,8 @@ class Judge:
     def _violated(self, src: str, tgt: str) -> list[str]:
         if not (src and tgt):
             return ["empty"]
-        return self._rules.violated(src, tgt) + ["overlap"] * self.excluded.shares(src, tgt)
+        violated = self._rules.violated(src, tgt)
+        return [*violated, "overlap"] if self.excluded.shares(src, tgt) else violated
 
 
 def bit(rule: str) -> int:
