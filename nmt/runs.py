@@ -75,6 +75,11 @@ class RunFolder:
         """Whether this is an export, with a model in another engine's format only."""
         return self.export_file.is_file()
 
+    @property
+    def weights_file(self) -> Path:
+        """The file that identifies its weights."""
+        return self.export_file if self.is_export() else self.model_file
+
     def inference_config(self) -> InferenceConfig:
         """The inference sections: languages, tokenizer, model, decoding; `RunError` if they can't be read."""
         with self._readable_config():

@@ -155,8 +155,7 @@ def made_from(
     content = {}
     if source.type != "text" and files.input and files.outputs():
         content["content of --input"] = source_hash(files.input, source).hex()
-    model_files = [run.export_file if run.is_export() else run.model_file for run in runs]
-    models = [[_as_text(path), path.stat().st_mtime] for path in model_files]
+    models = [[_as_text(run.weights_file), run.weights_file.stat().st_mtime] for run in runs]
     return {
         "--input": _as_text(files.input),
         **content,

@@ -22,7 +22,7 @@ from nmt.decoding.translator import Translator, load
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, score
-from nmt.evaluation.stored import Evaluated, store, weights_file
+from nmt.evaluation.stored import Evaluated, store
 from nmt.languages import check_language, language_suffix
 from nmt.runs import RunFolder
 from nmt.suffixes import PAIRS_FORMATS, pairs_format
@@ -142,7 +142,7 @@ def evaluate_runs(
     read = {name: read_test_set(src, references, source) for name, (src, references) in test_sets.items()}
     models = tuple(str(run.path) for run in runs)
     translator = load(models, device=device, decoding=decoding, engine=engine, precision=precision, own_process=True)
-    weights = tuple(ModelFile.of(weights_file(run)) for run in runs)
+    weights = tuple(ModelFile.of(run.weights_file) for run in runs)
     for name, test_set in read.items():
         result = evaluate(translator, test_set, metrics, request=Request(sampling=sampling))
         # The lines as they were read: a pipe cannot be read again.

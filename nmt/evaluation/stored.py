@@ -77,7 +77,7 @@ class _Configured:
     """A run's configuration, as far as it decides which evaluations are the run's own."""
 
     def __init__(self, run: RunFolder, with_text: bool = True) -> None:
-        self.weights, self.inference, self.settings = weights_file(run), run.inference_config(), run.evaluation_config()
+        self.weights, self.inference, self.settings = run.weights_file, run.inference_config(), run.evaluation_config()
         self.test = run.config().data.test if run.has_training_config() else None
         self.with_text = with_text
         self.file_sha256, self.side_key = functools.cache(file_sha256), functools.cache(side_key)
@@ -190,8 +190,3 @@ def store(run: RunFolder, one: Evaluated, hypotheses: Sequence[str], folder: Pat
     write_text(path, "".join(f"{line}\n" for line in hypotheses))
     write_json(path.with_suffix(".json"), one.model_dump(mode="json"))
     return path
-
-
-def weights_file(run: RunFolder) -> Path:
-    """The file that identifies a run's weights."""
-    return run.export_file if run.is_export() else run.model_file
