@@ -14,7 +14,6 @@ from nmt.insight.fonts import drawing
 
 if TYPE_CHECKING:  # an extra
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Colours of a PNG, and the CSS variables that they become in a page's SVG. Each is used for nothing else.
 _TEXT, _MUTED, _LINE = "#1c2024", "#5c6570", "#d9dde2"
@@ -55,8 +54,7 @@ def curves(
 
     A line of few points shows each of them.
     """
-    with _drawing() as figure:
-        axes = _axes(figure, y_label)
+    with _drawing(y_label) as axes:
         for line, colour in zip(lines, (_ACCENT, _SECOND), strict=False):
             x, y = [point[0] for point in line.points], [point[1] for point in line.points]
             marker = "o" if len(x) <= _SHOWN_POINTS else ""
@@ -69,13 +67,12 @@ def curves(
             axes.legend(frameon=False, labelcolor=_TEXT, fontsize=10)
         ends = [f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}" for line in lines]
         mark = f" {marked_as}: update {marked_step:,}." if marked_step is not None else ""
-        return _chart(figure, name, title, f"{title}: {', '.join(ends)}.{mark}")
+        return _chart(axes, name, title, f"{title}: {', '.join(ends)}.{mark}")
 
 
 def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float, str]]) -> Chart:
     """A bar for each (label, height, text above it)."""
-    with _drawing() as figure:
-        axes = _axes(figure, y_label)
+    with _drawing(y_label) as axes:
         drawn = axes.bar(
             [label for label, _, _ in values], [height for _, height, _ in values], color=_ACCENT, width=0.7
         )
@@ -83,31 +80,28 @@ def bars(name: str, title: str, y_label: str, values: Sequence[tuple[str, float,
         axes.margins(y=0.12)
         axes.grid(visible=False, axis="x")
         described = ", ".join(f"{label}: {height:.1f}" for label, height, _ in values)
-        return _chart(figure, name, title, f"{title}. {described}.")
+        return _chart(axes, name, title, f"{title}. {described}.")
 
 
 @contextlib.contextmanager
-def _drawing() -> Iterator["Figure"]:
-    """An empty figure; its few words need no other fonts than matplotlib's."""
+def _drawing(y_label: str) -> Iterator["Axes"]:
+    """The axes of an empty figure; its few words need no other fonts than matplotlib's."""
     with drawing(()):
         from matplotlib.figure import Figure
 
-        yield Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        axes = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained").add_subplot()
+        axes.set_ylabel(y_label, color=_MUTED)
+        axes.tick_params(colors=_MUTED, labelsize=10, length=0)
+        axes.grid(color=_LINE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[:].set(visible=False, color=_LINE)
+        axes.spines.bottom.set_visible(True)
+        yield axes
 
 
-def _axes(figure: "Figure", y_label: str) -> "Axes":
-    axes = figure.add_subplot()
-    axes.set_ylabel(y_label, color=_MUTED)
-    axes.tick_params(colors=_MUTED, labelsize=10, length=0)
-    axes.grid(color=_LINE, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(_LINE)
-    return axes
-
-
-def _chart(figure: "Figure", name: str, title: str, description: str) -> Chart:
+def _chart(axes: "Axes", name: str, title: str, description: str) -> Chart:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is found, and would be sought again for each file
     png, svg = io.BytesIO(), io.BytesIO()

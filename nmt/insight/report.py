@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.section import Section
-from nmt.config.source import SourceConfig
 from nmt.config.training import Config
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import sides_of
-from nmt.data.hashes import corpus_hashes
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
@@ -27,7 +24,7 @@ from nmt.insight.progress import MEANING, read_status
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
 from nmt.runs import RunFolder
 from nmt.training.forgetting import Forgetting, read_forgetting
-from nmt.training.record import TrainingRecord, read_record
+from nmt.training.record import TrainingRecord, read_record, recorded_corpus
 
 MAX_RESAMPLED_LINES = 5000
 """More would take long: TER is computed again for each line."""
@@ -81,7 +78,10 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Rep
         if not with_data:  # a run from another source could name any file here
             raise DataError("nmt report --with-data reads the files that the run's configuration names")
         validation = translate_validation_set(config, tokenizers, engine)
-        notes += _changed(config.data.validation, config.source, record)
+        now = recorded_corpus(config.data.validation, config.source)
+        if record and [one.sha256 for one in now.files] != [one.sha256 for one in record.validation.files]:
+            names = ", ".join(one.path for one in now.files)
+            notes.append(f"The validation set has changed since the training: {names}.")
     except DataError as error:
         notes.append(f"The validation set was not translated: {error}.")
     averaged = _averaged(run)
@@ -106,16 +106,6 @@ def gather(run: RunFolder, device: str = "auto", with_data: bool = False) -> Rep
         averaged=averaged,
         notes=tuple(notes),
     )
-
-
-def _changed(files: CorpusFiles, source: SourceConfig, record: TrainingRecord | None) -> Iterator[str]:
-    """A note if the validation set is not the one that the training had."""
-    if record is None:
-        return
-    then = (record.validation.src.sha256, record.validation.tgt.sha256)
-    if then != tuple(digest.hex() for digest in corpus_hashes([files], source)):
-        names = ", ".join(dict.fromkeys(map(str, sides_of(files))))
-        yield f"The validation set has changed since the training: {names}."
 
 
 def changed_settings(section: Section, path: str = "") -> Iterator[tuple[str, str, str]]:

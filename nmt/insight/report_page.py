@@ -161,22 +161,20 @@ def _direction(config: Config) -> str:
 
 
 def _limits(config: Config) -> str:
-    sources = {"text": "Text", "vectors": "Vectors", "images": "Images"}[config.source.type]
+    size, alone = config.data.max_length, "each source on its own: no other"
     match config.source.type:
         case "text":
-            size = f"A source longer than {config.data.max_length} pieces of its vocabulary is translated in parts."
+            alone, sources = "sentences on their own: nothing outside a line", "Text unlike its training data is"
+            limit = f"A source longer than {size} pieces of its vocabulary is translated in parts."
         case "vectors":
-            size = f"A source longer than {config.data.max_length} vectors is cut, with a warning."
+            sources = "Vectors unlike its training data are"
+            limit = f"A source longer than {size} vectors is cut, with a warning."
         case "images":
-            size = f"Every image is scaled to {config.source.image_size} x {config.source.image_size} pixels."
-    alone = (
-        "sentences on their own: nothing outside a line" if sources == "Text" else "each source on its own: no other"
-    )
+            sources = "Images unlike its training data are"
+            limit = f"Every image is scaled to {config.source.image_size} x {config.source.image_size} pixels."
     return (
-        f"- It translates in one direction, and {alone} is known to it.\n"
-        f"- {size}\n"
-        f"- {sources} unlike its training data {'is' if sources == 'Text' else 'are'} translated worse than the scores "
-        "say.\n"
+        f"- It translates in one direction, and {alone} is known to it.\n- {limit}\n"
+        f"- {sources} translated worse than the scores say.\n"
         "- Names, numbers and rare words can be wrong. What its training data says about people, it may repeat."
     )
 
