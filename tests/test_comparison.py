@@ -115,7 +115,7 @@ def test_translations_are_made_again_where_they_would_not_be_the_same(two_runs: 
     shutil.copy("runs/worse/model.safetensors", "runs/copy/model.safetensors")
     _, out, err = cli(*arguments)
     assert "copy: translating test" in err
-    assert "worse: the same translations as copy, line by line" in out
+    assert "worse against copy: 0 lines differ" in out
     hypotheses = two_runs / "runs/copy/evaluation/test.hyp"
     hypotheses.write_text("".join(hypotheses.read_text().splitlines(keepends=True)[:-1]))
     assert "copy: translating test" in cli(*arguments)[2]
@@ -177,7 +177,6 @@ def test_the_same_translations_are_not_called_different(write_lines: WriteLines,
     code, out, err = cli("compare", *systems)
     assert code == 0, err
     assert re.search(r"^b\.de( +\d+\.\d\d  ± \d+\.\d\d  same){3} ", out, re.MULTILINE)
-    assert "b.de: the same translations as a.de, line by line" in out
     assert "b.de against a.de: 0 lines differ" in out
     assert "p 0." not in out
     (test_set,) = json.loads(cli("compare", *systems, "--json", "--test", "ar", "--samples", "20")[1])["test_sets"]
@@ -417,20 +416,12 @@ def test_mistakes_are_named(two_runs: Path, cli: Cli, arguments: list[str], mess
 
 
 @pytest.mark.slow
-def test_other_languages_and_other_test_sets_are_refused(two_runs: Path, cli: Cli) -> None:
+def test_other_languages_are_refused(two_runs: Path, cli: Cli) -> None:
     config = two_runs / "runs/worse/config.yaml"
-    text = config.read_text()
-    config.write_text(text.replace("tgt_lang: de", "tgt_lang: fr"))
+    config.write_text(config.read_text().replace("tgt_lang: de", "tgt_lang: fr"))
     code, _, err = cli("compare", "copy", "worse")
     assert code == 2
     assert "runs/copy translates from en to de, runs/worse from en to fr" in err
-    config.write_text(re.sub(r"test\.(en|de)", r"val.\1", text))
-    code, _, err = cli("compare", "copy", "worse")
-    assert code == 2
-    assert "data.test.test is not the same text" in err
-    for side in ("en", "de"):
-        shutil.copy(f"test.{side}", f"val.{side}")
-    assert cli("compare", "copy", "worse", "--samples", "2")[0] == 0
 
 
 @pytest.mark.slow

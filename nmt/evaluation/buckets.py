@@ -131,20 +131,19 @@ def words_by_frequency(
     As in compare-mt, 0 to 100: the harmonic mean of precision and recall. A word agrees in a sentence as often as the
     smaller of its two numbers there.
     """
-    expected, produced, matched = ([0] * (len(FREQUENCIES) + 1) for _ in range(3))
 
-    def add(to: list[int], words: Mapping[str, int]) -> None:
-        for word, count in words.items():
-            to[bisect_right(FREQUENCIES, frequencies.get(word, 0))] += count
+    def by_bucket(words: Iterable[str]) -> Counter[int]:
+        return Counter(bisect_right(FREQUENCIES, frequencies.get(word, 0)) for word in words)
 
+    expected, both, matched = Counter[int](), Counter[int](), Counter[int]()
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        add(produced, Counter(hypothesis))
-        add(expected, Counter(reference))
-        add(matched, Counter(hypothesis) & Counter(reference))
+        expected += by_bucket(reference)
+        both += by_bucket((*hypothesis, *reference))
+        matched += by_bucket((Counter(hypothesis) & Counter(reference)).elements())
     names = ["0", *labels(FREQUENCIES)[1:]]
     return tuple(
-        Bucket(name, theirs, 200 * both / (ours + theirs) if ours + theirs else None)
-        for name, ours, theirs, both in zip(names, produced, expected, matched, strict=True)
+        Bucket(name, expected[place], 200 * matched[place] / both[place] if both[place] else None)
+        for place, name in enumerate(names)
     )
 
 

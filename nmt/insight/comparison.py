@@ -43,8 +43,6 @@ class OutputScores:
     """`p` and `difference` compare with the first output of all."""
     length_ratio: float
     """Length of the translations over that of the references, in BLEU's words."""
-    is_baselines: bool
-    """Whether the translations are those of the first output, line by line; of the first itself too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +150,7 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
     test_sets = []
     for one, of_systems, ref_words in zip(material.test_sets, views, references, strict=True):
         buckets = _buckets(one, of_systems, ref_words, frequencies)
-        scores = _scores(one, metrics, test, samples, [view.length_ratios for view in of_systems])
+        scores = _scores(one, metrics, bleu, test, samples)
         differences = [_differences(one, of_systems[0], view, ref_words) for view in of_systems[1:]]
         left_out = "" if one.src is None else one.src.lengths.why_left_out
         test_sets.append(ComparedSet(one.name, len(one.references[0]), scores, buckets, tuple(differences), left_out))
@@ -160,18 +158,14 @@ def compare(material: Material, test: Test = "bs", samples: int | None = None) -
 
 
 class _View:
-    """What is needed of a system's first output, and the length ratio of each."""
+    """What is needed of a system's first output."""
 
     def __init__(self, system: System, references: list[list[str]], bleu: BLEU, chrf: SacreMetric) -> None:
         self.name = system.outputs[0].name
         self.hypotheses = system.outputs[0].hypotheses
         self.words = _words(bleu, self.hypotheses)
-        counted = [SentenceStatistics(bleu, output.hypotheses, references) for output in system.outputs]
-        self.bleu = counted[0]
+        self.bleu = SentenceStatistics(bleu, self.hypotheses, references)
         self.sentence_scores = SentenceStatistics(chrf, self.hypotheses, references).sentence_scores()
-        # BLEU's statistics begin with the two lengths.
-        lengths = [statistics_of.sums(range(len(self.hypotheses))) for statistics_of in counted]
-        self.length_ratios = [ours / theirs if theirs else 0.0 for ours, theirs, *_ in lengths]
 
 
 def _words(bleu: BLEU, lines: Sequence[str]) -> list[list[str]]:
@@ -189,21 +183,17 @@ def _frequencies(material: Material, bleu: BLEU, texts: Sequence[Words]) -> dict
 
 
 def _scores(
-    test_set: TranslatedSet,
-    metrics: dict[Metric, SacreMetric],
-    test: Test,
-    samples: int | None,
-    length_ratios: Sequence[Sequence[float]],
+    test_set: TranslatedSet, metrics: dict[Metric, SacreMetric], bleu: BLEU, test: Test, samples: int | None
 ) -> tuple[SystemScores, ...]:
-    outputs = [output for system in test_set.systems for output in system.outputs]
-    first = outputs[0].hypotheses
-    tested = iter(paired_test(metrics, [output.hypotheses for output in outputs], test_set.references, test, samples))
+    references = test_set.references
+    hypotheses = [output.hypotheses for system in test_set.systems for output in system.outputs]
+    tested = iter(paired_test(metrics, hypotheses, references, test, samples))
     scored = [
         tuple(
-            OutputScores(output.name, next(tested), ratio, output.hypotheses == first)
-            for output, ratio in zip(system.outputs, ratios, strict=True)
+            OutputScores(one.name, next(tested), bleu.corpus_score(one.hypotheses, references).ratio)
+            for one in system.outputs
         )
-        for system, ratios in zip(test_set.systems, length_ratios, strict=True)
+        for system in test_set.systems
     ]
     return tuple(
         SystemScores(system.name, of_system, {metric: _spread(scored[0], of_system, metric) for metric in metrics})

@@ -65,8 +65,6 @@ def _scores(test_set: ComparedSet) -> Iterator[str]:
             row += [f"{tested.score.value:.2f}", f"± {tested.interval.half_width:.2f}", f"{p:7}"]
         rows.append([*row, f"{output.length_ratio:.3f}"])
     yield aligned(rows)
-    if same := [output.name for output in outputs[1:] if output.is_baselines]:
-        yield f"{', '.join(same)}: the same translations as {outputs[0].name}, line by line"
     yield "\n".join(f"  {tested.score.name:8}{tested.score.signature}" for tested in scores.values())
 
 

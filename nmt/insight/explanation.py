@@ -262,15 +262,6 @@ def _steps(log_probs: Tensor, tokenizers: Tokenizers, tgt_ids: Sequence[int]) ->
         yield Step(piece, token, float(log_probs[row, token]), float(entropies[row]), tuple(candidates))
 
 
-class _Other(NamedTuple):
-    """Another piece than the one at a position of a translation."""
-
-    position: int
-    id: int
-    log_prob: float
-    """Of the prefix with this piece, as the search adds them up."""
-
-
 def _what_ifs(
     engine: TorchEngine,
     tokenizers: Tokenizers,
@@ -285,7 +276,7 @@ def _what_ifs(
     """
     tokenizer, alpha = tokenizers.tgt, decoding.length_penalty
     others = list(_others(tokenizer, decoding, log_probs, len(src_ids), tgt_ids))
-    prefixes = [[*tgt_ids[: other.position], other.id] for other in others]
+    prefixes = [[*tgt_ids[:position], piece] for position, piece, _ in others]
     # A translation that ends with the other piece needs no search.
     found = {
         number: Hypothesis.scored(tuple(prefix[:-1]), 0.0, alpha)
@@ -297,15 +288,15 @@ def _what_ifs(
         numbers = [going_on[index] for index in batch]
         hypotheses = engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])
         found.update(zip(numbers, best_of(hypotheses), strict=True))
-    for number, other in enumerate(others):
-        one, (token,) = found[number], tokenizer.pieces([other.id])
+    for number, (position, piece, prefix_log_prob) in enumerate(others):
+        one, (token,) = found[number], tokenizer.pieces([piece])
         # The search gives forced tokens log-probability 0, so the prefix's is added.
-        scored = Hypothesis.scored(one.tokens, other.log_prob + one.log_prob, alpha)
+        scored = Hypothesis.scored(one.tokens, prefix_log_prob + one.log_prob, alpha)
         yield WhatIf(
-            position=other.position,
+            position=position,
             token=token,
-            id=other.id,
-            log_prob=float(log_probs[other.position, other.id]),
+            id=piece,
+            log_prob=float(log_probs[position, piece]),
             text=_text(tokenizers, one.tokens),
             tokens=tuple(tokenizer.pieces(one.tokens)),
             score=scored.score,
@@ -314,8 +305,11 @@ def _what_ifs(
 
 def _others(
     tokenizer: Tokenizer, decoding: DecodingConfig, log_probs: Tensor, src_length: int, tgt_ids: Sequence[int]
-) -> Iterator[_Other]:
-    """The two best allowed pieces at each position other than the translation's own, from (T, V) log-probabilities."""
+) -> Iterator[tuple[int, int, float]]:
+    """The two best allowed pieces at each position other than the translation's own, from (T, V) log-probabilities.
+
+    Each is a position, an id, and the log-probability of the prefix with this piece, as the search adds them up.
+    """
     special, forbidden = tokenizer.special, ForbiddenWords(tokenizer).spellings(decoding.forbidden_words)
     constraints = Constraints.of(decoding, special, [src_length], forbidden_sequences=forbidden)
     prefix, so_far = torch.tensor([[tgt_ids]], dtype=torch.int64), 0.0  # (1, 1, T - 1)
@@ -327,5 +321,5 @@ def _others(
         best, ids = allowed.topk(NUM_WHAT_IFS)
         for other, log_prob in zip(ids.tolist(), best.tolist(), strict=True):
             if log_prob > -math.inf:
-                yield _Other(position, other, so_far + log_prob)
+                yield position, other, so_far + log_prob
         so_far += own if own > -math.inf else float(free[token])  # a given translation may hold what a search may not

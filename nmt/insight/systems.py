@@ -10,7 +10,6 @@ from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
 from nmt.data.corpus import Side, sides_of
-from nmt.data.hashes import side_key
 from nmt.data.lines import read_lines
 from nmt.data.vectors import source_names
 from nmt.errors import ConfigError, DataError
@@ -184,9 +183,6 @@ def _translated_sets(
     """The test sets by name, with the outputs of all systems."""
     runs = list(itertools.chain(*groups))
     source = runs[0].inference_config().source if runs else TEXT
-    if not (files.src or files.references):
-        for run in runs[1:]:
-            _check_test_sets(run, runs[0], named)
     read = {name: read_test_set(src, references, source) for name, (src, references) in named.items()}
     written = {
         path: _read_hypotheses(path, references[0], len(read[name].src))
@@ -206,20 +202,6 @@ def _translated_sets(
         )
         sources = Sources.of(named[name][0].path, test_set, source, src_lang) if runs or files.src else None
         yield TranslatedSet(name, sources, test_set.references, systems)
-
-
-def _check_test_sets(run: RunFolder, first: RunFolder, named: Mapping[str, tuple[Side, Sequence[Side]]]) -> None:
-    """`ConfigError` if the run gives the name of a test set to another text."""
-    own = run.config().data.test if run.has_training_config() else {}
-    source = first.inference_config().source
-    for name in own.keys() & named.keys():
-        src, references = named[name]
-        texts = [[side_key(one, source), side_key(tgt)] for one, tgt in ((src, references[0]), sides_of(own[name]))]
-        if texts[0] != texts[1]:
-            raise ConfigError(
-                f"data.test.{name} is not the same text in {first.config_file} and {run.config_file}; name the "
-                f"files to translate: --src FILE --ref FILE"
-            )
 
 
 def _run_hypotheses(
