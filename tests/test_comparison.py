@@ -191,7 +191,7 @@ def test_swapped_systems_mirror_each_other() -> None:
     assert one.num_changed == other.num_changed == sum(a != b for a, b in zip(NEAR, FAR, strict=True))
     assert [sentence.line for sentence in one.better] == [sentence.line for sentence in other.worse]
     assert [sentence.scores for sentence in one.worse] == [sentence.scores[::-1] for sentence in other.better]
-    assert [word.word for word in one.words_right_more_often] == [word.word for word in other.words_right_less_often]
+    assert [word.text for word in one.words_right_more_often] == [word.text for word in other.words_right_less_often]
     assert [ngram.counts for ngram in one.ngrams_too_many] == [ngram.counts[::-1] for ngram in other.ngrams_too_many]
     for first, second in zip(forth.buckets, back.buckets, strict=True):
         assert [*first.rows] == [row[::-1] for row in second.rows]
@@ -271,15 +271,15 @@ def test_words_and_ngrams_by_brute_force(triples: list[tuple[list[str], list[str
                         too_many[number][ngram] += 1
                 too_few[number].update(left)
     more, fewer = changed_words(baseline, other, references, limit=99)
-    found = {word.word: word.matched for word in (*more, *fewer)}
+    found = {word.text: word.counts for word in (*more, *fewer)}
     assert found == {word: (right[0][word], right[1][word]) for word in "abc" if right[0][word] != right[1][word]}
     for listed, counts in zip(changed_ngrams(baseline, other, references, limit=999), (too_many, too_few), strict=True):
         changed = {ngram for ngram in counts[0] | counts[1] if counts[0][ngram] != counts[1][ngram]}
-        assert {one.ngram: one.counts for one in listed}.items() <= {
+        assert {one.text: one.counts for one in listed}.items() <= {
             ngram: (counts[0][ngram], counts[1][ngram]) for ngram in changed
         }.items()
-        for ngram in changed - {one.ngram for one in listed}:  # left out as a part of a longer one
-            assert any(ngram in one.ngram and one.counts == (counts[0][ngram], counts[1][ngram]) for one in listed)
+        for ngram in changed - {one.text for one in listed}:  # left out as a part of a longer one
+            assert any(ngram in one.text and one.counts == (counts[0][ngram], counts[1][ngram]) for one in listed)
         gaps = [abs(one.counts[0] - one.counts[1]) for one in listed]
         assert gaps == sorted(gaps, reverse=True)
 

@@ -514,7 +514,7 @@ def test_a_report_and_a_comparison_name_vectors_by_their_row(
     assert compared["differences"][0]["num_changed"] == 0
     table = compared["buckets"][0]
     assert table["by"] == "source length in vectors"
-    assert [(row["label"], row["cells"][0]["count"]) for row in table["rows"]] == [
+    assert [(row[0]["label"], row[0]["count"]) for row in table["rows"]] == [
         (label, int(count)) for label, count in buckets
     ]
     # What evaluation/ holds is used as long as sources and weights are the same.

@@ -20,14 +20,7 @@ from nmt.evaluation.buckets import (
 )
 from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
-from nmt.insight.differences import (
-    NgramDifference,
-    WordDifference,
-    Words,
-    changed_ngrams,
-    changed_sentences,
-    changed_words,
-)
+from nmt.insight.differences import Changed, Words, changed_ngrams, changed_sentences, changed_words
 from nmt.insight.systems import Material, System, TranslatedSet
 
 LISTED = 10
@@ -107,10 +100,10 @@ class Differences:
     """Number of lines that are not the same."""
     better: tuple[SentenceDifference, ...]
     worse: tuple[SentenceDifference, ...]
-    words_right_more_often: tuple[WordDifference, ...]
-    words_right_less_often: tuple[WordDifference, ...]
-    ngrams_too_many: tuple[NgramDifference, ...]
-    ngrams_too_few: tuple[NgramDifference, ...]
+    words_right_more_often: tuple[Changed, ...]
+    words_right_less_often: tuple[Changed, ...]
+    ngrams_too_many: tuple[Changed, ...]
+    ngrams_too_few: tuple[Changed, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from nmt.config.evaluation import Metric
 from nmt.evaluation.significance import CONFIDENCE_SAMPLES, TestedScore
 from nmt.insight.comparison import BucketTable, ComparedSet, Comparison, Differences, SentenceDifference, SystemScores
-from nmt.insight.differences import NgramDifference, WordDifference
+from nmt.insight.differences import Changed
 from nmt.insight.text_table import aligned
 
 TEST_NAMES = {"bs": "paired bootstrap", "ar": "approximate randomization"}
@@ -111,12 +111,12 @@ def _differences(one: Differences, baseline: str) -> Iterator[str]:
             yield _sentence(title, sentence, (baseline, one.system))
 
 
-def _words(words: Sequence[WordDifference]) -> list[str]:
-    return [f"{one.word} {one.matched[0]} → {one.matched[1]} of {one.expected}" for one in words]
+def _words(words: Sequence[Changed]) -> list[str]:
+    return [f"{one.text} {one.counts[0]} → {one.counts[1]} of {one.expected}" for one in words]
 
 
-def _ngrams(ngrams: Sequence[NgramDifference]) -> list[str]:
-    return [f"{one.ngram} {one.counts[0]} → {one.counts[1]}" for one in ngrams]
+def _ngrams(ngrams: Sequence[Changed]) -> list[str]:
+    return [f"{one.text} {one.counts[0]} → {one.counts[1]}" for one in ngrams]
 
 
 def _sentence(title: str, sentence: SentenceDifference, names: tuple[str, str]) -> str:

@@ -16,23 +16,14 @@ Key = TypeVar("Key", str, tuple[str, ...])
 
 
 @dataclasses.dataclass(frozen=True)
-class WordDifference:
-    """A word that one system gets right more often."""
+class Changed:
+    """A word, or words in a row, of which two systems differ in how often they are right, too many or too few."""
 
-    word: str
+    text: str
     expected: int
     """Occurrences in the references."""
-    matched: tuple[int, int]
-    """How many of them the baseline and the other system have in the same sentence."""
-
-
-@dataclasses.dataclass(frozen=True)
-class NgramDifference:
-    """Words in a row that the references have more rarely, or more often, than a translation."""
-
-    ngram: str
     counts: tuple[int, int]
-    """Occurrences too many, or too few, of the baseline and the other system, each sentence counted for itself."""
+    """How often they are so in the baseline and in the other system, each sentence counted for itself."""
 
 
 def changed_sentences(before: Sequence[float], after: Sequence[float], limit: int) -> tuple[list[int], list[int]]:
@@ -49,11 +40,11 @@ def changed_sentences(before: Sequence[float], after: Sequence[float], limit: in
 
 def changed_words(
     baseline: Words, other: Words, references: Words, limit: int
-) -> tuple[tuple[WordDifference, ...], tuple[WordDifference, ...]]:
+) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
     """The words that the other system gets right more often than the baseline, and those that it gets right less often.
 
     >>> changed_words([["a", "b"], ["c"]], [["a", "d"], ["d", "a"]], [["a", "c"], ["c", "d"]], limit=5)
-    ((WordDifference(word='d', expected=1, matched=(0, 1)),), (WordDifference(word='c', expected=2, matched=(1, 0)),))
+    ((Changed(text='d', expected=1, counts=(0, 1)),), (Changed(text='c', expected=2, counts=(1, 0)),))
     """
     expected = _total(Counter(words) for words in references)
     right = [
@@ -61,15 +52,15 @@ def changed_words(
         for words in (baseline, other)
     ]
     largest = _largest_changes(*right)
-    found = [WordDifference(word, expected[word], (right[0][word], right[1][word])) for word in largest]
-    more = tuple(one for one in found if one.matched[1] > one.matched[0])
-    fewer = tuple(one for one in found if one.matched[1] < one.matched[0])
+    found = [Changed(word, expected[word], (right[0][word], right[1][word])) for word in largest]
+    more = tuple(one for one in found if one.counts[1] > one.counts[0])
+    fewer = tuple(one for one in found if one.counts[1] < one.counts[0])
     return more[:limit], fewer[:limit]
 
 
 def changed_ngrams(
     baseline: Words, other: Words, references: Words, limit: int
-) -> tuple[tuple[NgramDifference, ...], tuple[NgramDifference, ...]]:
+) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
     """The n-grams of 1 to 4 words with the largest differences in how often they are too many, and too few.
 
     One that only occurs inside a longer one of the list is left out.
@@ -80,7 +71,12 @@ def changed_ngrams(
     ]
     too_many = [_total(ours - theirs for ours, theirs in pairs) for pairs in both]
     too_few = [_total(theirs - ours for ours, theirs in pairs) for pairs in both]
-    return _listed(too_many[0], too_many[1], limit), _listed(too_few[0], too_few[1], limit)
+    total = _total(expected)
+    more, fewer = (
+        tuple(Changed(" ".join(one), total[one], (before[one], after[one])) for one in _listed(before, after, limit))
+        for before, after in (too_many, too_few)
+    )
+    return more, fewer
 
 
 def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
@@ -88,9 +84,7 @@ def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + n]) for n in range(1, MAX_NGRAM + 1) for i in starts if i + n <= len(words))
 
 
-def _listed(
-    baseline: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]], limit: int
-) -> tuple[NgramDifference, ...]:
+def _listed(baseline: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]], limit: int) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for ngram in _largest_changes(baseline, other):
         if len(found) == limit:
@@ -98,7 +92,7 @@ def _listed(
         counts = baseline[ngram], other[ngram]
         if not any(counts == (baseline[longer], other[longer]) and _is_part(ngram, longer) for longer in found):
             found.append(ngram)
-    return tuple(NgramDifference(" ".join(ngram), (baseline[ngram], other[ngram])) for ngram in found)
+    return found
 
 
 def _is_part(ngram: tuple[str, ...], longer: tuple[str, ...]) -> bool:
