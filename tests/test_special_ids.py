@@ -110,11 +110,9 @@ def test_special_ids_are_read_from_a_sentencepiece_model() -> None:
         assert THEIRS.decode([theirs, theirs]) == OURS.decode([index, index]) != ""
 
 
-def test_a_sentencepiece_model_without_a_special_id_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "joint.model"
-    path.write_bytes(elsewhere(pad_id=-1, bos_id=1, eos_id=2, unk_id=0))
+def test_a_sentencepiece_model_without_a_special_id_is_refused_by_name() -> None:
     with pytest.raises(RunError, match=r"joint\.model: lacks one of <pad>, <s>, </s>, <unk>"):
-        SentencePieceTokenizer.load(path)
+        SentencePieceTokenizer(elsewhere(pad_id=-1, bos_id=1, eos_id=2, unk_id=0), "joint.model")
 
 
 def test_unknown_pieces_are_counted_wherever_unk_is() -> None:

@@ -102,10 +102,12 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, model: bytes, name: object = "the model") -> None:
-        """`RunError` with the file's `name` if the model is damaged."""
+        """`RunError` with the file's `name` if the model is damaged, or lacks one of the special pieces."""
         self.model = model
         self._processor = processor = sentencepiece_processor(model, name)
         ids = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
+        if -1 in ids:
+            raise RunError(f"{name}: lacks one of {', '.join(SPECIAL_PIECES)}, which translation models need")
         controls = filter(processor.is_control, range(processor.get_piece_size()))
         tags = tuple(index for index in controls if tag_of(processor.id_to_piece(index)) is not None)
         self.special = SpecialIds(*ids, tags)
@@ -141,17 +143,6 @@ class SentencePieceTokenizer(Tokenizer):
         except RuntimeError as error:
             raise VocabularyError(_why_not_trained(str(error), config)) from None
         return cls(model.getvalue())
-
-    @classmethod
-    def load(cls, path: Path) -> "SentencePieceTokenizer":
-        """Read a model file; `RunError` if it is missing or damaged."""
-        try:
-            tokenizer = cls(path.read_bytes(), path)
-        except OSError as error:
-            raise RunError(f"{path}: cannot be read as a SentencePiece model: {error}") from None
-        if -1 in tokenizer.special:
-            raise RunError(f"{path}: lacks one of {', '.join(SPECIAL_PIECES)}, which translation models need")
-        return tokenizer
 
     @property
     def vocab_size(self) -> int:
@@ -224,14 +215,6 @@ class WordTokenizer(Tokenizer):
             )
         words = [*SPECIAL_PIECES, *map(tag_piece, config.tags), *(word for _, word in ranked)]
         return cls(words[: config.vocab_size])
-
-    @classmethod
-    def load(cls, path: Path) -> "WordTokenizer":
-        """Read a word list, one word a line in the order of the ids; `RunError` if it is missing or damaged."""
-        try:
-            return cls(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path}: cannot be read as a word list: {error}") from None
 
     @property
     def vocab_size(self) -> int:
@@ -306,11 +289,19 @@ def load_tokenizers(folder: Path, tgt_tag: str | None = None) -> Tokenizers:
     if tgt_tag is not None:
         raise ConfigError(f"--tgt-tag {tgt_tag}: only imported models of several target languages have tags")
     src_file, tgt_file = _files(folder)
-    made: dict[Path, Tokenizer] = {
-        file: (WordTokenizer if file.suffix == ".words" else SentencePieceTokenizer).load(file)
-        for file in {src_file, tgt_file}
-    }
-    return Tokenizers(made[src_file], made[tgt_file])
+    src = _load(src_file)
+    return Tokenizers(src, src if src_file == tgt_file else _load(tgt_file))
+
+
+def _load(file: Path) -> Tokenizer:
+    """The tokenizer of a model or a word list, one word a line in the order of the ids; `RunError` if damaged."""
+    try:
+        content = file.read_bytes()
+        if file.suffix == ".words":
+            return WordTokenizer(content.decode("utf-8").removesuffix("\n").split("\n"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file}: cannot be read as a vocabulary: {error}") from None
+    return SentencePieceTokenizer(content, file)
 
 
 def same_tokenizers(folder: Path, other: Path) -> bool:

@@ -1,6 +1,7 @@
 """Building the tokenizers of a training corpus, or of a sample of a large one."""
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,28 +41,24 @@ def train_tokenizers(
     If the sources are not text, there is one vocabulary, that of the targets.
     """
     kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
-    if source.type != "text":
-        samples = _sample([count_lines(files.tgt_file) for files in corpora], config.max_train_pairs, selection)
-        of_targets = kind.train(_target_lines(corpora, samples), config)
-        return Tokenizers(of_targets, of_targets)
-    chosen = _sample([pairs_in(files) for files in corpora], config.max_train_pairs, selection)
+    is_text = source.type == "text"
+    sizes = [pairs_in(files) if is_text else count_lines(files.tgt_file) for files in corpora]
+    samples = _sample(sizes, config.max_train_pairs, selection)
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        for files, sample in zip(corpora, chosen, strict=True):
-            yield from read_pairs(files, sample)
+    def pairs() -> Iterator[tuple[str, ...]]:
+        """The sides of each pair that are text."""
+        for files, sample in zip(corpora, samples, strict=True):
+            if is_text:
+                yield from read_pairs(files, sample)
+            else:
+                targets = read_lines(files.tgt_file)
+                yield from zip(targets if sample is None else itertools.compress(targets, sample), strict=True)
 
     if config.joint:
-        tokenizer: Tokenizer = kind.train((line for pair in pairs() for line in pair), config)
-        return Tokenizers(tokenizer, tokenizer)
-    return Tokenizers(kind.train((src for src, _ in pairs()), config), kind.train((tgt for _, tgt in pairs()), config))
-
-
-def _target_lines(corpora: Sequence[CorpusFiles], chosen: Sequence[bytes | None]) -> Iterator[str]:
-    """The targets of the corpora; with a sample, those whose byte in it is not 0."""
-    for files, sample in zip(corpora, chosen, strict=True):
-        for index, line in enumerate(read_lines(files.tgt_file)):
-            if sample is None or sample[index]:
-                yield line
+        joint: Tokenizer = kind.train(itertools.chain.from_iterable(pairs()), config)
+        return Tokenizers(joint, joint)
+    src, tgt = (kind.train((pair[side] for pair in pairs()), config) for side in (0, 1))
+    return Tokenizers(src, tgt)
 
 
 def _sample(sizes: Sequence[int], max_pairs: int, selection: Selection | None) -> list[bytes | None]:

@@ -21,6 +21,7 @@ from nmt.atomic import replacing, write_bytes, write_json, write_text
 from nmt.config.inference import DecodingConfig
 from nmt.ctranslate2.engine import import_ctranslate2
 from nmt.ctranslate2.export import prepare_ctranslate2, remedy, write_model
+from nmt.decoding.hypothesis import forbidden_ids
 from nmt.errors import RunError
 from nmt.exporting.description import ExportedRun, describe
 from nmt.exporting.proof import PLAIN_SEARCH, Prepared, verify
@@ -60,7 +61,7 @@ def export_argos(
     `RunError` for a model without SentencePiece models, and `ExportError` if the BLEU differs by more than is allowed.
     """
     prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
-    config, special = prepared.config, prepared.tokenizers.tgt.special
+    config = prepared.config
     source_model, notes = _pieces(prepared)
     codes = argos_code(config.data.src_lang), argos_code(config.data.tgt_lang)
     name = re.sub(r"[^\w.-]", "_", run.name)
@@ -78,7 +79,7 @@ def export_argos(
     with replacing(folder) as temporary:
         package = temporary / f"translate-{codes[0]}_{codes[1]}-{name}"
         (package / "model").mkdir(parents=True)
-        never = (special.pad, special.start, special.unk, *special.tags)  # Argos forbids none of them
+        never = forbidden_ids(prepared.tokenizers.tgt.special)  # Argos forbids none of them
         write_model(prepared.model, prepared.tokenizers, quantization, package / "model", never, _POSITIONS)
         write_bytes(package / "sentencepiece.model", source_model)
         version = time.strftime("%Y.%m.%d", time.gmtime(run.model_file.stat().st_mtime))

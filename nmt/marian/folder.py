@@ -141,11 +141,10 @@ def _vocabularies(
 
 def _model_config(settings: _Settings) -> TransformerConfig:
     """The model section; whether the start is zero is seen from the weights later."""
-    for one, other in (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")):
-        default = 16 if "heads" in one else 4096
-        first, second = settings.number(one, default), settings.number(other, default)
-        if first != second:
-            raise RunError(f"{settings.path}: {one} {first} and {other} {second}: nmt has one number for both")
+    for key, default in (("attention_heads", 16), ("ffn_dim", 4096)):
+        src, tgt = (settings.number(f"{side}_{key}", default) for side in ("encoder", "decoder"))
+        if src != tgt:
+            raise RunError(f"{settings.path}: encoder_{key} {src} and decoder_{key} {tgt}: nmt has one number for both")
     activation = settings.get("activation_function", "gelu")
     if str(activation) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -218,7 +217,7 @@ def _weights(
                 raise RunError(f"{path}: {one} has the shape {tuple(tensor.shape)}; by config.json it is {expected}")
             if not tensor.is_floating_point():
                 raise RunError(f"{path}: {one}: holds numbers of the type {tensor.dtype}, and weights are fractions")
-            if not torch.equal(tensor, tensors[held[0]]):
+            if not torch.equal(tensor.float(), tensors[held[0]].float()):
                 raise RunError(f"{path}: {held[0]} and {one} differ, and config.json says that they are one matrix")
         weights[name] = tensors[held[0]].float().reshape(shapes[name]).contiguous()
         known.update(held)

@@ -13,7 +13,6 @@ from nmt.checkpoint import write_weights
 from nmt.config.file import to_yaml
 from nmt.config.inference import DecodingConfig, InferenceConfig, TextConfig, TokenizerConfig
 from nmt.data.tokenizer import load_tokenizers
-from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, RunError, import_extra
 from nmt.languages import check_language
 from nmt.marian.folder import BIN, SAFETENSORS, read_folder
@@ -113,7 +112,6 @@ def _write(
     sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
     write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
     write_weights(found.weights, new.model_file)
-    model = load_model(new, tokenizers)
     imported = ImportedRun(
         run=str(run.path),
         name=full_name or _name_of(folder),
@@ -121,7 +119,7 @@ def _write(
         format=found.format,
         license=found.license,
         files={path.name: file_sha256(path) for path in _files(folder)},
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(value.numel() for value in found.weights.values()),
         pieces=sizes,
         src_lang=languages[0],
         tgt_lang=languages[1],

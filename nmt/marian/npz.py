@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.config.inference import TransformerConfig
-from nmt.data.marian import EOS, PAD, UNK, MarianFiles, vocabulary_json
+from nmt.data.marian import PAD, MarianFiles, read_vocabulary, vocabulary_json
 from nmt.errors import RunError
 from nmt.marian.found import MAX_POSITIONS, FoundModel, PlainLoader, check_one_vocabulary, imported_section
 from nmt.marian.names import marian_name
@@ -89,13 +89,13 @@ def read_archive(path: Path) -> FoundModel:
     joint = sides[0] == sides[1]
     config = _config(settings, arrays, where)
     check_one_vocabulary(config, joint, where)
-    sizes = len(sides[0]), len(sides[1])
-    weights = _weights(config, arrays, sizes, where)
+    weights = _weights(config, arrays, (len(sides[0]), len(sides[1])), where)
     contents = {name: read(name) for name in ("source.spm", "target.spm")}
-    for name, ids in zip(["vocab.json"] if joint else ["vocab.json", "target_vocab.json"], sides, strict=False):
-        contents[name] = vocabulary_json(ids | {PAD: len(ids)})
+    contents["vocab.json"] = vocabulary_json(sides[0])
+    if not joint:
+        contents["target_vocab.json"] = vocabulary_json(sides[1])
     texts = [read(name).decode("utf-8", "replace") if name in files else "" for name in ("README.md", "LICENSE")]
-    tokenizer = MarianFiles(contents, start=sizes[1])
+    tokenizer = MarianFiles(contents, start=sides[1][PAD])
     return FoundModel("marian", config, tokenizer, weights, _decoding(decoder), license=_license(*texts))
 
 
@@ -147,18 +147,12 @@ def _settings(arrays: Mapping[str, NDArray[Any]], where: Path) -> dict[str, Any]
 def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], where: Path) -> TransformerConfig:
     head = f"{_HEAD}_W" in arrays or f"{_HEAD}_Wt" in arrays
     tie = "none" if head else "all" if "Wemb" in arrays else "decoder"
-    keys = {
-        "num_encoder_layers": "enc-depth",
-        "num_decoder_layers": "dec-depth",
-        "d_model": "dim-emb",
-        "num_heads": "transformer-heads",
-        "d_ff": "transformer-dim-ffn",
-    }
-    lacking = [key for key in keys.values() if key not in settings]
-    if lacking:
-        raise RunError(f"{where}: {SETTINGS} lacks {lacking[0]}")
     values = {
-        **{ours: settings[theirs] for ours, theirs in keys.items()},
+        "num_encoder_layers": settings.get("enc-depth"),
+        "num_decoder_layers": settings.get("dec-depth"),
+        "d_model": settings.get("dim-emb"),
+        "num_heads": settings.get("transformer-heads"),
+        "d_ff": settings.get("transformer-dim-ffn"),
         "norm": "post",
         "activation": settings["transformer-ffn-activation"],
         "max_positions": MAX_POSITIONS,
@@ -170,18 +164,13 @@ def _config(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], whe
 
 
 def _vocabulary(data: bytes, where: Path) -> dict[str, int]:
-    """The ids of vocab.yml, checked."""
+    """The ids of vocab.yml with one for `<pad>`, checked."""
     try:
         ids = read_pieces(data.decode("utf-8"))
     except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RunError(f"{where}: cannot be read as a vocabulary: {reason}") from None
-    if sorted(ids.values()) != list(range(len(ids))) or EOS not in ids or UNK not in ids or PAD in ids:
-        raise RunError(
-            f"{where}: should have {EOS}, {UNK}, no {PAD}, and for its {len(ids):,} pieces the ids from "
-            f"0 to {len(ids) - 1:,}"
-        )
-    return ids
+    return read_vocabulary(vocabulary_json(ids | {PAD: len(ids)}), str(where))
 
 
 def read_pieces(text: str) -> dict[str, int]:
@@ -230,7 +219,7 @@ def _weights(
         return np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
 
     found: dict[str, NDArray[Any]] = {}
-    shapes = parameter_shapes(config, sizes[0] + 1, sizes[1] + 1)
+    shapes = parameter_shapes(config, *sizes)
     for name in shapes:
         if name == "src_embedding.weight":
             found[name] = padded(array("Wemb", "encoder_Wemb"))
@@ -241,7 +230,7 @@ def _weights(
             found[name] = padded(array(f"{_HEAD}_Wt") if held else array(f"{_HEAD}_W").T)
         elif name == "output.bias":
             has_bias = f"{_HEAD}_b" in arrays
-            bias = array(f"{_HEAD}_b").reshape(-1) if has_bias else np.zeros(sizes[1], np.float32)
+            bias = array(f"{_HEAD}_b").reshape(-1) if has_bias else np.zeros(sizes[1] - 1, np.float32)
             found[name] = padded(bias)
         else:
             values = array(marian_name(name))
