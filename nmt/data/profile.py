@@ -6,7 +6,7 @@ The corpora are read once, in blocks, by worker processes. Everything is made of
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -331,7 +331,7 @@ def _also_on(cleaning: CleaningConfig) -> CleaningConfig:
 
 
 def _rules(
-    cleaning: CleaningConfig, violations: Violations, verdicts: Verdicts, pairs: Callable[[Iterable[int]], Pairs]
+    cleaning: CleaningConfig, violations: Violations, verdicts: Verdicts, pairs: Callable[[Collection[int]], Pairs]
 ) -> tuple[RuleProfile, ...]:
     """What each rule drops, with examples; of one that drops nothing, of what violates it."""
     dropped = {rule: verdicts == number for number, rule in enumerate(RULES, start=1)}
@@ -359,7 +359,7 @@ def _setting(cleaning: CleaningConfig, rule: str) -> str:
     return str(value).lower() if value else "off"
 
 
-def _side(side: int, language: str, counted: Counted, pairs: Callable[[Iterable[int]], Pairs]) -> SideProfile:
+def _side(side: int, language: str, counted: Counted, pairs: Callable[[Collection[int]], Pairs]) -> SideProfile:
     """What is said of a side: 0 for the source, 1 for the target."""
     hashes, characters, words = counted.hashes[side], counted.characters[side], counted.words[side]
     different, counts = np.unique(hashes[hashes != 0], return_counts=True)
@@ -428,7 +428,7 @@ def _duplicates(hashes: Hashes) -> dict[str, int]:
     return {name: int(np.count_nonzero(times_before(one))) for name, one in compared.items()}
 
 
-def _overlap(name: str, test: CorpusFiles, hashes: Hashes, pairs: Callable[[Iterable[int]], Pairs]) -> Overlap:
+def _overlap(name: str, test: CorpusFiles, hashes: Hashes, pairs: Callable[[Collection[int]], Pairs]) -> Overlap:
     """How much of a test set is in the corpora, whose sources and targets have these hashes, (2, P)."""
     own = sentence_hashes(SentenceIndex([test]).pairs)
     known = np.array([np.isin(one, of_all) & (one != 0) for one, of_all in zip(own, hashes, strict=True)])

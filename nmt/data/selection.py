@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,7 +293,7 @@ class PairAt(NamedTuple):
 
 
 def pairs_at(
-    corpora: Sequence[CorpusFiles], sizes: Sequence[int], wanted: Iterable[int], source: SourceConfig = TEXT
+    corpora: Sequence[CorpusFiles], sizes: Sequence[int], wanted: Collection[int], source: SourceConfig = TEXT
 ) -> dict[int, PairAt]:
     """Some pairs by their numbers among those of all corpora, from 0."""
     found, begin = dict[int, PairAt](), 0
