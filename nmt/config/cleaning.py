@@ -6,8 +6,6 @@ from pydantic import Field
 
 from nmt.config.section import Section
 
-Share = Annotated[float, Field(gt=0, le=1)]
-
 
 class CleaningConfig(Section):
     """Rules by which pairs are left out of the training text. Each is off by default.
@@ -23,7 +21,7 @@ class CleaningConfig(Section):
     dividing by the ratio that is usual in the corpora, so that it means the same for Chinese. `null`: off."""
     identical: bool = False
     """Leave out a pair whose sides are the same text, which teaches the model to copy. Text without letters is kept."""
-    script: Share | None = None
+    script: Annotated[float, Field(gt=0, le=1)] | None = None
     """Leave out a pair if less than this share of a side's letters is in a script of its language. A single letter is a
     symbol, and a word that is on both sides does not count. `null`: off."""
     encoding: bool = False
