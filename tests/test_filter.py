@@ -83,6 +83,9 @@ def test_pairs_are_ranked_by_the_dual_cross_entropy_of_nmt_score(runs: Path, cli
         assert quantiles["min"] == pytest.approx(values[0], abs=1e-5)
         assert quantiles["50%"] == pytest.approx(float(np.median(values)), abs=1e-5)
         limit = (values[4] + values[5]) / 2
+        examples = Path(folder, "cleaning.tsv").read_text().splitlines()[1:]
+        rules = [line.split("\t")[0] for line in examples]
+        assert {rule: rules.count(rule) for rule in rules} == found["dropped"]
         filtered(cli, *options, "--max-cross-entropy", str(limit), "--write", f"{folder}-limit")
         assert pairs_of(f"{folder}-limit/") == [pairs[index] for index in usable if expected[index] < limit]
 

@@ -1,5 +1,6 @@
 """What cleaning leaves of corpora, written as plain texts."""
 
+import itertools
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import raw_pairs
-from nmt.data.selection import Verdicts, write_examples
+from nmt.data.selection import RULES, Verdicts, write_examples
 from nmt.errors import ConfigError
 from nmt.suffixes import without_compression
 
@@ -20,31 +21,26 @@ def check_folder(folder: Path) -> None:
 
 
 def write_cleaned(
-    corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str], folder: Path
+    corpora: Sequence[CorpusFiles],
+    verdicts: Sequence[Verdicts],
+    languages: tuple[str, str],
+    folder: Path,
+    rules: Sequence[str] = RULES,
 ) -> list[str]:
     """Write what is left of each corpus as two texts, and cleaning.tsv with examples of what was dropped.
 
-    Returns the names of the texts. The folder is written as a whole.
+    Returns the names of the texts, which are `cleaned_names`. The folder is written as a whole.
     """
     check_folder(folder)
+    names = cleaned_names(corpora, languages)
     with replacing(folder) as temporary:
         temporary.mkdir()
-        names = write_texts(temporary, corpora, verdicts, languages)
-        write_examples(temporary / "cleaning.tsv", corpora, verdicts)
-    return names
-
-
-def write_texts(
-    folder: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], languages: tuple[str, str]
-) -> list[str]:
-    """Write the pairs of each corpus that are kept as two texts, named by `cleaned_names`; returns the names."""
-    names = cleaned_names(corpora, languages)
-    for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
-        with (folder / pair[0]).open("wb") as src_file, (folder / pair[1]).open("wb") as tgt_file:
-            for verdict, (src, tgt) in zip(of_corpus.tolist(), raw_pairs(files), strict=True):
-                if verdict == 0:
+        for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
+            with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
+                for src, tgt in itertools.compress(raw_pairs(files), (of_corpus == 0).tolist()):
                     src_file.write(_plain(src))
                     tgt_file.write(_plain(tgt))
+        write_examples(temporary / "cleaning.tsv", corpora, verdicts, rules=rules)
     return [name for pair in names for name in pair]
 
 

@@ -252,7 +252,11 @@ def table(counts: CleaningCounts) -> list[str]:
 
 
 def write_examples(
-    path: Path, corpora: Sequence[CorpusFiles], verdicts: Sequence[Verdicts], source: SourceConfig = TEXT
+    path: Path,
+    corpora: Sequence[CorpusFiles],
+    verdicts: Sequence[Verdicts],
+    source: SourceConfig = TEXT,
+    rules: Sequence[str] = RULES,
 ) -> None:
     """Write a table (TSV): for each rule, `EXAMPLES` pairs that it left out, from everywhere in the corpora.
 
@@ -260,7 +264,7 @@ def write_examples(
     text the column is empty.
     """
     of_all = np.concatenate(verdicts)
-    chosen = {rule: spread(of_all == verdict, EXAMPLES) for verdict, rule in enumerate(RULES, start=1)}
+    chosen = {rule: spread(of_all == verdict, EXAMPLES) for verdict, rule in enumerate(rules, start=1)}
     found = pairs_at(corpora, [*map(len, verdicts)], set().union(*chosen.values()), source)
     rows = [
         [rule, pair.names[0], str(pair.number), *(" ".join(text.split()) for text in pair.texts)]

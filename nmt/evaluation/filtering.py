@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
-from nmt.atomic import replacing
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.console import log
-from nmt.data.cleaned import check_folder, write_texts
+from nmt.data.cleaned import check_folder, write_cleaned
 from nmt.data.corpus import read_pairs
 from nmt.data.selection import RULES, Verdicts, counts_of, judge_corpora
 from nmt.decoding.scoring import load_scorer
@@ -91,7 +90,7 @@ class Filtered:
 
 
 def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits, folder: Path) -> Filtered:
-    """Score the pairs, and write those that are kept as two texts for each corpus into a new folder, in order.
+    """Score the pairs, and `write_cleaned` those that are kept into a new folder.
 
     Raises `DataError` if a file cannot be read, sides differ in length, or no pair is left.
     """
@@ -104,9 +103,7 @@ def filter_pairs(corpora: Sequence[CorpusFiles], judges: Judges, limits: Limits,
     counts = counts_of(verdicts, _RULES)
     if not counts.kept:
         raise DataError(f"no pair is left of {len(verdicts):,}; raise or lower the limits")
-    with replacing(folder) as temporary:
-        temporary.mkdir()
-        write_texts(temporary, corpora, np.split(verdicts, np.cumsum([*map(len, judged)])[:-1]), languages)
+    write_cleaned(corpora, np.split(verdicts, np.cumsum([*map(len, judged)])[:-1]), languages, folder, _RULES)
     worst = {"cross_entropy": np.max, "chrf": np.min}
     return Filtered(
         pairs=len(verdicts),
