@@ -255,9 +255,6 @@ def test_the_text_fits_a_terminal(dirty: CorpusFiles, cli: Cli, monkeypatch: pyt
     assert max(map(len, shown.split("\n"))) <= 80
     assert "  en  3 times  word word" in shown
     assert "\x07" not in shown
-    plain = data_text(profiled(long), 80, plain=True)
-    assert "#" in plain
-    assert "█" not in plain
 
 
 def test_spaces_and_joiners_of_good_text_are_shown_as_they_are(
@@ -274,7 +271,6 @@ def test_spaces_and_joiners_of_good_text_are_shown_as_they_are(
 
 def test_bars() -> None:
     assert [bar(share, 10) for share in (0, 0.001, 0.25, 1)] == ["", "▏", "██▌", "█" * 10]
-    assert [bar(share, 10, plain=True) for share in (0, 0.001, 0.25, 1)] == ["", "#", "##", "#" * 10]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])

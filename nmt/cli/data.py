@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +37,6 @@ def data(
     from nmt.data.cleaned import check_folder, write_cleaned
     from nmt.data.profile import profile_corpora
     from nmt.insight.data_text import data_text, write_page
-    from nmt.insight.text_table import can_draw
 
     if output is not None:
         options.check_output(output, ".html")
@@ -55,7 +53,7 @@ def data(
     if as_json:
         print(json.dumps(dataclasses.asdict(profile)))
     else:
-        print(data_text(profile, shutil.get_terminal_size().columns, plain=not can_draw(sys.stdout.encoding)))
+        print(data_text(profile, shutil.get_terminal_size().columns))
 
 
 def _chosen(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +70,12 @@ class Evaluation:
 
 def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = TEXT) -> TestSet:
     """Read a test set; `DataError` if it is empty or its files differ in length."""
-    sources: list[Item] = [*read_sources(src, source)]
+    if source.type == "text":
+        sources: list[Item] = [*src.lines()]
+    else:
+        from nmt.data.vectors import open_vectors
+
+        sources = [*open_vectors(src.path, source).read()]
     if not sources:
         raise DataError(f"{src} is empty")
     return TestSet(sources, [_read_reference(side, src, len(sources), source) for side in references])
@@ -80,15 +85,6 @@ def corpus_test_set(files: CorpusFiles, source: SourceConfig = TEXT) -> TestSet:
     """`read_test_set` for a corpus, whose targets are the references."""
     src, tgt = sides_of(files)
     return read_test_set(src, [tgt], source)
-
-
-def read_sources(src: Side, source: SourceConfig) -> Iterable[Item]:
-    """The lines, vectors or images of a side; `DataError` if one cannot be read."""
-    if source.type == "text":
-        return src.lines()
-    from nmt.data.vectors import open_vectors
-
-    return open_vectors(src.path, source).read()
 
 
 def _read_reference(side: Side, other: Side, count: int, source: SourceConfig) -> list[str]:

@@ -11,13 +11,13 @@ from nmt.insight.text_table import aligned, bar, shortened
 MAX_WIDTH = 100
 
 
-def data_text(profile: Profile, width: int = MAX_WIDTH, plain: bool = False) -> str:
-    """The tables and histograms, at most `width` columns wide where no name is longer; `plain` uses ASCII only."""
+def data_text(profile: Profile, width: int = MAX_WIDTH) -> str:
+    """The tables and histograms, at most `width` columns wide where no name is longer."""
     width = min(width, MAX_WIDTH)
     parts = [
         _corpora(profile),
         _rules(profile, width),
-        "\n".join(_histograms(profile, width, plain)),
+        "\n".join(_histograms(profile, width)),
         "\n".join(_repetitions(profile, width)),
         "\n".join(_characters(profile)),
         *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
@@ -98,26 +98,26 @@ def _pair(src: str, tgt: str, width: int) -> list[str]:
     return [shortened(f"    {text}", width).rstrip() for text in (src, tgt)]
 
 
-def _histograms(profile: Profile, width: int, plain: bool) -> Iterator[str]:
+def _histograms(profile: Profile, width: int) -> Iterator[str]:
     sides = (profile.src, profile.tgt)
     words = [(side, side.words) for side in sides if side.words is not None]
     for unit, shown in (("words", words), ("characters", [(side, side.characters) for side in sides])):
         if shown:
             yield f"{unit} a line"
             yield from (f"{side.language}: {lengths_line(lengths)}" for side, lengths in shown)
-            yield _side_by_side([lengths.bins for _, lengths in shown], width, plain) + "\n"
+            yield _side_by_side([lengths.bins for _, lengths in shown], width) + "\n"
     yield f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}"
-    yield _side_by_side([trimmed(profile.ratio)], width * 2 // 3, plain)
+    yield _side_by_side([trimmed(profile.ratio)], width * 2 // 3)
 
 
-def _side_by_side(columns: Sequence[Sequence[Bin]], width: int, plain: bool) -> str:
+def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> str:
     """Histograms that have the same bins, beside each other."""
     rows = [["", bin_label(one)] for one in columns[0]]
     for bins in columns:
         largest, digits = max(one.count for one in bins), max(len(f"{one.count:,}") for one in bins)
         room = (width - max(len(label) for _, label, *_ in rows)) // len(columns) - digits - 5
         for row, one in zip(rows, bins, strict=True):
-            row += [f"{one.count:,}", bar(one.count / max(1, largest), max(4, room), plain)]
+            row += [f"{one.count:,}", bar(one.count / max(1, largest), max(4, room))]
     return aligned(rows, left=range(3, 3 + 2 * len(columns), 2))
 
 

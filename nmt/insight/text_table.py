@@ -29,24 +29,13 @@ def shortened(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3)}..."
 
 
-def can_draw(encoding: str | None) -> bool:
-    """Whether a terminal's encoding has the characters of a bar that is not `plain`."""
-    try:
-        "█▏".encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+def bar(share: float, width: int) -> str:
+    """A bar of this share, 0 to 1, of a width; anything above 0 can be seen.
 
-
-def bar(share: float, width: int, plain: bool = False) -> str:
-    """A bar of this share, 0 to 1, of a width; anything above 0 can be seen. `plain` uses ASCII only.
-
-    >>> bar(0.5, 4), bar(0.5, 4, plain=True), bar(0, 4), bar(0.001, 4)
-    ('██', '##', '', '▏')
+    >>> bar(0.5, 4), bar(0, 4), bar(0.001, 4)
+    ('██', '', '▏')
     """
     if share <= 0:
         return ""
-    if plain:
-        return "#" * max(1, round(share * width))
     whole, eighths = divmod(max(1, round(share * width * 8)), 8)
     return "█" * whole + _EIGHTHS[eighths].strip()
