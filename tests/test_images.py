@@ -308,7 +308,7 @@ def test_images_through_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     code, _, err = cli("translate", "--input", "images.txt", "--output", "out.de")
     assert (code, "images.txt:5: " in err, err.count("\n")) == (2, True, 1)
     code, _, err = cli("translate", "pictures/1.png")
-    assert (code, "reads images, not a text" in err) == (2, True)
+    assert (code, "reads images, not text" in err) == (2, True)
 
 
 def test_a_training_on_pictures_ends_with_a_report_that_shows_them(
