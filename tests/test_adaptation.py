@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 import nmt
 from nmt.adaptation import outcome
 from nmt.adaptation.outcome import average_with_base, verdict
-from nmt.adaptation.planning import Wish, write_plan
+from nmt.adaptation.planning import write_plan
 from nmt.checkpoint import write_weights
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.metrics import Score
@@ -305,8 +305,7 @@ def test_a_mean_needs_as_many_layers(here: Path, cli: Cli) -> None:
 
 
 def planned(here: Path, new: Path, keep: list[Path]) -> dict[str, dict[str, object]]:
-    wish = Wish(RunFolder(here / "runs" / "copy"), [new], keep, [])
-    assert write_plan(wish, Path("plan.yaml"), False).is_written
+    assert write_plan(RunFolder(here / "runs" / "copy"), [new], keep, [], Path("plan.yaml"), False).is_written
     found: dict[str, dict[str, object]] = yaml.safe_load(Path("plan.yaml").read_text())
     return found
 
@@ -325,19 +324,19 @@ def test_the_test_sets_of_an_earlier_adaptation_keep_their_names(here: Path) -> 
     sections["data"]["test"] |= dict.fromkeys(("new", "general"), sections["data"]["test"]["test"])
     old.config_file.write_text(yaml.safe_dump(sections))
     Path("general.tsv").write_text("".join(f"{line}\t{line}\n" for line, _ in reversed_digits(400, seed=8)))
-    wish = Wish(old, [Path("new.tsv")], [Path("general.tsv")], [])
-    plan = write_plan(wish, Path("plan.yaml"), False)
+    asked = old, [Path("new.tsv")], [Path("general.tsv")], list[str]()
+    plan = write_plan(*asked, Path("plan.yaml"), False)
     assert (plan.new, plan.general[0], set(plan.general[1:])) == ("new2", "general2", {"new", "general", "test"})
-    plan = write_plan(wish._replace(keep=[]), Path("other.yaml"), False)
+    plan = write_plan(old, asked[1], [], [], Path("other.yaml"), False)
     assert (plan.new, set(plan.general)) == ("new2", {"new", "general", "test"})
-    assert not write_plan(wish, Path("plan.yaml"), False).is_written
+    assert not write_plan(*asked, Path("plan.yaml"), False).is_written
     Path("plan.yaml").write_text(Path("plan.yaml").read_text() + "# mine\n")
     with pytest.raises(ConfigError, match=r"plan\.yaml exists, and says something else"):
-        write_plan(wish, Path("plan.yaml"), False)
-    assert write_plan(wish, Path("plan.yaml"), True).is_written
+        write_plan(*asked, Path("plan.yaml"), False)
+    assert write_plan(*asked, Path("plan.yaml"), True).is_written
     sections["data"]["test"] |= {key: {"src": "gone.en", "tgt": "gone.de"} for key in ("new", "general")}
     old.config_file.write_text(yaml.safe_dump(sections))
-    plan = write_plan(wish, Path("third.yaml"), False)
+    plan = write_plan(*asked, Path("third.yaml"), False)
     assert (plan.new, plan.general) == ("new2", ("general2", "test"))
 
 
@@ -379,9 +378,9 @@ def test_85_percent_of_the_text_are_general(here: Path, new: int, general: int, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--data", "new.tsv", "--max-drop", "-1"], "--max-drop -1: should be 0 or more"),
-        (["--data", "new.tsv", "--max-drop", "nan"], "--max-drop nan: should be 0 or more"),
-        ([], "name the new text: --data FILE"),
+        (["--data", "new.tsv", "--max-drop", "-1"], "Invalid value for '--max-drop'"),
+        (["--data", "new.tsv", "--max-drop", "nan"], "Invalid value for '--max-drop'"),
+        ([], "Missing option '--data'"),
         (["--model", "", "--data", "new.tsv"], "no run can have this name"),
         (["--data", "new.tsv", "--name", "copy"], "runs/copy is the folder of the new run, too"),
         (["--data", "few.tsv"], "--data: 20 pairs are too few"),

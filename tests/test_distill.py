@@ -306,8 +306,8 @@ def test_what_cannot_be_done_is_said_at_once(here: Path, cli: Cli) -> None:
     start = ["--set", "training.init_from=two"]
     vectors = ["--set", "source.type=vectors", "--set", "source.features=4"]
     for options, message in (
-        (teacher, "name the student's configuration and its teachers"),
-        (student, "name the student's configuration and its teachers"),
+        (teacher, "Missing option '--config'"),
+        (student, "Missing option '--teacher'"),
         ([*student, "--teacher", "none"], "none: no such run"),
         ([*student, *teacher, *teacher], "is named twice"),
         ([*student, *teacher, "--teacher", "back"], "translates zh-en, and the student en-zh"),

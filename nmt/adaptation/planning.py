@@ -41,26 +41,6 @@ GENERAL_SHARE, MAX_GENERAL = 0.2, 3000
 of 0.4."""
 
 
-class Wish(NamedTuple):
-    """The options of `nmt adapt`."""
-
-    base: RunFolder
-    data: Sequence[Path]
-    keep: Sequence[Path]
-    overrides: Sequence[str]
-
-
-class _General(NamedTuple):
-    """The general text that there is."""
-
-    text: Sequence[CorpusFiles]
-    """To mix in."""
-    tests: tuple[str, ...]
-    """The names of test sets."""
-    drawn: dict[str, Any] | None = None
-    """The one that was drawn from --keep."""
-
-
 class Plan(NamedTuple):
     """A configuration that was planned, and the names of its test sets."""
 
@@ -72,65 +52,69 @@ class Plan(NamedTuple):
     """Those of general text."""
 
 
-def write_plan(wish: Wish, file: Path, is_fresh: bool) -> Plan:
-    """Write the configuration of an adaptation to `file`, in the current folder, and the test set of --keep.
+def write_plan(
+    base: RunFolder, data: Sequence[Path], keep: Sequence[Path], overrides: Sequence[str], file: Path, is_fresh: bool
+) -> Plan:
+    """Write the configuration of an adaptation to `file`, in the current folder, and the test set of `keep`.
 
     Raises `ConfigError` for a file with another content, unless nmt adapt wrote it and is to start over (`is_fresh`),
     and for too little text.
     """
-    base = wish.base
     inference = base.inference_config()
     if inference.source.type != "text":
         raise ConfigError(f"{base.path}: its sources are {inference.source.type}, and nmt adapt is for text")
     languages = inference.data.src_lang, inference.data.tgt_lang
-    new_text = discover(wish.data, None, None, *languages).files
+    new_text = discover(data, None, None, *languages).files
     pairs = count_pairs(new_text)
     if pairs < MIN_PAIRS:
         raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
     own_tests = own_test_sets(base)
-    general = _general_text(wish, file.stem, languages, own_tests)
+    text, tests, drawn = _general_text(base, keep, file.stem, languages, own_tests)
     new = _unused_name("new", own_tests)
     held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
-    data: dict[str, Any] = {"train": [*map(_dump, new_text)], "src_lang": languages[0], "tgt_lang": languages[1]}
-    data["cleaning"] = CleaningConfig.recommended().model_dump(mode="json", exclude_unset=True)
-    data |= {"validation": held_out, "test": {new: dict(held_out)}}
-    if general.text:
-        data["replay"] = _share_of_pairs(new_text, general.text)
-    if general.drawn is not None:
-        data["train"] += [{**_dump(files), "replayed": True} for files in general.text]
-        data["test"][general.tests[0]] = general.drawn
+    section: dict[str, Any] = {"train": [*map(_dump, new_text)], "src_lang": languages[0], "tgt_lang": languages[1]}
+    section["cleaning"] = CleaningConfig.recommended().model_dump(mode="json", exclude_unset=True)
+    section |= {"validation": held_out, "test": {new: dict(held_out)}}
+    if text:
+        section["replay"] = _share_of_pairs(new_text, text)
+    if drawn is not None:
+        section["train"] += [{**_dump(files), "replayed": True} for files in text]
+        section["test"][tests[0]] = drawn
     updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_OF_PAIR / 100)))
     training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
-    training |= {
-        "validate_every": updates // NUM_VALIDATIONS,
-        "learning_rate": _learning_rate(base, bool(general.text)),
-    }
-    if not general.tests:
+    training |= {"validate_every": updates // NUM_VALIDATIONS, "learning_rate": _learning_rate(base, bool(text))}
+    if not tests:
         training["freeze"] = ["embeddings"]
-    settings = with_overrides({"data": data, "training": training}, wish.overrides)
-    return Plan(_is_written(file, settings, is_fresh), new, general.tests)
+    settings = with_overrides({"data": section, "training": training}, overrides)
+    return Plan(_is_written(file, settings, is_fresh), new, tests)
 
 
-def _general_text(wish: Wish, stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]) -> _General:
-    """The text of --keep, or else what the base was trained on; and its own test sets, where they still are."""
-    base, tests = wish.base, tuple(name for name, files in own.items() if _exists(files))
-    if wish.keep:
-        files, name = discover(wish.keep, None, None, *languages).files, _unused_name("general", own)
-        return _General(files, (name, *tests), _held_out(files, f"{stem}.{name}", languages))
+def _general_text(
+    base: RunFolder, keep: Sequence[Path], stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]
+) -> tuple[Sequence[CorpusFiles], tuple[str, ...], dict[str, Any] | None]:
+    """General text to mix in, the names of its test sets, and the one that was drawn from `keep`.
+
+    It is the text of `keep`, or else what the base was trained on; and its own test sets, where they still are.
+    """
+    tests = tuple(name for name, files in own.items() if _exists(files))
+    if keep:
+        files, name = discover(keep, None, None, *languages).files, _unused_name("general", own)
+        return files, (name, *tests), _held_out(files, f"{stem}.{name}", languages)
     text = base.config().data.train if base.has_training_config() else ()
-    found = _General(text if all(map(_exists, text)) else (), tests)
+    if not all(map(_exists, text)):
+        text = ()
     if not tests:
         log.warning(
             f"there is no general text to measure with: nothing says what {base.path} forgets. So its "
             f"embeddings are frozen, and the model will be the mean of its weights and the fine-tuned ones. To measure "
             f"what is lost: --keep FILE, pairs of general text"
         )
-    elif not found.text:
+    elif not text:
         log.warning(
             f"the training text of {base.path} is not there, so none is mixed in, and more is forgotten; give "
             f"pairs of general text with --keep FILE"
         )
-    return found
+    return text, tests, None
 
 
 def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:

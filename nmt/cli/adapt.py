@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +21,10 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def adapt(
-    model: Annotated[str | None, options.run_option(help="The run to start from, which is only read.")] = None,
-    data: Annotated[list[Path] | None, Option(metavar="CORPUS", help="The new text; may be repeated.")] = None,
+    model: Annotated[str, options.run_option(help="The run to start from, which is only read.")],
+    data: Annotated[list[Path], Option(metavar="CORPUS", help="The new text; may be repeated.")],
     keep: Annotated[list[Path] | None, Option(metavar="CORPUS", help="General text. Default: the model's own.")] = None,
-    max_drop: Annotated[float, Option(help="How much BLEU general text may lose.")] = 1.0,
+    max_drop: Annotated[float, Option(min=0, max=100, help="How much BLEU general text may lose.")] = 1.0,
     name: Annotated[str | None, Option(help="The new run's name; default: RUN-adapted.")] = None,
     overrides: options.SetOption = None,
     fresh: options.FreshOption = False,
@@ -37,12 +36,6 @@ def adapt(
     text may have lost more than --max-drop, or this cannot be checked, the first line says so, and the exit code is 3;
     the new run is kept.
     """
-    if model is None:  # the newest run may be the one that this command has begun before
-        raise ConfigError("name the run to start from: --model RUN")
-    if not data:
-        raise ConfigError("name the new text: --data FILE, in any format that nmt train reads")
-    if not (max_drop >= 0 and math.isfinite(max_drop)):
-        raise ConfigError(f"--max-drop {max_drop:g}: should be 0 or more: how much BLEU general text may lose")
     if is_launched():
         raise ConfigError(
             "nmt adapt starts its processes itself; under torchrun, let it write its configuration first, and run nmt "
@@ -52,11 +45,10 @@ def adapt(
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
-    from nmt.adaptation.planning import Wish, write_plan
+    from nmt.adaptation.planning import write_plan
 
     file = Path(f"{run.name}.yaml")
-    wish = Wish(base, data, keep or [], overrides or [])
-    plan = write_plan(wish, file, fresh)
+    plan = write_plan(base, data, keep or [], overrides or [], file, fresh)
     try:
         changes = _trained(file, run, fresh, None if plan.general else base)
     except (NmtError, typer.Exit):
@@ -98,12 +90,7 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
                     f"of both; leave it out, or give --keep FILE"
                 )
     arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
-    try:
-        trained = train_run(settings, run, "fresh" if fresh else "auto", ALONE, False, arguments)
-    except typer.Exit as ended:  # of several processes, one of which has done all that follows a training
-        if ended.exit_code:
-            raise
-        trained = False
+    trained = bool(train_run(settings, run, "fresh" if fresh else "auto", ALONE, False, arguments))
     if base is not None:
         from nmt.adaptation.outcome import average_with_base
 

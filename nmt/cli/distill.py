@@ -4,7 +4,6 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from nmt.cli import options
@@ -18,8 +17,8 @@ from nmt.suffixes import pairs_format
 
 
 def distill(
-    teachers: Annotated[list[str] | None, options.run_option("--teacher", help="A run; may be repeated.")] = None,
-    config: Annotated[Path | None, Option(metavar="FILE", help="The student's configuration.")] = None,
+    teachers: Annotated[list[str], options.run_option("--teacher", help="A run; may be repeated.")],
+    config: Annotated[Path, Option(metavar="FILE", help="The student's configuration.")],
     mono_src: Annotated[Path | None, Option(metavar="FILE", help="More text, of the source language alone.")] = None,
     n_best: Annotated[int, Option(min=1, max=MAX_BEAMS, help="Translations to choose from, for each pair.")] = 8,
     keep_real: Annotated[bool, Option("--keep-real", help="Learn from the training pairs as they are, too.")] = False,
@@ -32,8 +31,6 @@ def distill(
     """
     from nmt.recipes.distill import write_student
 
-    if config is None or not teachers:
-        raise ConfigError("name the student's configuration and its teachers: --config FILE --teacher RUN")
     if mono_src is not None and not mono_src.is_file():
         raise ConfigError(f"{mono_src}: no such file; name a text, a sentence a line")
     if mono_src is not None and pairs_format(mono_src) is not None:
@@ -43,11 +40,9 @@ def distill(
     with contextlib.chdir(where):  # as `nmt train student.yaml` there
         run = run_named(file.stem)
         settings = load_run_config(Path(file.name), (), run, False)
-        try:
-            finish(settings, run, train_run(settings, run, "auto", ALONE, False, ["train", file.name]))
-        except typer.Exit as ended:  # of several processes, one of which has done all that follows a training
-            if ended.exit_code:
-                raise
+        trained = train_run(settings, run, "auto", ALONE, False, ["train", file.name])
+        if trained is not None:
+            finish(settings, run, trained)
     student = where / run.path
     print(f"the student: {student}")
     print(f"  nmt translate --model {student}")

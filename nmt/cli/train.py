@@ -39,7 +39,7 @@ def train(
         settings, run = configured_run("train", file or config, overrides, name, init_from, fresh)
         mode = "fresh" if fresh else "auto"
         trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
-    if ranks.is_main and not dry_run and (changes := finish(settings, run, trained)):
+    if ranks.is_main and not dry_run and trained is not None and (changes := finish(settings, run, trained)):
         from nmt.insight.text_table import aligned
         from nmt.training.forgetting import table
 
@@ -48,11 +48,11 @@ def train(
 
 def train_run(
     settings: Config, run: RunFolder, mode: str, ranks: Ranks, dry_run: bool, arguments: Sequence[str]
-) -> bool:
+) -> bool | None:
     """Train here, or in several processes, which get these arguments of the command line.
 
-    Returns whether there was anything to train. With several processes, `typer.Exit` says how they ended: one of them
-    has done all that follows the training.
+    Returns whether there was anything to train; None after several processes, one of which has done all that follows a
+    training. `typer.Exit` says that they failed.
     """
     from nmt.training.launching import launch
     from nmt.training.start import num_processes
@@ -64,7 +64,9 @@ def train_run(
     elif (count := num_processes(settings, run, mode == "fresh")) > 1:
         alone = ["--set", "training.processes=auto"]  # so that none of them starts others
         command = python_command("from nmt.cli.main import main; main()", *arguments, *alone)
-        raise typer.Exit(launch(count, command, settings.training.threads))
+        if code := launch(count, command, settings.training.threads):
+            raise typer.Exit(code)
+        return None
     return run_training(settings, run, mode, ranks, dry_run)
 
 
