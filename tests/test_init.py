@@ -12,7 +12,6 @@ import pytest
 import torch
 from conftest import Cli
 
-from nmt.cli.init import _in_words
 from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
@@ -257,8 +256,8 @@ def test_a_single_damaged_line_is_left_to_cleaning() -> None:
         ("", "en-de.yaml exists"),
         ("--output mine.yml", "mine.yml exists"),
         ("--output link.yaml", "link.yaml exists"),
-        ("--output mine.txt", "--output: mine.txt: "),
-        ("--output missing/mine.yaml", "--output: missing: no such folder"),
+        ("--output mine.txt", "--output mine.txt: "),
+        ("--output missing/mine.yaml", "--output missing/mine.yaml: is not a file in a folder"),
     ],
 )
 def test_nothing_is_overwritten(cli: Cli, options: str, message: str) -> None:
@@ -309,11 +308,11 @@ def test_the_schema_is_named_only_where_there_is_one(cli: Cli) -> None:
     assert Path("other.yaml").read_text().startswith("# yaml-language-server: $schema=schema.json\n")
 
 
-def test_the_next_commands_name_the_file_unless_it_is_the_only_one(cli: Cli) -> None:
+def test_the_next_commands_name_the_file(cli: Cli) -> None:
     write_two(300, "en", "de")
     first = cli("init", "train.en", "train.de", "--no-trial")[1]
     src = made_up_pairs(300, "en", "de")[0][0]
-    assert first.endswith(f"wrote en-de.yaml; next:\n  nmt train\n  nmt eval\n  nmt translate '{src}'\n")
+    assert first.endswith(f"wrote en-de.yaml; next:\n  nmt train en-de.yaml\n  nmt eval\n  nmt translate '{src}'\n")
     second = cli("init", "train.en", "train.de", "--no-trial", "--output", "b.yaml")[1]
     assert "wrote b.yaml; next:\n  nmt train b.yaml\n" in second
 
@@ -458,14 +457,6 @@ def test_a_corpus_without_text_is_refused(src: str, message: str) -> None:
 def test_names_of_test_sets_are_those_of_their_files() -> None:
     files = tuple(CorpusFiles(pairs=Path(name)) for name in ("test 1.tsv", "other/test 1.csv", "-.tsv", "news.2.tmx"))
     assert list(named_tests(files)) == ["test_1", "test_1_2", "test", "news"]
-
-
-@pytest.mark.parametrize(
-    ("hours", "words"),
-    [(0.001, "1 minute"), (0.3, "18 minutes"), (1.4, "84 minutes"), (1.6, "1.6 hours"), (30.4, "30 hours")],
-)
-def test_durations_are_rounded(hours: float, words: str) -> None:
-    assert _in_words(hours) == words
 
 
 @pytest.mark.parametrize(("slowdown", "timed"), [(70.0, ["fp32"]), (0.3, ["fp32", "bf16"])])

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +11,14 @@ from typer import Option
 from nmt.cli import options
 from nmt.console import log
 from nmt.errors import ConfigError, TrainingError, printable
+from nmt.history import duration
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
     from nmt.data.inspection import Inspection
     from nmt.training.trial import Speed
 
-_LONG_HOURS = 4
+_LONG = 4 * 3600
 _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 
 
@@ -41,7 +41,9 @@ def init(
     found_corpora = discover(corpora or [], src, tgt, src_lang, tgt_lang)
     languages = found_corpora.src_lang, found_corpora.tgt_lang
     file = output or Path(f"{'-'.join(languages)}.yaml")
-    _check_output(file)
+    options.check_output(file, ".yaml", ".yml")
+    if os.path.lexists(file):
+        raise ConfigError(f"{file} exists, and is not overwritten; name another with --output, or remove it")
     _check_folders(corpora or [], [files.src_file for files in found_corpora.files])
     tests = named_tests(discover(test, None, None, *languages).files) if test else {}
     found = inspect(found_corpora, tuple(tests.values()))
@@ -52,22 +54,15 @@ def init(
         opened.write(text)
     config = load_config(file)
     if not no_trial and (speed := _tried(config, found)) is not None:
-        time = _in_words((config.training.max_steps or 0) * speed.seconds / 3600)
+        time = duration((config.training.max_steps or 0) * speed.seconds)
         comment = f"updates of {speed.seconds:.2g} s on the machine where this was written: about {time}"
         text = starting_config(found_corpora, found, tests, file, comment, speed.gain)
         file.write_text(text, encoding="utf-8", newline="\n")
     print(f"wrote {file}; next:")
-    for command in _next(file, config, found):
-        print(f"  {printable(command)}")
-
-
-def _check_output(file: Path) -> None:
-    if file.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--output: {file}: a configuration's name ends in .yaml")
-    if os.path.lexists(file):
-        raise ConfigError(f"{file} exists, and is not overwritten; name another with --output, or remove it")
-    if not file.parent.is_dir():
-        raise ConfigError(f"--output: {file.parent}: no such folder")
+    print(f"  nmt train {shlex.quote(str(file))}")
+    if config.data.test:
+        print("  nmt eval")
+    print(printable(f"  nmt translate {shlex.quote(found.sample[0][0][:80])}"))
 
 
 def _check_folders(corpora: list[Path], files: list[Path]) -> None:
@@ -91,48 +86,15 @@ def _tried(config: "Config", found: "Inspection") -> "Speed | None":
         print(f"the trial failed, and the training would, too: {printable(str(error))}")
         return None
     steps = config.training.max_steps or 0
-    hours = steps * speed.seconds / 3600
+    seconds = steps * speed.seconds
     precision = f" in {speed.precision}" if speed.gain > 1 else ""
     print(
-        f"about {_in_words(hours)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
+        f"about {duration(seconds)} on this machine ({steps:,} updates of {speed.seconds:.2g} s on {speed.device}"
         f"{precision}), and validations"
     )
-    if busy := _others():
-        print(f"  {busy}, which made this slower")
-    if hours > _LONG_HOURS and speed.device == "cpu":
+    if seconds > _LONG and speed.device == "cpu":
         print(
             "this is long for a CPU; use a GPU, or lower training.max_steps and model.d_model, which costs quality; "
             "training saves every 10 minutes, and can be stopped and resumed"
         )
     return speed
-
-
-def _others() -> str:
-    """That other programs use the cores, in words; '' if they do not."""
-    from nmt.processes import cores_to_use
-
-    if not hasattr(os, "getloadavg"):  # Windows
-        return ""
-    load, cores = os.getloadavg()[0], cores_to_use()
-    return f"other programs are running (load {load:.1f} on {cores} cores)" if load > 2 * cores else ""
-
-
-def _in_words(hours: float) -> str:
-    """A duration to two digits.
-
-    >>> _in_words(0.02), _in_words(0.5), _in_words(30)
-    ('1 minute', '30 minutes', '30 hours')
-    """
-    count, unit = (hours, "hour") if hours >= 1.5 else (max(1.0, 60 * hours), "minute")
-    number = round(count) if count >= 10 or unit == "minute" else round(count, 1)
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
-
-
-def _next(file: Path, config: "Config", found: "Inspection") -> Iterator[str]:
-    """The commands to type next."""
-    here = [path for path in file.parent.iterdir() if path.suffix in (".yaml", ".yml")]
-    is_only = file.parent.resolve() == Path.cwd() and len(here) == 1
-    yield "nmt train" if is_only else f"nmt train {shlex.quote(str(file))}"
-    if config.data.test:
-        yield "nmt eval"
-    yield f"nmt translate {shlex.quote(found.sample[0][0][:80])}"
