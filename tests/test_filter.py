@@ -174,6 +174,6 @@ def test_mistakes_are_one_plain_message(runs: Path, cli: Cli, arguments: list[st
 
 def test_a_folder_must_be_named_and_new(runs: Path, cli: Cli) -> None:
     code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5")
-    assert (code, "--write FOLDER" in err) == (2, True)
+    assert (code, "Missing option '--write'" in err) == (2, True)
     code, _, err = cli("filter", "pairs.en", "pairs.de", "--forward", "forward", "--keep", "0.5", "--write", "runs")
     assert (code, "exists already" in err) == (2, True)

@@ -32,7 +32,16 @@ class _Options:
     def run(self, export: Callable[..., "ExportedRun"], **more: object) -> None:
         """Export the run, and print what was made."""
         result = export(open_run(self.model), src=self.src, ref=self.ref, device=self.device or "auto", **more)
-        _print(result, self.as_json)
+        if self.as_json:
+            print(json.dumps(dataclasses.asdict(result)))
+            return
+        print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
+        for one in result.comparisons:
+            search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
+            scores = f"BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}"
+            print(f"  {search:7} {one.same_lines / one.lines:6.1%} the same, {scores}")
+        print(f"  {result.comparisons[0].torch_score.signature}")
+        print("\n".join([*result.notes, "to use it:", *(f"  {line}" for line in result.usage)]))
 
 
 @grouped
@@ -87,20 +96,3 @@ def export_onnx(*, options: _Options) -> None:
     from nmt.exporting.onnx import export_onnx as export
 
     options.run(export)
-
-
-def _print(result: "ExportedRun", as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(dataclasses.asdict(result)))
-        return
-    print(f"{result.folder}: {result.comparisons[0].lines:,} lines, translated with PyTorch and with the export")
-    for one in result.comparisons:
-        search = f"beam {one.beam_size}" if one.beam_size > 1 else "greedy"
-        share = one.same_lines / one.lines
-        print(f"  {search:7} {share:6.1%} the same, BLEU {one.torch_score.value:.2f} and {one.export_score.value:.2f}")
-    print(f"  {result.comparisons[0].torch_score.signature}")
-    for note in result.notes:
-        print(note)
-    print("to use it:")
-    for line in result.usage:
-        print(f"  {line}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 def filter_corpora(
+    write: Annotated[Path, Option(metavar="FOLDER", help="Write what is kept into this new folder.")],
     corpora: options.CorporaArgument = None,
     forward: Annotated[list[str] | None, options.run_option(help="To score targets; may be repeated.")] = None,
     backward: Annotated[list[str] | None, options.run_option(help="To score sources; may be repeated.")] = None,
@@ -22,7 +23,6 @@ def filter_corpora(
     keep: Annotated[float | None, Option(metavar="SHARE", help="Keep this share, the best: 0 to 1.")] = None,
     max_cross_entropy: Annotated[float | None, Option(metavar="X", help="Keep pairs up to this value.")] = None,
     min_chrf: Annotated[float | None, Option(metavar="X", help="Keep pairs of at least this chrF: 0 to 100.")] = None,
-    write: Annotated[Path | None, Option(metavar="FOLDER", help="Write what is kept into this new folder.")] = None,
     engine: options.EngineOption = None,
     device: options.DeviceOption = None,
     as_json: options.JsonOption = False,
@@ -38,8 +38,6 @@ def filter_corpora(
     judges = Judges(forward or (), backward or (), round_trip, engine or "auto", device or "auto")
     limits = Limits(keep, max_cross_entropy, min_chrf)
     _check(judges, limits)
-    if write is None:
-        raise ConfigError("name a new folder for the pairs that are kept: --write FOLDER")
     files = discover(corpora or [], None, None, *judges.languages()).files
     found = filter_pairs(files, judges, limits, write)
     print(json.dumps(dataclasses.asdict(found)) if as_json else _text(found))

@@ -108,20 +108,17 @@ def write_student(
 def _opened(teachers: Sequence[str], config: Config) -> list[RunFolder]:
     """The runs that teach; `ConfigError` or `RunError` for one that cannot, or for several that are no ensemble."""
     runs = [open_run(name) for name in teachers]
-    for number, run in enumerate(runs):
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise ConfigError("--teacher: a run is named twice; an ensemble has different models")
+    for run in runs:
         there = run.inference_config()
         old, new = (f"{data.src_lang}-{data.tgt_lang}" for data in (there.data, config.data))
-        for is_refused, why in (
-            (
-                run.path.resolve() in [other.path.resolve() for other in runs[:number]],
-                "is named twice; an ensemble has different models",
-            ),
-            (run.is_export(), "is an export; name the run that it was made from"),
-            (there.source.type != "text", f"reads {there.source.type}, and the student reads text"),
-            (old != new, f"translates {old}, and the student {new}; name another run"),
-        ):
-            if is_refused:
-                raise ConfigError(f"--teacher {run.path}: {why}")
+        if run.is_export():
+            raise ConfigError(f"--teacher {run.path}: is an export; name the run that it was made from")
+        if there.source.type != "text":
+            raise ConfigError(f"--teacher {run.path}: reads {there.source.type}, and the student reads text")
+        if old != new:
+            raise ConfigError(f"--teacher {run.path}: translates {old}, and the student {new}; name another run")
     shared_tokenizers(runs)
     return runs
 
