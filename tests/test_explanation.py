@@ -344,7 +344,6 @@ def test_the_command_writes_all_of_it_as_json(run: RunFolder, own: Explanation, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a"], "Missing option '--output'"),
         (["a", "--output", "x.pdf"], "--output x.pdf: its name should end in"),
         (["a", "--output", "no/x.json"], "--output no/x.json: is not a file in a folder that exists"),
         (["a", "--output", "x.json", "--kind", "cross"], "leave out --kind"),
