@@ -7,7 +7,6 @@ a hash of texts, models, engine, search and scoring.
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -17,6 +16,7 @@ from pydantic import Field
 from nmt.atomic import file_sha256, write_json, write_text
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
+from nmt.console import log
 from nmt.ctranslate2.exports import ModelFile
 from nmt.data.corpus import Side, sides_of
 from nmt.data.hashes import side_key
@@ -25,8 +25,6 @@ from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs import Recorded, RunFolder
-
-log = logging.getLogger("nmt")
 
 
 class Evaluated(Recorded):
