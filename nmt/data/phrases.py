@@ -84,7 +84,9 @@ def draw_phrases(lexicon: Lexicon, src: Ragged, tgt: Ragged, random: np.random.G
         ]
         if not every:
             continue
-        of_src, of_tgt = _chosen(every, random)
+        sizes = [of_src.stop - of_src.start for of_src, _ in every]
+        chances = np.array([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
+        of_src, of_tgt = every[random.choice(len(every), p=chances / chances.sum())]
         src_ids = _encoded(src_words[of_src], lexicon.tokenizers.src, src[0].dtype)
         tgt_ids = _encoded(tgt_words[of_tgt], lexicon.tokenizers.tgt, tgt[0].dtype)
         if 0 < len(src_ids) <= src[1][row] and 0 < len(tgt_ids) <= tgt[1][row]:
@@ -95,10 +97,3 @@ def draw_phrases(lexicon: Lexicon, src: Ragged, tgt: Ragged, random: np.random.G
 def _encoded(words: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype[Any]) -> NDArray[np.integer]:
     """The ids of a phrase as a line of its own; its first word may be written in other pieces than in a line."""
     return np.array(tokenizer.encode(tokenizer.normalize("".join(words).strip())), dtype=dtype)
-
-
-def _chosen(every: Sequence[Block], random: np.random.Generator) -> Block:
-    """One at random, its number of source words by LENGTH_CHANCES."""
-    sizes = [of_src.stop - of_src.start for of_src, _ in every]
-    chances = np.array([LENGTH_CHANCES[size - 1] / sizes.count(size) for size in sizes])
-    return every[random.choice(len(every), p=chances / chances.sum())]

@@ -7,7 +7,7 @@ after a restart, and no training could be resumed exactly.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from nmt.data.tokenizer import SentencePieceTokenizer
@@ -38,7 +38,10 @@ class SubwordSampler:
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
         """Ids of a sampled segmentation of the same text."""
         sampled: list[int] = []
-        for word in self._words(ids):
+        # A word begins with a space, and no piece contains one elsewhere.
+        starts = [place for place, index in enumerate(ids) if (self._pieces[index] or "").startswith("▁")]
+        for begin, end in itertools.pairwise(sorted({0, *starts, len(ids)})):
+            word = ids[begin:end]
             pieces = [self._pieces[index] for index in word]
             if None in pieces:
                 sampled.extend(word)
@@ -46,11 +49,6 @@ class SubwordSampler:
                 text = "".join(piece for piece in pieces if piece is not None)
                 sampled.extend(self._ids[piece] for piece in self._segment(text, random.random))
         return sampled
-
-    def _words(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
-        """The ids of each word; a word begins with a space, and no piece contains one elsewhere."""
-        starts = [place for place, index in enumerate(ids) if (self._pieces[index] or "").startswith("▁")]
-        yield from (ids[begin:end] for begin, end in itertools.pairwise(sorted({0, *starts, len(ids)})))
 
     def _drop_merges(self, word: str, draw: Draw) -> list[str]:
         """BPE-dropout (Provilkov et al. 2020, algorithm 1): in each step, drop every possible merge with probability

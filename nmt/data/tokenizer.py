@@ -255,9 +255,8 @@ class Tokenizers:
 
 def tag_id(tokenizer: Tokenizer, tag: str) -> int:
     """The id of one of `tokenizer.tags`; `ConfigError` if the tokenizer lacks it."""
-    special = tokenizer.special
-    for index, piece in zip(special.tags, tokenizer.pieces(special.tags), strict=True):
-        if tag_of(piece) == tag:
+    for index in tokenizer.special.tags:
+        if tokenizer.pieces([index]) == [tag_piece(tag)]:
             return index
     raise ConfigError(f"data.train: the vocabulary has no tag {tag}; it has those of tokenizer.tags when it was made")
 

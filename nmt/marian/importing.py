@@ -16,12 +16,11 @@ from nmt.data.tokenizer import load_tokenizers
 from nmt.errors import ConfigError, RunError, import_extra
 from nmt.languages import check_language
 from nmt.marian.folder import BIN, SAFETENSORS, read_folder
-from nmt.marian.found import FoundModel, imported_section
+from nmt.marian.found import MAX_POSITIONS, FoundModel, imported_section
 from nmt.marian.npz import read_archive
 from nmt.runs import RunFolder, run_named
 
 PREFIX = "hf:"
-ORIGIN = "imported.json"
 _DOWNLOADED = ("*.json", "*.spm", "README.md")
 _READ = (".json", ".spm", ".md", ".yml", ".npz", ".safetensors", ".bin")
 _PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)")
@@ -29,7 +28,7 @@ _PAIR = re.compile(r"opus-mt-(?:tc-(?:big|base)-|big-)?([A-Za-z_]+)-([A-Za-z_]+)
 
 @dataclasses.dataclass(frozen=True)
 class ImportedRun:
-    """An imported model; all but `run` and `notes` is in imported.json, too."""
+    """An imported model: the content of its imported.json."""
 
     run: str
     name: str
@@ -97,47 +96,40 @@ def import_model(
     found = read_folder(folder) if is_hugging_face else read_archive(folder)
     if tgt_tag is not None:
         found = dataclasses.replace(found, tokenizer=found.tokenizer.with_tag(tgt_tag))
-    languages = _languages(found, src_lang, tgt_lang, full_name or _name_of(folder))
+    model_name = full_name or _name_of(folder)
+    languages = _languages(found, src_lang, tgt_lang, model_name)
     with replacing(run.path) as temporary:
-        temporary.mkdir()
-        return _write(found, RunFolder(temporary), run, folder, full_name, languages)
-
-
-def _write(
-    found: FoundModel, new: RunFolder, run: RunFolder, folder: Path, full_name: str | None, languages: tuple[str, str]
-) -> ImportedRun:
-    new.tokenizer.mkdir()
-    found.tokenizer.save(new.tokenizer)
-    tokenizers = load_tokenizers(new.tokenizer)
-    sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
-    write_weights(found.weights, new.model_file)
-    imported = ImportedRun(
-        run=str(run.path),
-        name=full_name or _name_of(folder),
-        revision=folder.name if full_name else None,  # as huggingface_hub calls the folders of what it downloads
-        format=found.format,
-        license=found.license,
-        files={path.name: file_sha256(path) for path in _files(folder)},
-        parameters=sum(value.numel() for value in found.weights.values()),
-        pieces=sizes,
-        src_lang=languages[0],
-        tgt_lang=languages[1],
-        tgt_tags=tuple(tokenizers.src.pieces(tokenizers.src.special.tags)),
-        tgt_tag=found.tokenizer.tgt_tag,
-        notes=found.notes,
-    )
-    origin = {key: value for key, value in dataclasses.asdict(imported).items() if key not in ("run", "notes")}
-    write_json(new.path / ORIGIN, origin)
+        new = RunFolder(temporary)
+        new.tokenizer.mkdir(parents=True)
+        found.tokenizer.save(new.tokenizer)
+        tokenizers = load_tokenizers(new.tokenizer)
+        sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+        write_text(new.config_file, to_yaml(_config(found, languages, max(sizes), tokenizers.joint)))
+        write_weights(found.weights, new.model_file)
+        imported = ImportedRun(
+            run=str(run.path),
+            name=model_name,
+            revision=folder.name if full_name else None,  # as huggingface_hub calls the folders of what it downloads
+            format=found.format,
+            license=found.license,
+            files={path.name: file_sha256(path) for path in _files(folder)},
+            parameters=sum(value.numel() for value in found.weights.values()),
+            pieces=sizes,
+            src_lang=languages[0],
+            tgt_lang=languages[1],
+            tgt_tags=tuple(tokenizers.src.pieces(tokenizers.src.special.tags)),
+            tgt_tag=found.tokenizer.tgt_tag,
+            notes=found.notes,
+        )
+        write_json(new.path / "imported.json", dataclasses.asdict(imported))
     return imported
 
 
 def _config(found: FoundModel, languages: tuple[str, str], vocab_size: int, joint: bool) -> InferenceConfig:
-    positions = found.model.max_positions - 1
-    decoding = dict(found.decoding)
-    decoding["max_length"] = min(decoding.get("max_length", positions), positions)
+    longest = MAX_POSITIONS - 1
+    decoding = {"max_length": longest, **found.decoding}
     return InferenceConfig(
-        data=TextConfig(src_lang=languages[0], tgt_lang=languages[1], max_length=min(positions, 511)),
+        data=TextConfig(src_lang=languages[0], tgt_lang=languages[1], max_length=longest),
         tokenizer=TokenizerConfig(type="marian", vocab_size=vocab_size, joint=joint, byte_fallback=False),
         model=found.model,
         decoding=imported_section(DecodingConfig, decoding, Path("generation_config.json")),
