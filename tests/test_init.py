@@ -17,9 +17,10 @@ from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
 from nmt.config.recommended import RECOMMENDED, holdout, recommended
 from nmt.config.training import Config
+from nmt.data.cleaning import CleaningCounts
 from nmt.data.corpus import read_pairs
 from nmt.data.discovery import Corpora, discover
-from nmt.data.inspection import Inspection, describe, inspect
+from nmt.data.inspection import Inspection, inspect
 from nmt.data.starter import named_tests, tokens_for
 from nmt.data.tokenizer_training import train_tokenizers
 from nmt.errors import DataError
@@ -119,11 +120,11 @@ SITUATIONS = [
     Situation("one file", write_table, "memory.tsv", {"data.src_lang": "en", "data.tgt_lang": "de"}),
     Situation(
         "duplicated", write_duplicates, OF.format("en", "de"), {"data.cleaning.duplicates": "pair"},
-        "pairs: 800 occurred before",
+        "duplicates           800  80.0%",
     ),
     Situation(
         "test overlap", write_overlap, OF.format("en", "de") + " --test test.en --test test.de",
-        {"data.cleaning.overlap": True}, "30 of all share a sentence with a test set, and are not trained on",
+        {"data.cleaning.overlap": True}, "overlap            30   7.5%",
     ),
 ]  # fmt: skip
 each_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
@@ -247,7 +248,7 @@ def test_a_single_damaged_line_is_left_to_cleaning() -> None:
     lines = Path("train.de").read_bytes().split(b"\n")
     lines[6] = b"caf\xe9"
     Path("train.de").write_bytes(b"\n".join(lines))
-    assert inspect(discover([], Path("train.en"), Path("train.de"))).damaged == 1
+    assert inspect(discover([], Path("train.en"), Path("train.de"))).counts.left_out == {"encoding": 1}
 
 
 @pytest.mark.parametrize(
@@ -390,8 +391,7 @@ def test_the_maximum_length_follows_the_longest_lines(words: int, length: int) -
 def test_facts_are_counted() -> None:
     pairs = [("a b", "x"), ("a b", "x"), ("same", "same"), ("", "empty"), ("c\u0301a", "ja")]
     _, found = inspected(pairs, "en", "de")
-    assert (found.pairs, found.empty) == (5, 1)
-    assert "  pairs: 1 have an empty side, 1 occurred before, 1 have two identical sides" in describe(found)
+    assert (found.pairs, found.counts) == (5, CleaningCounts(5, {"empty": 1, "identical": 1, "duplicates": 1}))
     assert (found.src.words, found.tgt.words) == ({"a", "b", "same", "ća"}, {"x", "same", "ja"})
     assert found.sample[-1] == ("ća", "ja")  # NFC
     assert found.share_a_script

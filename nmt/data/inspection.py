@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.cleaning import normalize
+from nmt.config.source import TEXT
+from nmt.data.cleaning import CleaningCounts, normalize
 from nmt.data.compression import opened
 from nmt.data.corpus import name_of, reader_of
 from nmt.data.discovery import Corpora
+from nmt.data.rules import usual_ratio
 from nmt.data.scripts import is_out_of_script, scripts_of
-from nmt.data.selection import counts_of, judge_corpora
-from nmt.data.sentence_index import comparable
+from nmt.data.selection import Judge, compare_pairs, counts_of, first_violated, table
+from nmt.data.sentence_index import Pair, SentenceIndex, comparable, sentence_hashes
 from nmt.data.vectors import count_pairs
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
@@ -62,17 +64,8 @@ class Inspection(NamedTuple):
     tgt: SideFacts
     sample: tuple[tuple[str, str], ...]
     """At most `SAMPLED_PAIRS` pairs, drawn evenly, normalized, neither side empty."""
-    empty: int
-    """Of the pairs looked at: those with an empty side,"""
-    damaged: int
-    """and with a side that is not UTF-8."""
-    in_test: int
-    """Pairs of all that share a sentence with a test set."""
-
-    @property
-    def looked_at(self) -> int:
-        """The number of pairs in the sample, with those left out of `sample`."""
-        return len(self.sample) + self.empty + self.damaged
+    counts: CleaningCounts
+    """The pairs that were drawn, and those that the recommended rules leave out."""
 
     @property
     def share_a_script(self) -> bool:
@@ -91,44 +84,41 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
     for files in corpora.files:
         _check_is_not_utf16(files)
     num_pairs = count_pairs(corpora.files)
-    raw = list[list[str | None]]()
-    for files in corpora.files:
-        raw += _sampled(files, -(-num_pairs // SAMPLED_PAIRS))
-    decoded = [(src, tgt) for src, tgt in raw if src is not None and tgt is not None]
-    sample = tuple(pair for pair in decoded if all(pair))
+    drawn = [pair for files in corpora.files for pair in _drawn(files, -(-num_pairs // SAMPLED_PAIRS))]
+    sample = tuple(pair for pair in drawn if all(comparable(pair)))
     if not sample:
         raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
     languages = corpora.src_lang, corpora.tgt_lang
-    without_tests = judge_corpora(corpora.files, CleaningConfig(encoding=True), languages, tests) if tests else []
+    judge = Judge(CleaningConfig.recommended(), languages, usual_ratio(sample), SentenceIndex(tests), TEXT)
+    verdicts = first_violated(judge.violations(drawn))
+    kept = itertools.compress(drawn, (verdicts == 0).tolist())
+    compare_pairs(verdicts, sentence_hashes(kept), judge.cleaning)
     found = Inspection(
         pairs=num_pairs,
         src=_facts([src for src, _ in sample], corpora.src_lang, corpora.tgt_lang),
         tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
         sample=sample,
-        empty=len(decoded) - len(sample),
-        damaged=len(raw) - len(decoded),
-        in_test=sum(counts_of(one).left_out.get("overlap", 0) for one in without_tests),
+        counts=counts_of(verdicts),
     )
     _check_order(found, corpora)
     return found
 
 
-def _sampled(files: CorpusFiles, step: int) -> list[list[str | None]]:
-    """Every `step`-th pair of a corpus, as `comparable`; `DataError` if a side is in another encoding than UTF-8."""
+def _drawn(files: CorpusFiles, step: int) -> list[Pair]:
+    """Every `step`-th pair of a corpus, normalized; `DataError` if a side is in another encoding than UTF-8."""
     reader = reader_of(files)
-    pairs = [
-        comparable([normalize(side.decode(errors="surrogateescape")) for side in pair])
-        for pair in itertools.islice(reader.raw_pairs(), 0, None, step)
-    ]
-    for side, (name, path) in enumerate(((reader.src_name, files.src_file), (reader.tgt_name, files.tgt_file))):
-        damaged = [number for number, pair in enumerate(pairs) if pair[side] is None]
-        if len(damaged) > MAX_UNDECODABLE * len(pairs):
+    raw = itertools.islice(reader.raw_pairs(), 0, None, step)
+    sides = [[normalize(line.decode(errors="surrogateescape")) for line in side] for side in zip(*raw, strict=True)]
+    places = (reader.src_name, files.src_file), (reader.tgt_name, files.tgt_file)
+    for lines, (name, path) in zip(sides, places, strict=True):
+        damaged = [number for number, line in enumerate(comparable(lines)) if line is None]
+        if len(damaged) > MAX_UNDECODABLE * len(lines):
             (place,) = reader.places([damaged[0] * step + 1])
             raise DataError(
-                f"{name}:{place}: not UTF-8, like {len(damaged):,} of {len(pairs):,} lines; if it is "
+                f"{name}:{place}: not UTF-8, like {len(damaged):,} of {len(lines):,} lines; if it is "
                 f"Latin-1: {_conversion(path, 'LATIN1')}"
             )
-    return pairs
+    return list(zip(*sides, strict=True))
 
 
 def _check_is_not_utf16(files: CorpusFiles) -> None:
@@ -207,7 +197,7 @@ def _letters_say_swapped(found: Inspection) -> bool:
 
 def describe(found: Inspection) -> Iterator[str]:
     """What was found, in lines."""
-    looked_at = found.looked_at
+    looked_at = found.counts.read
     sampled = "" if looked_at == found.pairs else f"; of {looked_at:,} of them, drawn evenly:"
     yield f"{found.src.language} to {found.tgt.language}: {found.pairs:,} pairs{sampled}"
     for side in (found.src, found.tgt):
@@ -216,12 +206,6 @@ def describe(found: Inspection) -> Iterator[str]:
             f"  {side.language}: {words}, {len(side.characters):,} different characters, lines of up to "
             f"{side.longest:,} characters"
         )
-    counts = {
-        "have an empty side": found.empty, "are not UTF-8": found.damaged,
-        "occurred before": len(found.sample) - len(set(found.sample)),
-        "have two identical sides": sum(src == tgt for src, tgt in found.sample),
-    }  # fmt: skip
-    if said := [f"{count:,} {what}" for what, count in counts.items() if count]:
-        yield f"  pairs: {', '.join(said)}"
-    if found.in_test:
-        yield f"  pairs: {found.in_test:,} of all share a sentence with a test set, and are not trained on"
+    if left_out := table(found.counts):
+        yield "  the recommended rules of data.cleaning leave out:"
+        yield from (f"    {line}" for line in left_out)

@@ -23,7 +23,6 @@ from nmt.config.recommended import (
 )
 from nmt.data.discovery import Corpora
 from nmt.data.inspection import Inspection
-from nmt.data.rules import PairRules, usual_ratio
 from nmt.data.sentence_index import independent
 from nmt.languages import has_case, is_without_spaces
 
@@ -33,7 +32,6 @@ _LENGTHS = (128, 256, 512)
 _DEFAULT_POSITIONS = 512
 _OPTIONAL_RULES = ("html", "script", "length_ratio")
 _TOO_MANY = 0.2  # of the pairs
-_JUDGED_PAIRS = 5_000
 _COMMENT_COLUMN = 34
 
 Lines = Iterator[tuple[str, str]]
@@ -162,11 +160,8 @@ def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles],
 def _cleaning(found: Inspection, has_tests: bool) -> Lines:
     """The recommended rules; off are those that would leave out much of the text, which is what this text is like."""
     recommendation = CleaningConfig.recommended()
-    sample = found.sample[:: -(-len(found.sample) // _JUDGED_PAIRS)]
-    rules = PairRules(recommendation, found.src.language, found.tgt.language, usual_ratio(sample))
-    violated = Counter(rule for pair in sample for rule in rules.violated(*pair))
     for rule, value in recommendation.model_dump(exclude_defaults=True).items():
-        share = violated[rule] / len(sample)
+        share = found.counts.left_out.get(rule, 0) / found.counts.read
         if rule in _OPTIONAL_RULES and share > _TOO_MANY:
             yield f"    #{rule}: {_value(value)}", f"off: it would leave out {share:.0%} of the pairs"
         elif rule != "overlap" or has_tests:
@@ -175,7 +170,7 @@ def _cleaning(found: Inspection, has_tests: bool) -> Lines:
 
 def _held_out(found: Inspection) -> int:
     """The number of pairs to hold out for each set."""
-    return holdout(sum(1 for _ in independent(found.sample)) * found.pairs // found.looked_at)
+    return holdout(sum(1 for _ in independent(found.sample)) * found.pairs // found.counts.read)
 
 
 def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:
