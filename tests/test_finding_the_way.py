@@ -1,5 +1,6 @@
 """Help in groups with examples that parse, output in UTF-8, completion by its protocol, and `train` without a file."""
 
+import io
 import os
 import re
 import shlex
@@ -192,16 +193,20 @@ def test_train_alone_takes_the_one_configuration_here(
         ("translate --model nowhere→ hi", "nowhere→: no such run"),
     ],
 )
-def test_output_is_utf8_where_the_systems_encoding_is_another(command: str, shown: str, tmp_path: Path) -> None:
+def test_output_is_utf8_where_the_systems_encoding_is_another(
+    command: str, shown: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As under Windows, whose Pythons before 3.15 write into a pipe in the system's code page; emulated."""
+    monkeypatch.chdir(tmp_path)
     for name, lines in (("one.zh", "你好\n你好 世界\n"), ("two.zh", "你好\n你好 人\n"), ("one.en", "hi\nhi world\n")):
-        (tmp_path / name).write_text(lines, encoding="utf-8")
+        Path(name).write_text(lines, encoding="utf-8")
     pair = "{src: one.en, tgt: one.zh}"
-    (tmp_path / "own.yaml").write_text(
+    Path("own.yaml").write_text(
         f"data: {{src_lang: en, tgt_lang: zh, train: {pair}, validation: {pair}}}\n"
         f"tokenizer: {{vocab_size: 280}}\ntraining: {{max_steps: 10, warmup_steps: 2}}\n"
     )
-    program = [sys.executable, "-m", "nmt", *shlex.split(command)]
-    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
-    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True)
-    assert shown in (done.stdout + done.stderr).decode(), (done.stdout + done.stderr).decode()
+    written = io.BytesIO()
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, io.TextIOWrapper(written, encoding="cp1252", write_through=True))
+    cli(*shlex.split(command))
+    assert shown in written.getvalue().decode(), written.getvalue().decode()
