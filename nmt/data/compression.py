@@ -4,8 +4,8 @@ import contextlib
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
-from io import BufferedReader
+from collections.abc import Callable, Iterator
+from io import BufferedReader, FileIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,49 +18,33 @@ _BUFFER_BYTES = 1 << 16
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
     """The open file, decompressed; an OS error inside the block, or damaged content, becomes a `DataError`."""
+    open_file, damage = _format(path)
     try:
-        with _open(path) as file:
+        with BufferedReader(open_file(path, "rb"), _BUFFER_BYTES) as file:  # finds the lines in C
             yield file
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except _errors(path) as error:
+    except (OSError, EOFError, damage) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def _open(path: Path) -> BufferedReader:
+def _format(path: Path) -> tuple[Callable[..., Any], type[Exception]]:
+    """What opens the file, and what reading it raises if its content is damaged, apart from `OSError` and `EOFError`."""
     match path.suffix:
         case ".gz":
-            return _buffered(gzip.GzipFile(path, "rb"))
+            return gzip.GzipFile, zlib.error
         case ".bz2":
             import bz2
 
-            return _buffered(bz2.BZ2File(path, "rb"))
+            return bz2.BZ2File, EOFError
         case ".xz":
             import lzma
 
-            return _buffered(lzma.LZMAFile(path, "rb"))
+            return lzma.LZMAFile, lzma.LZMAError
         case ".zst":
-            return _buffered(_zstd(path).ZstdFile(path, "rb"))
-    return path.open("rb")
-
-
-def _buffered(file: Any) -> BufferedReader:
-    """The file, of which the lines are found in C."""
-    return BufferedReader(file, _BUFFER_BYTES)
-
-
-def _errors(path: Path) -> tuple[type[Exception], ...]:
-    """What reading the file raises if it cannot be read or its content is damaged."""
-    match path.suffix:
-        case ".gz":
-            return OSError, EOFError, zlib.error
-        case ".xz":
-            import lzma
-
-            return OSError, EOFError, lzma.LZMAError
-        case ".zst":
-            return OSError, EOFError, _zstd(path).ZstdError
-    return OSError, EOFError
+            zstd = _zstd(path)
+            return zstd.ZstdFile, zstd.ZstdError
+    return FileIO, EOFError
 
 
 def _zstd(path: Path) -> ModuleType:

@@ -72,15 +72,14 @@ def line_blocks(file: Readable, name: str, good_first: bool = False) -> Iterator
     long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8;
     with `good_first`, after the lines of its block before it.
     """
-    size, number = LINES_BYTES // 64, 1
-    partial = _PartialLine(f"{name}:{number}")
+    size, number, partial = LINES_BYTES // 64, 1, b""
     while data := file.read1(size):
         part, end, following = data.partition(b"\n")
-        partial.add(part)
+        partial += part[: LONGEST_LINE + 1 - len(partial)]  # one byte more than the limit says that it is exceeded
         if not end:
             continue
         whole, end, rest = following.rpartition(b"\n")
-        content = b"".join([partial.content(), b"\n", whole, end])
+        content = b"".join([_within_limit(partial, f"{name}:{number}"), b"\n", whole, end])
         try:
             lines = split_lines(content, name, number)
         except DataError:
@@ -91,39 +90,20 @@ def line_blocks(file: Readable, name: str, good_first: bool = False) -> Iterator
                 yield lines
             raise
         number += len(lines)
-        partial = _PartialLine(f"{name}:{number}")
-        partial.add(rest)
+        partial = rest
         yield lines
         size = min(2 * size, LINES_BYTES)
-    if content := partial.content():
-        yield split_lines(content, name, number)
+    if partial:
+        yield split_lines(_within_limit(partial, f"{name}:{number}"), name, number)
 
 
-class _PartialLine:
-    """A line that has been read in part."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._parts: list[bytes] = []
-        self._room = LONGEST_LINE
-        self._is_cut = False
-
-    def add(self, part: bytes) -> None:
-        """Append the next part, up to the limit."""
-        if len(part) > self._room and not self._is_cut:
-            self._is_cut = True
-            log.warning("%s: line longer than %s bytes; the rest is left out", self._place, f"{LONGEST_LINE:,}")
-        if kept := part[: self._room]:
-            self._parts.append(kept)
-            self._room -= len(kept)
-
-    def content(self) -> bytes:
-        """The line's bytes, without an incomplete character at the limit."""
-        content = b"".join(self._parts)
-        if self._is_cut:
-            _, length = codecs.utf_8_decode(content, "replace", False)  # stops before an incomplete character
-            return content[:length]
-        return content
+def _within_limit(line: bytes, place: str) -> bytes:
+    """The line, of which all after the last whole character within `LONGEST_LINE` bytes is left out."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    log.warning("%s: line longer than %s bytes; the rest is left out", place, f"{LONGEST_LINE:,}")
+    _, length = codecs.utf_8_decode(line[:LONGEST_LINE], "replace", False)  # stops before an incomplete character
+    return line[:length]
 
 
 def decode_line(line: bytes, name: str, number: int) -> str:

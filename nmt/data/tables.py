@@ -20,6 +20,11 @@ from nmt.errors import DataError
 _LINE_BREAKS = re.compile(r"[\r\n]+")
 _MAX_NAMES = 20  # listed in a message
 
+_KINDS = {
+    type(None): "null", bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list",
+    dict: "an object",
+}  # fmt: skip
+
 Column = int | str
 """A column's number, from 1, or its name in the header"""
 
@@ -146,14 +151,14 @@ def read_jsonl(path: Path, src_field: str, tgt_field: str) -> Iterator[NumberedP
 def _text(value: object, field: str, place: str) -> str:
     """The text of an object's field."""
     if not isinstance(value, Mapping):
-        raise DataError(f'{place}: is {_kind(value)}, not an object such as {{"en": ..., "de": ...}}')
+        raise DataError(f'{place}: is {_KINDS[type(value)]}, not an object such as {{"en": ..., "de": ...}}')
     found: object = value
     for part in (field,) if field in value else field.split("."):
         if not isinstance(found, Mapping) or part not in found:
             raise DataError(f"{place}: has no field {field!r}; it has {listed(_fields(value))}")
         found = found[part]
     if not isinstance(found, str):
-        raise DataError(f"{place}: the field {field!r} is {_kind(found)}, not text")
+        raise DataError(f"{place}: the field {field!r} is {_KINDS[type(found)]}, not text")
     return one_line(found)
 
 
@@ -164,18 +169,3 @@ def _fields(value: Mapping[str, object], prefix: str = "") -> list[str]:
         for key, inner in value.items()
         for name in (_fields(inner, f"{key}.") if isinstance(inner, Mapping) and not prefix else [prefix + key])
     ]
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case Mapping():
-            return "an object"
-    return "a list"
