@@ -10,12 +10,11 @@ from conftest import assert_says, refused, unread_tokenizer
 
 from nmt.config.corpus import CorpusFiles
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_pairs
+from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.dataset import encode_corpus
 from nmt.data.hashes import file_hash
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
-from nmt.data.vectors import count_pairs
 from nmt.data.vocabulary import OWN_SPECIAL_IDS
 from nmt.errors import DataError
 

@@ -15,12 +15,11 @@ import nmt.data.decoded
 from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.file import load_config, to_yaml
 from nmt.config.training import Config
-from nmt.data.corpus import places_of, read_blocks, read_pairs
+from nmt.data.corpus import count_pairs, places_of, read_blocks, read_pairs
 from nmt.data.decoded import with_decoded_corpora
 from nmt.data.hashes import CACHE
 from nmt.data.tables import NumberedPair
 from nmt.data.tmx import read_tmx, warn_once
-from nmt.data.vectors import count_pairs
 from nmt.errors import DataError
 
 # With units that are skipped, so that the numbers of units and pairs differ.

@@ -39,6 +39,7 @@ from nmt.errors import DataError, TrainingError
 from nmt.processes import num_processes_for
 
 WriteLines = Callable[[str, list[str]], Path]
+FILES = CorpusFiles(src=Path("s"), tgt=Path("t"))
 JOB = Job(max_length=10, dtype="uint16")
 WORDS = ["the", "Hund", "größer", "学习", "on", "e\u0301te", "a\u2028b", "playing", "house", ".", "\ufeff", "x\ry"]
 
@@ -127,7 +128,7 @@ def test_a_block_of_long_lines_is_one_pair(write_lines: WriteLines, monkeypatch:
 )
 def test_a_block_is_decoded_as_its_lines_are(lines: list[bytes], first: int) -> None:
     data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines or [b""])
-    block = Block("s", "t", first, data, data)
+    block = Block("s", "t", first, data, data, FILES)
     try:
         expected = list(decode_lines(io.BytesIO(data), "s", first))
     except DataError as error:
@@ -217,14 +218,14 @@ def test_invisible_characters_are_normalized_while_encoding(tokenizers: Tokenize
     both = []
     for lines in (typed, meant):
         text = "".join(f"{line}\n" for line in lines).encode()
-        both.append(encode_block(Block("s", "t", 1, text, text), tokenizers, JOB))
+        both.append(encode_block(Block("s", "t", 1, text, text, FILES), tokenizers, JOB))
     assert both[0].src_ids.tolist() == both[1].src_ids.tolist()
     assert both[0].tgt_lengths.tolist() == both[1].tgt_lengths.tolist()
     assert both[0].counts == both[1].counts == CleaningCounts(6, {"empty": 1})
 
 
 def test_lines_are_encoded_apart_though_pieces_could_join_them(tokenizers: Tokenizers) -> None:
-    block = Block("s", "t", 5, b"the Hund\non\n\n", "größer\nthe\n.\n".encode())
+    block = Block("s", "t", 5, b"the Hund\non\n\n", "größer\nthe\n.\n".encode(), FILES)
     encoded = encode_block(block, tokenizers, JOB)
     src, tgt = (["the Hund", "on"], ["größer", "the"])
     assert encoded.src_ids.tolist() == [index for line in src for index in tokenizers.src.encode(line)]
@@ -244,7 +245,7 @@ def test_a_line_that_is_far_too_long_is_counted_without_being_encoded(
     long = "the " * (1 << 14) + "é"
     blank = " " * (1 << 17)
     lines = [long, "the", blank, "the", long[:-1]]
-    block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5)
+    block = Block("s", "t", 1, "".join(f"{line}\n" for line in lines).encode(), b"on\n" * 5, FILES)
     encoded = encode_block(block, tokenizers, JOB)
     assert encoded.counts == CleaningCounts(5, {"empty": 1, "too_long": 2})
     assert seen == ["", "the", "", "the", long[:-2]] + ["on"] * 5  # 64 KB is encoded
@@ -280,7 +281,7 @@ def test_the_amount_of_queued_text_is_limited(
         nonlocal drawn
         for number in range(1, 9):
             drawn = number
-            yield Block("s", "t", 1, b"the " * 150 + b"\n", b"on\n")
+            yield Block("s", "t", 1, b"the " * 150 + b"\n", b"on\n", FILES)
 
     for done, _ in enumerate(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 2), start=1):
         assert drawn <= done + 1  # that one, and the next one, read ahead
@@ -327,7 +328,7 @@ def test_a_process_that_is_killed_gives_a_plain_message_and_leaves_no_other(
             if index == 9:
                 for child in sorted(children() - before)[:number]:
                     os.kill(child, signal.SIGKILL)
-            yield Block("corpus.en", "corpus.de", 1, b"the\n" * 100, b"on\n" * 100)
+            yield Block("corpus.en", "corpus.de", 1, b"the\n" * 100, b"on\n" * 100, FILES)
 
     with pytest.raises(TrainingError) as caught:
         list(encode_blocks(blocks(), tokenizers, tmp_path / "tokenizer", JOB, 3))
@@ -337,7 +338,7 @@ def test_a_process_that_is_killed_gives_a_plain_message_and_leaves_no_other(
 
 def test_a_consumer_that_stops_leaves_no_process(tokenizers: Tokenizers, tmp_path: Path) -> None:
     before = children()
-    block = Block("s", "t", 1, b"the\n" * 500, b"on\n" * 500)
+    block = Block("s", "t", 1, b"the\n" * 500, b"on\n" * 500, FILES)
     encoded: Iterator[Encoded] = encode_blocks([block] * 100, tokenizers, tmp_path / "tokenizer", JOB, 2)
     next(encoded)
     assert len(children() - before) == 2
@@ -396,7 +397,7 @@ def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) ->
     )
     result = subprocess.run(
         [sys.executable, "-c", program],
-        input=pickle.dumps(pickle.dumps(prepare)) + pickle.dumps(Block("s", "t", 1, b"the\n", b"on\n")),
+        input=pickle.dumps(pickle.dumps(prepare)) + pickle.dumps(Block("s", "t", 1, b"the\n", b"on\n", FILES)),
         capture_output=True,
     )
     assert result.returncode == 0, result.stderr

@@ -26,12 +26,11 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TokenizerConfig
 from nmt.data import compression
-from nmt.data.corpus import places_of, read_pairs, sides_of
+from nmt.data.corpus import count_pairs, places_of, read_pairs, sides_of
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.hashes import corpus_hashes, corpus_keys
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import count_pairs
 from nmt.decoding.files import Files
 from nmt.errors import ConfigError, DataError, MissingExtraError
 from nmt.training.divergence import listed

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.data.cleaning import normalize
 from nmt.data.corpus import Block
@@ -66,9 +67,11 @@ def test_text_of_any_language_round_trips(tokenizer: SentencePieceTokenizer, lan
     if "\x00" in text:  # the reader refuses it
         ids = tokenizer.encode(text)
     else:
-        block = encode_block(Block("s", "t", 2, encoded + b"\n", encoded + b"\r\n"), tokenizers, Job(999, "int32"))
-        ids = block.src_ids.tolist()
-        assert block.tgt_ids.tolist() == ids == tokenizer.encode(text)
+        files = CorpusFiles(src=Path("s"), tgt=Path("t"))
+        block = Block("s", "t", 2, encoded + b"\n", encoded + b"\r\n", files)
+        done = encode_block(block, tokenizers, Job(999, "int32"))
+        ids = done.src_ids.tolist()
+        assert done.tgt_ids.tolist() == ids == tokenizer.encode(text)
     assert UNK_ID not in ids
     assert tokenizer.decode(ids).encode() == encoded
 

@@ -149,7 +149,7 @@ GOOD = array_file(np.zeros((3, 4, F), np.float32))
 BAD_FILES = {
     "objects": (array_file(np.array([[[Dangerous()] * F]], dtype=object)), "without objects"),
     "a pickle": (b"\x80\x04cos\nmkdir\n(S'unpickled'\ntR.", "without objects"),
-    "an archive": (archive(), "several arrays"),
+    "an archive": (archive(), "cannot be read as an array"),
     "nothing": (b"", "cannot be read as an array"),
     "half an array": (GOOD[:-20], "cannot be read as an array"),
     "too many numbers": (GOOD.replace(b"(3, 4, 3)", b"(9, 9, 3)"), "cannot be read as an array"),

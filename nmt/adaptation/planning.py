@@ -11,10 +11,9 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.file import settings_to_yaml, with_overrides
 from nmt.config.training import Config
 from nmt.console import log
-from nmt.data.corpus import read_pairs
+from nmt.data.corpus import count_pairs, read_pairs
 from nmt.data.discovery import discover
 from nmt.data.holdout import with_hold_outs
-from nmt.data.vectors import count_pairs
 from nmt.errors import ConfigError, DataError
 from nmt.runs import RunFolder
 from nmt.training.origin import own_test_sets

@@ -36,7 +36,7 @@ def score(
     They are the model's own, without the constraints of a search. With several models, each --model RUN, their
     probabilities are averaged.
     """
-    from nmt.data.vectors import count_pairs
+    from nmt.data.corpus import count_pairs
     from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
 
     config = open_runs(models)[0].inference_config()

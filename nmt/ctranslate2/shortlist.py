@@ -11,10 +11,9 @@ from itertools import groupby
 import numpy as np
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import is_empty, read_pairs
+from nmt.data.corpus import count_pairs, is_empty, read_pairs
 from nmt.data.lexicon import MAX_PAIRS, links_of, model_1, sample
 from nmt.data.tokenizer import Tokenizer, Tokenizers
-from nmt.data.vectors import count_pairs
 
 FILE = "vmap.txt"
 """CTranslate2's name for it; without this file it computes all columns."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import raw_pairs
+from nmt.data.corpus import reader_of
 from nmt.data.selection import RULES, Verdicts, write_examples
 from nmt.errors import ConfigError
 from nmt.suffixes import without_compression
@@ -37,7 +37,7 @@ def write_cleaned(
         temporary.mkdir()
         for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
             with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
-                for src, tgt in itertools.compress(raw_pairs(files), (of_corpus == 0).tolist()):
+                for src, tgt in itertools.compress(reader_of(files).raw_pairs(), (of_corpus == 0).tolist()):
                     src_file.write(_plain(src))
                     tgt_file.write(_plain(tgt))
         write_examples(temporary / "cleaning.tsv", corpora, verdicts, rules=rules)

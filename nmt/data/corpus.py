@@ -8,30 +8,28 @@ TMX                 a pair a unit (tmx.py)
 
 import contextlib
 import dataclasses
+import functools
 import io
-import zipfile
-import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from itertools import compress, islice, zip_longest
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.source import SourceConfig
-from nmt.data.compression import opened
-from nmt.data.lines import count_lines_of, decode_line, read_lines, split_lines, undecoded
+from nmt.config.source import TEXT, ImageSource, SourceConfig, VectorSource
+from nmt.data.compression import members, opened, opened_member
+from nmt.data.lines import BLOCK_PAIRS, count_lines, decode_line, read_lines, split_lines, undecoded
 from nmt.data.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
 from nmt.data.tmx import read_tmx
 from nmt.errors import DataError
 from nmt.processes import Workers
 from nmt.suffixes import pairs_format
 
-# Limits of a block: small enough to hold several at once, large enough to send to another process at little cost.
-BLOCK_PAIRS = 2000
+# Limits of a block beside `BLOCK_PAIRS`: small enough to hold several at once.
 BLOCK_BYTES = 1 << 18
 MAX_PENDING_BYTES = 1 << 23  # of blocks in memory at once, even if their lines are long
-NUMBER_BYTES = 8  # of a pair's number in the cache of decoded files
 
 
 Item = TypeVar("Item")
@@ -47,6 +45,8 @@ class PairReader(Protocol):
     src_name: str
     """What messages call the source side; the number of a line follows."""
     tgt_name: str
+    max_block: int = BLOCK_PAIRS
+    """Pairs to read at once, at most."""
 
     def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Each pair's lines, undecoded, with line ends."""
@@ -59,76 +59,53 @@ class PairReader(Protocol):
 
         The pairs are numbers from 1, in ascending order.
         """
+        return list(pairs)
 
 
-class _TextFile:
-    """A text file of its own."""
+class _Text(NamedTuple):
+    """A text: a file of its own, or a member of an archive."""
 
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._path = path
+    name: str
+    opened: Callable[[], contextlib.AbstractContextManager[BufferedReader]]
 
-    def opened(self) -> contextlib.AbstractContextManager[BufferedReader]:
-        """The file's bytes."""
-        return opened(self._path)
+    def lines(self) -> Iterator[bytes]:
+        """Its lines: a generator, so that an error in it is not reported as one of another text that is open, too."""
+        with self.opened() as file:
+            yield from file
 
 
-class _Member:
+def _text(path: Path) -> _Text:
+    return _Text(str(path), functools.partial(opened, path))
+
+
+def _member(path: Path, wanted: str) -> _Text:
     """The text in an archive whose name is `wanted`, or is the only one that ends in `.wanted`, a language."""
-
-    def __init__(self, path: Path, wanted: str) -> None:
-        self._path = path
-        with self._archive() as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
-        suffix = wanted.lower().replace("_", "-")
-        endings = {name: name.rpartition(".")[2].lower().replace("_", "-") for name in names}
-        found = (
-            [name for name in names if name == wanted]
-            or [name for name, ending in endings.items() if ending == suffix]
-            or [name for name, ending in endings.items() if ending.startswith(f"{suffix}-")]
+    names = members(path)
+    suffix = wanted.lower().replace("_", "-")
+    endings = {name: name.rpartition(".")[2].lower().replace("_", "-") for name in names}
+    found = (
+        [name for name in names if name == wanted]
+        or [name for name, ending in endings.items() if ending == suffix]
+        or [name for name, ending in endings.items() if ending.startswith(f"{suffix}-")]
+    )
+    if not found:
+        raise DataError(f"{path}: no member's name ends in .{wanted}; it holds {listed(names)}")
+    if len(found) > 1:
+        raise DataError(
+            f"{path}: several members end in .{wanted}: {listed(found)}; name one of them as src_column or tgt_column"
         )
-        if not found:
-            raise DataError(f"{path}: no member's name ends in .{wanted}; it holds {listed(names)}")
-        if len(found) > 1:
-            raise DataError(
-                f"{path}: several members end in .{wanted}: {listed(found)}; name one of them as src_column "
-                "or tgt_column"
-            )
-        self._member = found[0]
-        self.name = f"{path}/{self._member}"
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[BufferedReader]:
-        """The member's bytes."""
-        with self._archive() as archive, archive.open(self._member) as file:
-            yield BufferedReader(cast(BufferedReader, file), 1 << 16)
-
-    @contextlib.contextmanager
-    def _archive(self) -> Iterator[zipfile.ZipFile]:
-        try:
-            with zipfile.ZipFile(self._path) as archive:
-                yield archive
-        except FileNotFoundError:
-            raise DataError(f"{self._path}: no such file") from None
-        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
-            raise DataError(f"{self._path}: cannot be read as a ZIP archive: {error}") from None
+    return _Text(f"{path}/{found[0]}", functools.partial(opened_member, path, found[0]))
 
 
-def _lines_of(text: _TextFile | _Member) -> Iterator[bytes]:
-    """Its lines: a generator, so that an error in one text is not reported as one of the other, which is open, too."""
-    with text.opened() as file:
-        yield from file
-
-
-class _TwoTexts:
+class _TwoTexts(PairReader):
     """Two texts with the same number of lines."""
 
-    def __init__(self, src: _TextFile | _Member, tgt: _TextFile | _Member) -> None:
+    def __init__(self, src: _Text, tgt: _Text) -> None:
         self._src, self._tgt = src, tgt
         self.src_name, self.tgt_name = src.name, tgt.name
 
     def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        src_lines, tgt_lines = _lines_of(self._src), _lines_of(self._tgt)
+        src_lines, tgt_lines = self._src.lines(), self._tgt.lines()
         for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
             if src is None or tgt is None:
                 longer = count + 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
@@ -139,13 +116,10 @@ class _TwoTexts:
         counts = []
         for side in (self._src, self._tgt):
             with side.opened() as file:
-                counts.append(count_lines_of(file))
+                counts.append(count_lines(file))
         if counts[0] != counts[1]:
             raise self._mismatch(*counts)
         return counts[0]
-
-    def places(self, pairs: Sequence[int]) -> list[int]:
-        return list(pairs)
 
     def _mismatch(self, src_count: int, tgt_count: int) -> DataError:
         return DataError(
@@ -167,7 +141,7 @@ class _TwoTexts:
         return f" (by the lengths of the lines, they go apart near {shorter.name}:{gap.line})"
 
 
-class _OneFile:
+class _OneFile(PairReader):
     """A file with both texts of each pair."""
 
     def __init__(self, files: CorpusFiles) -> None:
@@ -199,47 +173,69 @@ class _OneFile:
         return [pair.number for index, pair in first if index in wanted]
 
 
-class _Decoded:
+class _Decoded(_TwoTexts):
     """A file with both texts of each pair that was parsed before: two texts, and the numbers of the pairs."""
 
     def __init__(self, files: CorpusFiles, folder: Path) -> None:
-        self.src_name = self.tgt_name = str(files.src_file)
-        self._folder = folder
-
-    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        with opened(self._folder / "src") as src_lines, opened(self._folder / "tgt") as tgt_lines:
-            yield from zip(src_lines, tgt_lines, strict=True)
-
-    def count(self) -> int:
-        return (self._folder / "numbers").stat().st_size // NUMBER_BYTES
+        super().__init__(*(_text(folder / side)._replace(name=str(files.src_file)) for side in ("src", "tgt")))
+        self._numbers = folder / "numbers"
 
     def places(self, pairs: Sequence[int]) -> list[int]:
-        with opened(self._folder / "numbers") as file:
-            numbers = []
-            for pair in pairs:
-                file.seek((pair - 1) * NUMBER_BYTES)
-                numbers.append(int.from_bytes(file.read(NUMBER_BYTES), "little"))
-        return numbers
+        with opened(self._numbers) as file:
+            numbers = array("q", file.read())
+        return [numbers[pair - 1] for pair in pairs]
 
 
-def reader_of(files: CorpusFiles) -> PairReader:
-    """The reader for a corpus; `DataError` for an archive without the two texts."""
+class _Described(PairReader):
+    """Vectors or images, and a text that has a line for each; as bytes, the sources are empty."""
+
+    def __init__(self, files: CorpusFiles, source: VectorSource | ImageSource) -> None:
+        from nmt.data.vectors import open_vectors, rows_at_once  # which imports numpy
+
+        self.src_name, self.tgt_name = str(files.src), str(files.tgt)
+        self._text = _text(files.tgt_file)
+        vectors = open_vectors(files.src_file, source)
+        self._num_sources, self.max_block = len(vectors), rows_at_once(vectors)
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        self.count()
+        return ((b"", line) for line in self._text.lines())
+
+    def count(self) -> int:
+        with self._text.opened() as file:
+            lines = count_lines(file)
+        if lines != self._num_sources:
+            raise DataError(
+                f"the two sides differ in length: {self.src_name} has {self._num_sources:,} sources, {self.tgt_name} "
+                f"has {lines:,} lines; every source needs its line"
+            )
+        return lines
+
+
+def reader_of(files: CorpusFiles, source: SourceConfig = TEXT) -> PairReader:
+    """The reader for a corpus; `DataError` for an archive without the two texts, or sources that cannot be read."""
+    if source.type != "text":
+        return _Described(files, source)
     if files.decoded is not None and files.decoded.is_dir():  # the cache may be deleted at any time
         return _Decoded(files, files.decoded)
     if files.src is not None and files.tgt is not None:
-        return _TwoTexts(_TextFile(files.src), _TextFile(files.tgt))
+        return _TwoTexts(_text(files.src), _text(files.tgt))
     if pairs_format(files.src_file) == "zip":
         src, tgt = files.columns
-        return _TwoTexts(_Member(files.src_file, str(src)), _Member(files.tgt_file, str(tgt)))
+        return _TwoTexts(_member(files.src_file, str(src)), _member(files.tgt_file, str(tgt)))
     return _OneFile(files)
 
 
-def read_pairs(files: CorpusFiles, chosen: bytes | None = None) -> Iterator[tuple[str, str]]:
+def read_pairs(
+    files: CorpusFiles, chosen: bytes | None = None, source: SourceConfig = TEXT
+) -> Iterator[tuple[str, str]]:
     """The (source, target) lines of a corpus; with `chosen`, only pair n if byte n of it is not 0.
+
+    The line of a source that is not text is empty.
 
     Raises `DataError` as a `PairReader` does.
     """
-    reader = reader_of(files)
+    reader = reader_of(files, source)
     for index, (src, tgt) in enumerate(reader.raw_pairs()):
         if chosen is None or chosen[index]:
             yield _decoded(src, reader.src_name, index + 1, files), _decoded(tgt, reader.tgt_name, index + 1, files)
@@ -252,11 +248,6 @@ def _decoded(line: bytes, name: str, pair: int, files: CorpusFiles) -> str:
     except DataError:
         (number,) = places_of(files, [pair])
         return decode_line(line, name, number)  # raises it with the number of the line
-
-
-def raw_pairs(files: CorpusFiles) -> Iterator[tuple[bytes, bytes]]:
-    """`read_pairs` for the undecoded lines, with line ends."""
-    return reader_of(files).raw_pairs()
 
 
 def places_of(files: CorpusFiles, pairs: Sequence[int]) -> list[int]:
@@ -304,10 +295,10 @@ class Block:
     src: bytes
     """Empty for a source that is not text: its vectors are read from the file by their number."""
     tgt: bytes
+    files: CorpusFiles
+    """The corpus: pairs and lines may have different numbers, which a message looks up there."""
     chosen: bytes | None = None
     """A byte for each pair, 0 if it is left out; None: all are chosen."""
-    files: CorpusFiles | None = None
-    """The corpus, if it is one file: pairs and lines may have different numbers, which a message looks up there."""
 
     def __len__(self) -> int:
         """Number of its pairs, chosen or not."""
@@ -334,8 +325,6 @@ class Block:
         try:
             return split_lines(side, name, self.first, strict)
         except DataError:
-            if self.files is None:
-                raise
             lines = enumerate(io.BytesIO(side), start=self.first)
             return [_decoded(line, name, pair, self.files) for pair, line in lines]  # raises it
 
@@ -344,22 +333,21 @@ class Block:
         return list(items) if self.chosen is None else list(compress(items, self.chosen))
 
 
-def read_blocks(files: CorpusFiles) -> Iterator[Block]:
+def read_blocks(files: CorpusFiles, source: SourceConfig = TEXT) -> Iterator[Block]:
     """All pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
-    reader = reader_of(files)
+    reader = reader_of(files, source)
     src_lines: list[bytes] = []
     tgt_lines: list[bytes] = []
     first, size = 1, 0
 
     def block() -> Block:
-        src, tgt = b"".join(src_lines), b"".join(tgt_lines)
-        return Block(reader.src_name, reader.tgt_name, first, src, tgt, files=files if files.pairs else None)
+        return Block(reader.src_name, reader.tgt_name, first, b"".join(src_lines), b"".join(tgt_lines), files)
 
     for src, tgt in reader.raw_pairs():
         src_lines.append(src)
         tgt_lines.append(tgt)
         size += len(src) + len(tgt)
-        if size >= BLOCK_BYTES or len(src_lines) == BLOCK_PAIRS:
+        if size >= BLOCK_BYTES or len(src_lines) == min(BLOCK_PAIRS, reader.max_block):
             yield block()
             first, size = first + len(src_lines), 0
             src_lines.clear()
@@ -397,24 +385,10 @@ def is_empty(files: CorpusFiles) -> DataError:
     return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")
 
 
-def pairs_in(files: CorpusFiles) -> int:
-    """The number of pairs of a corpus, possibly 0; `DataError` as for `read_pairs`."""
-    return reader_of(files).count()
-
-
-def source_files(path: Path, source: SourceConfig) -> list[Path]:
-    """The files that sources are read from: a text, arrays, or a list of images and the images."""
-    if source.type == "images":
-        return [path, *listed_images(path)]
-    return [path / "values.npy", path / "offsets.npy"] if source.type == "vectors" and path.is_dir() else [path]
-
-
-def listed_images(path: Path) -> list[Path]:
-    """The images that a list names, a path a line, relative to the list's folder; `DataError` for an empty line."""
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder; name a list of images, a path a line")
-    names = list(read_lines(path))
-    for number, name in enumerate(names, start=1):
-        if not name.strip():
-            raise DataError(f"{path}:{number}: is empty; each line names an image, and has its line on the other side")
-    return [path.parent / name for name in names]
+def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:
+    """Count the pairs of all corpora; `DataError` as for a `PairReader`, and if one is empty."""
+    counts = [reader_of(files, source).count() for files in corpora]
+    for files, count in zip(corpora, counts, strict=True):
+        if not count:
+            raise is_empty(files)
+    return sum(counts)

@@ -32,12 +32,12 @@ from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
 from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import Block
+from nmt.data.corpus import Block, count_pairs
 from nmt.data.encoding import Encoded, Job, encode_blocks
 from nmt.data.hashes import CACHE, corpus_keys, file_hashes
 from nmt.data.selection import Selection, chosen_blocks, no_pair_left
 from nmt.data.tokenizer import Tokenizers, tag_id, tokenizer_files
-from nmt.data.vectors import count_pairs, open_vectors
+from nmt.data.vectors import open_vectors
 from nmt.data.vocabulary import SpecialIds
 from nmt.processes import num_processes_for
 

@@ -5,13 +5,13 @@ encode, to compare with held-out text. Parsing a TMX takes ten times as long as 
 written as two texts into the cache, named by a hash of the file and of how it is read; every reader finds them there.
 """
 
+from array import array
 from pathlib import Path
 
 from nmt.atomic import building, read_json, write_json
 from nmt.config.corpus import CorpusFiles, TrainingFiles
 from nmt.config.training import Config
 from nmt.console import log
-from nmt.data.corpus import NUMBER_BYTES
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.lines import undecoded
 from nmt.data.tmx import read_tmx, warn_once
@@ -56,5 +56,5 @@ def _write(files: CorpusFiles, path: Path, folder: Path) -> None:
         for number, src, tgt in read_tmx(path, src_lang, tgt_lang, files.inline_tags or "drop", messages.append):
             src_file.write(undecoded(f"{src}\n"))
             tgt_file.write(undecoded(f"{tgt}\n"))
-            numbers.write(number.to_bytes(NUMBER_BYTES, "little"))
+            array("q", [number]).tofile(numbers)
     write_json(folder / "warnings.json", messages)

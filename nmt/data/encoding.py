@@ -17,7 +17,7 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import CleaningCounts, clean
 from nmt.data.corpus import Block, over_blocks
 from nmt.data.tokenizer import LONG_LINE_BYTES, Tokenizer, Tokenizers, load_tokenizers
-from nmt.data.vectors import OpenFiles
+from nmt.data.vectors import VectorFile, open_vectors
 from nmt.data.vocabulary import with_tag
 from nmt.processes import available_cores
 
@@ -52,11 +52,15 @@ class Encoded(NamedTuple):
 
 
 def encode_block(
-    block: Block, tokenizers: Tokenizers, job: Job, threads: int = 1, files: OpenFiles | None = None
+    block: Block,
+    tokenizers: Tokenizers,
+    job: Job,
+    threads: int = 1,
+    open_file: Callable[..., VectorFile] = open_vectors,
 ) -> Encoded:
     """Encode a block's lines and leave out pairs by the cleaning rules; `DataError` if a line is not UTF-8.
 
-    Sources that are not text are read from `files`; `DataError` if one cannot be used.
+    Sources that are not text are read from files that `open_file` opens; `DataError` if one cannot be used.
     """
     src: list[Any]
     if job.source.type == "text":
@@ -65,7 +69,7 @@ def encode_block(
         src = [with_tag(job.tag, ids) for ids in src]
     else:
         tgt_lines = block.tgt_lines()
-        src = block.of_chosen((files or OpenFiles()).read(block.src_name, job.source, *block.rows))
+        src = block.of_chosen(open_file(Path(block.src_name), job.source).read(*block.rows))
     tgt = _encode_lines(tokenizers.tgt, tgt_lines, job.max_length, threads)
     keep, counts = clean(_lengths(src), _lengths(tgt), job.max_length)
     src, tgt = list(itertools.compress(src, keep)), list(itertools.compress(tgt, keep))
@@ -115,8 +119,8 @@ def encode_blocks(
     `TrainingError` if a worker dies.
     """
     if num_processes < 2:
-        files = OpenFiles()
-        return (encode_block(block, tokenizers, job, files=files) for block in blocks)
+        open_file = functools.cache(open_vectors)
+        return (encode_block(block, tokenizers, job, 1, open_file) for block in blocks)
     threads = -(-available_cores() // num_processes)
     prepare = functools.partial(_encoder, tokenizer_folder.resolve(), job, threads)
     return over_blocks(prepare, blocks, num_processes, "encoded")
@@ -124,5 +128,5 @@ def encode_blocks(
 
 def _encoder(folder: Path, job: Job, threads: int) -> Callable[[Block], Encoded]:
     """The function with which a worker answers requests."""
-    tokenizers, files = load_tokenizers(folder), OpenFiles()
-    return lambda block: encode_block(block, tokenizers, job, threads, files)
+    tokenizers, open_file = load_tokenizers(folder), functools.cache(open_vectors)
+    return lambda block: encode_block(block, tokenizers, job, threads, open_file)

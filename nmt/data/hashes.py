@@ -17,7 +17,8 @@ from nmt.atomic import leftovers, read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.compression import opened
-from nmt.data.corpus import Side, source_files
+from nmt.data.corpus import Side
+from nmt.data.lines import listed_images
 from nmt.errors import RunError
 from nmt.locks import locked
 from nmt.runs import RUNS
@@ -36,7 +37,7 @@ def file_hash(path: Path) -> bytes:
 
 def corpus_hashes(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> list[bytes]:
     """The `file_hash` of every source and target, in order; for sources in several files, `source_hash`."""
-    sides = [side for files in corpora for side in (source_files(files.src_file, source), [files.tgt_file])]
+    sides = [side for files in corpora for side in (_source_files(files.src_file, source), [files.tgt_file])]
     digests = iter(file_hashes(path for side in sides for path in side))
     return [_together([next(digests) for _ in side]) for side in sides]
 
@@ -56,7 +57,14 @@ def _how_read(files: CorpusFiles) -> bytes:
 
 def source_hash(path: Path, source: SourceConfig) -> bytes:
     """A hash of all that sources are read from: the `file_hash` of one file, or a hash of several files' hashes."""
-    return _together(file_hashes(source_files(path, source)))
+    return _together(file_hashes(_source_files(path, source)))
+
+
+def _source_files(path: Path, source: SourceConfig) -> list[Path]:
+    """The files that sources are read from: a text, arrays, or a list of images and the images."""
+    if source.type == "images":
+        return [path, *listed_images(path)]
+    return [path / "values.npy", path / "offsets.npy"] if source.type == "vectors" and path.is_dir() else [path]
 
 
 def side_key(side: Side, source: SourceConfig = TEXT) -> str:

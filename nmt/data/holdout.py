@@ -17,10 +17,9 @@ from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles
 from nmt.config.training import Config
 from nmt.console import log
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import is_empty, pairs_in, read_pairs
+from nmt.data.corpus import count_pairs, is_empty, read_pairs, reader_of
 from nmt.data.selection import select
 from nmt.data.sentence_index import Pair, SentenceIndex, independent
-from nmt.data.vectors import count_pairs
 from nmt.errors import ConfigError, DataError
 from nmt.languages import is_without_spaces
 from nmt.locks import locked
@@ -199,7 +198,7 @@ def _write(name: str, files: HeldOutFiles, pairs: Sequence[Pair]) -> None:
 
 def _checked_size(name: str, files: HeldOutFiles) -> int:
     """The number of pairs in a hold-out's files; `ConfigError` if `holdout` is another."""
-    size = pairs_in(files)
+    size = reader_of(files).count()
     if not size:
         raise is_empty(files)
     if files.holdout not in ("auto", size):

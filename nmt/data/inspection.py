@@ -15,13 +15,12 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT
 from nmt.data.cleaning import CleaningCounts, normalize
 from nmt.data.compression import opened
-from nmt.data.corpus import name_of, reader_of
+from nmt.data.corpus import count_pairs, name_of, reader_of
 from nmt.data.discovery import Corpora
 from nmt.data.rules import usual_ratio
 from nmt.data.scripts import is_out_of_script, scripts_of
 from nmt.data.selection import Judge, compare_pairs, counts_of, first_violated, table
 from nmt.data.sentence_index import Pair, SentenceIndex, comparable, sentence_hashes
-from nmt.data.vectors import count_pairs
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
 

@@ -19,6 +19,7 @@ from nmt.errors import DataError
 
 _HALF_A_PAIR = re.compile(b"\xed[\xa0-\xbf]")  # a surrogate: what JSON writes as "\\ud800"
 
+BLOCK_PAIRS = 2000  # to read at once: enough to send to another process at little cost
 LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
 # Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
 LONGEST_LINE = MAX_POSITIONS * 16 * 4
@@ -140,16 +141,21 @@ def split_lines(data: bytes, name: str, first: int, strict: bool = True) -> list
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def count_lines(path: Path) -> int:
-    """The number of lines that `read_lines` would yield, counted without decoding; `DataError` if it cannot be read."""
-    with opened(path) as file:
-        return count_lines_of(file)
-
-
-def count_lines_of(file: BinaryIO) -> int:
-    """`count_lines` for an open file."""
+def count_lines(file: BinaryIO) -> int:
+    """The number of lines that `decode_lines` would yield, counted without decoding."""
     count, last = 0, b"\n"
     while chunk := file.read(1 << 20):
         count += chunk.count(b"\n")
         last = chunk[-1:]
     return count + (last != b"\n")  # the last line may lack a line end
+
+
+def listed_images(path: Path) -> list[Path]:
+    """The images that a list names, a path a line, relative to the list's folder; `DataError` for an empty line."""
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a list of images, a path a line")
+    names = list(read_lines(path))
+    for number, name in enumerate(names, start=1):
+        if not name.strip():
+            raise DataError(f"{path}:{number}: is empty; each line names an image, and has its line on the other side")
+    return [path.parent / name for name in names]

@@ -242,7 +242,7 @@ class Counted(NamedTuple):
 
 
 def _count(judge: Judge, block: Block) -> Counted:
-    pairs = normalized_pairs(block, TEXT, judge.files, strict=False)
+    pairs = normalized_pairs(block, TEXT, strict=False)
     src, tgt = sides = [comparable(lines) for lines in zip(*pairs, strict=True)]
     complete = [(one, other) for one, other in zip(src, tgt, strict=True) if one and other]
     ratios = [length_of(other) / max(1, length_of(one)) for one, other in complete]

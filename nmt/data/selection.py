@@ -23,9 +23,8 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
 from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import Answer, Block, over_blocks, raw_pairs, reader_of
+from nmt.data.corpus import Answer, Block, count_pairs, over_blocks, read_blocks, reader_of
 from nmt.data.hashes import CACHE, corpus_keys
-from nmt.data.lines import read_lines
 from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
 from nmt.data.sentence_index import (
     Hashes,
@@ -36,7 +35,7 @@ from nmt.data.sentence_index import (
     sentence_hashes,
     times_before,
 )
-from nmt.data.vectors import OpenFiles, blocks_of, count_pairs
+from nmt.data.vectors import open_vectors
 from nmt.errors import DataError
 from nmt.processes import num_processes_for
 
@@ -92,7 +91,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         self._rules = PairRules(self.cleaning, *self.languages, self.usual_ratio)
-        self.files = OpenFiles()
+        self.open_file = functools.cache(open_vectors)
 
     def violations(self, pairs: Sequence[Pair]) -> Violations:
         """What normalized pairs violate; of one with an empty side, only that is said."""
@@ -143,7 +142,7 @@ def _verdicts(judge: Judge, block: Block) -> tuple[Verdicts, Hashes]:
     Raises `DataError` for a line that is not UTF-8, unless the rule for it is on.
     """
     cleaning = judge.cleaning
-    pairs = normalized_pairs(block, judge.source, judge.files, strict=not cleaning.encoding)
+    pairs = normalized_pairs(block, judge.source, judge.open_file, strict=not cleaning.encoding)
     verdicts = first_violated(judge.violations(pairs))
     compares_pairs = cleaning.max_repeats is not None or cleaning.duplicates is not None
     kept = itertools.compress(pairs, (verdicts == 0).tolist()) if compares_pairs else ()
@@ -165,7 +164,7 @@ def look_at(
     sizes = [count_pairs([files], source) for files in corpora]
     ratio = usual_ratio_of(corpora, sum(sizes)) if cleaning.length_ratio else 1.0
     prepare = functools.partial(_with_a_judge, say, cleaning, languages, ratio, SentenceIndex(excluded), source)
-    blocks = itertools.chain.from_iterable(blocks_of(files, source) for files in corpora)
+    blocks = itertools.chain.from_iterable(read_blocks(files, source) for files in corpora)
     return sizes, list(over_blocks(prepare, blocks, num_processes_for(sum(sizes)), "read"))
 
 
@@ -188,7 +187,7 @@ def compare_pairs(verdicts: Verdicts, hashes: Hashes, cleaning: CleaningConfig) 
 
 def usual_ratio_of(corpora: Sequence[CorpusFiles], num_pairs: int) -> float:
     """Return what target lengths are to be divided by, from an even sample of all the `num_pairs` pairs."""
-    pairs = itertools.chain.from_iterable(map(raw_pairs, corpora))
+    pairs = itertools.chain.from_iterable(reader_of(files).raw_pairs() for files in corpora)
     sample = itertools.islice(pairs, 0, None, -(-num_pairs // _SAMPLE))
     return usual_ratio((src.decode(errors="replace"), tgt.decode(errors="replace")) for src, tgt in sample)
 
@@ -237,9 +236,9 @@ def no_pair_left(corpora: Sequence[CorpusFiles], counts: CleaningCounts, max_len
 def chosen_blocks(
     files: CorpusFiles, source: SourceConfig, selection: Selection | None, corpus: int
 ) -> Iterator[Block]:
-    """`blocks_of` a corpus, each with the pairs that a selection keeps."""
+    """The blocks of a corpus, each with the pairs that a selection keeps."""
     chosen = None if selection is None else selection.chosen(corpus)
-    for block in blocks_of(files, source):
+    for block in read_blocks(files, source):
         yield block if chosen is None else dataclasses.replace(block, chosen=chosen[slice(*block.rows)])
 
 
@@ -303,11 +302,9 @@ def pairs_at(
     found, begin = dict[int, PairAt](), 0
     for files, size in zip(corpora, sizes, strict=True):
         rows = sorted(index - begin for index in set(wanted) if begin <= index < begin + size)
-        reader = reader_of(files)
+        reader = reader_of(files, source)
         numbers = dict(zip(rows, reader.places([row + 1 for row in rows]), strict=True)) if rows else {}
-        is_text = source.type == "text"
-        pairs = reader.raw_pairs() if is_text else ((b"", line.encode()) for line in read_lines(files.tgt_file))
-        for row, sides in enumerate(itertools.islice(pairs, max(rows, default=-1) + 1)):
+        for row, sides in enumerate(itertools.islice(reader.raw_pairs(), max(rows, default=-1) + 1)):
             if row in numbers:
                 src, tgt = (side.decode(errors="replace").removeprefix("\ufeff").strip() for side in sides)
                 found[begin + row] = PairAt((reader.src_name, reader.tgt_name), numbers[row], (src, tgt))

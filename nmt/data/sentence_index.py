@@ -3,8 +3,10 @@
 Two lines are one sentence if they are equal once they are normalized. An empty line is no sentence.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +14,8 @@ from numpy.typing import NDArray
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.data.cleaning import normalize
-from nmt.data.corpus import Block
-from nmt.data.vectors import OpenFiles, blocks_of, fingerprint
+from nmt.data.corpus import Block, read_blocks
+from nmt.data.vectors import VectorFile, fingerprint, open_vectors
 
 Pair = tuple[str, str]
 
@@ -23,12 +25,14 @@ Hashes = NDArray[np.uint64]
 _PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so a target's hash and a source's one never cancel out
 
 
-def normalized_pairs(block: Block, source: SourceConfig, files: OpenFiles, strict: bool = True) -> list[Pair]:
+def normalized_pairs(
+    block: Block, source: SourceConfig, open_file: Callable[..., VectorFile] = open_vectors, strict: bool = True
+) -> list[Pair]:
     """Read the chosen pairs of a block; a source that is not text has its fingerprint. `DataError` as `Block.lines`."""
     if source.type == "text":
         src_lines, tgt_lines = block.lines(strict)
     else:
-        vectors = files.read(block.src_name, source, *block.rows)
+        vectors = open_file(Path(block.src_name), source).read(*block.rows)
         src_lines, tgt_lines = list(map(fingerprint, block.of_chosen(vectors))), block.tgt_lines()
     return [(normalize(src), normalize(tgt)) for src, tgt in zip(src_lines, tgt_lines, strict=True)]
 
@@ -37,10 +41,10 @@ class SentenceIndex:
     """The sources, the targets and the pairs of some texts, to look those of other texts up in."""
 
     def __init__(self, texts: Iterable[CorpusFiles] = (), source: SourceConfig = TEXT) -> None:
-        files = OpenFiles()
+        open_file = functools.cache(open_vectors)
         self.pairs = [
-            pair for text in texts for block in blocks_of(text, source)
-            for pair in normalized_pairs(block, source, files)
+            pair for text in texts for block in read_blocks(text, source)
+            for pair in normalized_pairs(block, source, open_file)
         ]  # fmt: skip
         self._sources, self._targets = ({pair[side] for pair in self.pairs} - {""} for side in (0, 1))
 

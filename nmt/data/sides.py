@@ -4,11 +4,11 @@ import csv
 import itertools
 import json
 import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nmt.data.compression import members
 from nmt.data.lines import read_lines
 from nmt.data.tables import listed
 from nmt.data.tmx import languages_of_tmx
@@ -81,11 +81,7 @@ def sides_of_file(path: Path) -> Found:
 
 def _in_archive(path: Path) -> Found:
     """Its members' names end in languages; which is the source, the order in the archive does not say."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if not name.endswith("/"))
-    except (zipfile.BadZipFile, OSError) as error:
-        raise DataError(f"{path}: cannot be read as a ZIP archive: {error}") from None
+    names = sorted(members(path))
     places: dict[str, Path | str] = {}
     for name in names:
         if language := _language_of_member(Path(name).name):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +12,13 @@ from nmt.atomic import read_json, write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import TEXT, SourceConfig
 from nmt.config.training import Config
-from nmt.data.corpus import sides_of
+from nmt.data.corpus import count_pairs, sides_of
 from nmt.data.hashes import CACHE, corpus_keys
 from nmt.data.selection import Selection, chosen_blocks, select
 from nmt.data.sentence_index import Pair, SentenceIndex, normalized_pairs
 from nmt.data.tokenizer import Tokenizer, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import OpenFiles, count_pairs
+from nmt.data.vectors import open_vectors
 from nmt.errors import RunError
 from nmt.inheritance import copy_tokenizer, starting_run
 from nmt.runs import RunFolder
@@ -142,11 +143,11 @@ def survey(
     texts = {name: SentenceIndex([files], source).pairs for name, files in held_out.items()}
     wanted = {pair for text in texts.values() for pair in text if all(pair)}
     seen = set[Pair]()
-    files = OpenFiles()
+    open_file = functools.cache(open_vectors)
     num_pairs = copied = 0
     for index, corpus in enumerate(corpora):
         for block in chosen_blocks(corpus, source, selection, index):
-            pairs = normalized_pairs(block, source, files)
+            pairs = normalized_pairs(block, source, open_file)
             num_pairs += len(pairs)
             copied += sum(src == tgt != "" for src, tgt in pairs)
             seen |= wanted.intersection(pairs)

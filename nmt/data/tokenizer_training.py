@@ -12,9 +12,8 @@ from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
-from nmt.data.corpus import pairs_in, read_pairs
+from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.hashes import corpus_keys, file_hashes
-from nmt.data.lines import count_lines, read_lines
 from nmt.data.selection import Selection
 from nmt.data.tokenizer import (
     SentencePieceTokenizer,
@@ -41,18 +40,13 @@ def train_tokenizers(
     If the sources are not text, there is one vocabulary, that of the targets.
     """
     kind = WordTokenizer if config.type == "word" else SentencePieceTokenizer
-    is_text = source.type == "text"
-    sizes = [pairs_in(files) if is_text else count_lines(files.tgt_file) for files in corpora]
-    samples = _sample(sizes, config.max_train_pairs, selection)
+    samples = _sample([reader_of(files, source).count() for files in corpora], config.max_train_pairs, selection)
 
     def pairs() -> Iterator[tuple[str, ...]]:
         """The sides of each pair that are text."""
         for files, sample in zip(corpora, samples, strict=True):
-            if is_text:
-                yield from read_pairs(files, sample)
-            else:
-                targets = read_lines(files.tgt_file)
-                yield from zip(targets if sample is None else itertools.compress(targets, sample), strict=True)
+            for pair in read_pairs(files, sample, source):
+                yield pair if source.type == "text" else pair[1:]
 
     if config.joint:
         joint: Tokenizer = kind.train(itertools.chain.from_iterable(pairs()), config)

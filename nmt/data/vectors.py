@@ -13,18 +13,16 @@ import hashlib
 import math
 import struct
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.corpus import CorpusFiles
-from nmt.config.source import TEXT, ImageSource, SourceConfig, VectorSource
-from nmt.data.corpus import BLOCK_PAIRS, Block, is_empty, listed_images, pairs_in, read_blocks
-from nmt.data.lines import count_lines, read_lines
+from nmt.config.source import ImageSource, VectorSource
+from nmt.data.lines import BLOCK_PAIRS, listed_images, read_lines
 from nmt.errors import DataError, MissingExtraError, how_to_install
 
 Vectors = NDArray[Any]
@@ -44,65 +42,20 @@ def as_numbers(values: NDArray[Any]) -> NDArray[np.float32]:
     return numbers / np.float32(127.5) - np.float32(1) if values.dtype == np.uint8 else numbers
 
 
-class VectorFile(Protocol):
-    """The N sources of a file."""
-
-    dtype: np.dtype[Any]
-    nbytes: int
-    """Bytes of all vectors"""
-
-    def __len__(self) -> int:
-        """N"""
-
-    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
-        """Sources `begin` to `end`; `DataError` names the file and the row, or the list's line, that cannot be used."""
-
-
-def open_vectors(path: Path, source: VectorSource | ImageSource) -> VectorFile:
-    """Open the sources of a file; `DataError` if it cannot be read or has other features than the `source` section."""
-    if source.type == "images":
-        return _ImageList(path, source)
-    return _Ragged(path, source.features) if path.is_dir() else _Dense(path, source.features)
-
-
-class _Dense:
-    """An array (N, S, F)."""
+class _Arrays:
+    """Sources one after another in an array (sum of their lengths, F), with the offsets of each."""
 
     def __init__(self, path: Path, features: int) -> None:
-        self._path = path
-        self._array = _mapped(path)
-        self.dtype, self.nbytes = self._array.dtype, self._array.nbytes
-        _check_numbers(path, self._array, "(N, S, F)", features)
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
-        found = list(self._array[begin:end])
-        _check_finite(self._path, found, begin)
-        return found
-
-
-class _Ragged:
-    """Sources of different lengths, one after another."""
-
-    def __init__(self, folder: Path, features: int) -> None:
-        self._path = folder / "values.npy"
-        self._values = _mapped(self._path)
+        if path.is_dir():
+            self._path = path / "values.npy"
+            self._values = _numbers(self._path, "(sum of the lengths, F)", features)
+            self._offsets = _read_offsets(path / "offsets.npy", len(self._values))
+        else:
+            self._path = path
+            array = _numbers(path, "(N, S, F)", features)
+            self._values = array.reshape(-1, features)
+            self._offsets = np.arange(len(array) + 1) * array.shape[1]
         self.dtype, self.nbytes = self._values.dtype, self._values.nbytes
-        _check_numbers(self._path, self._values, "(sum of the lengths, F)", features)
-        offsets = _mapped(folder / "offsets.npy")
-        if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
-            raise DataError(
-                f"{folder / 'offsets.npy'}: is {offsets.dtype} {offsets.shape}; it should be int64 (N + 1): where each "
-                "source begins, and the end of the last"
-            )
-        if offsets[0] != 0 or offsets[-1] != len(self._values) or (np.diff(offsets) < 0).any():
-            raise DataError(
-                f"{folder / 'offsets.npy'}: should rise from 0 to {len(self._values):,}, the number of vectors in "
-                "values.npy"
-            )
-        self._offsets = offsets
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -110,14 +63,43 @@ class _Ragged:
     def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
         offsets = self._offsets[begin : len(self) + 1 if end is None else end + 1].tolist()
         found = [self._values[start:stop] for start, stop in pairwise(offsets)]
-        _check_finite(self._path, found, begin)
+        for row, vectors in enumerate(found, start=begin):
+            if not np.isfinite(vectors).all():
+                raise DataError(
+                    f"{self._path}: row {row} (counted from 0; line {row + 1} of the other side) holds a feature that "
+                    "is NaN or infinite; repair it, or leave the row and its line out"
+                )
         return found
+
+
+def _read_offsets(path: Path, num_vectors: int) -> NDArray[np.int64]:
+    offsets = _mapped(path)
+    if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
+        raise DataError(
+            f"{path}: is {offsets.dtype} {offsets.shape}; it should be int64 (N + 1): where each source begins, and "
+            "the end of the last"
+        )
+    if offsets[0] != 0 or offsets[-1] != num_vectors or (np.diff(offsets) < 0).any():
+        raise DataError(f"{path}: should rise from 0 to {num_vectors:,}, the number of vectors in values.npy")
+    return offsets
+
+
+def _numbers(path: Path, shape: str, features: int) -> NDArray[Any]:
+    """A file's array, with its type and shape checked."""
+    array = _mapped(path)
+    if array.dtype not in (np.dtype(np.float16), np.dtype(np.float32)):
+        raise DataError(f"{path}: holds {array.dtype}; features should be float16 or float32: array.astype('float16')")
+    if array.ndim != shape.count(",") + 1:
+        raise DataError(f"{path}: has the shape {array.shape}; it should be {shape}")
+    if array.shape[-1] != features:
+        raise DataError(f"{path}: has {array.shape[-1]:,} features a vector, and source.features is {features:,}")
+    return array
 
 
 def _mapped(path: Path) -> NDArray[Any]:
     """A file's array, memory-mapped."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError, TypeError, EOFError, OverflowError, MemoryError) as error:
@@ -125,27 +107,7 @@ def _mapped(path: Path) -> NDArray[Any]:
         raise DataError(
             f"{path}: cannot be read as an array of numbers ({reason}); write it with numpy.save, without objects"
         ) from None
-    if not isinstance(array, np.memmap):
-        raise DataError(f"{path}: holds several arrays; write one with numpy.save")
     return np.asarray(array)  # a plain view: a memmap's methods are slower
-
-
-def _check_numbers(path: Path, array: NDArray[Any], shape: str, features: int) -> None:
-    if array.dtype not in (np.dtype(np.float16), np.dtype(np.float32)):
-        raise DataError(f"{path}: holds {array.dtype}; features should be float16 or float32: array.astype('float16')")
-    if array.ndim != shape.count(",") + 1:
-        raise DataError(f"{path}: has the shape {array.shape}; it should be {shape}")
-    if array.shape[-1] != features:
-        raise DataError(f"{path}: has {array.shape[-1]:,} features a vector, and source.features is {features:,}")
-
-
-def _check_finite(path: Path, found: Sequence[Vectors], begin: int) -> None:
-    for row, vectors in enumerate(found, start=begin):
-        if not np.isfinite(vectors).all():
-            raise DataError(
-                f"{path}: row {row} (counted from 0; line {row + 1} of the other side) holds a feature that is NaN or "
-                "infinite; repair it, or leave the row and its line out"
-            )
 
 
 class _ImageList:
@@ -169,6 +131,16 @@ class _ImageList:
             patches(read_image(path, size, f"{self._path}:{number}"), patch_size)
             for number, path in enumerate(self._images[begin:end], start=begin + 1)
         ]
+
+
+VectorFile = _Arrays | _ImageList
+"""The N sources of a file, which has `nbytes` of vectors. `read` gives some of them; `DataError` names the file and the
+row, or the list's line, that cannot be used."""
+
+
+def open_vectors(path: Path, source: VectorSource | ImageSource) -> VectorFile:
+    """Open the sources of a file; `DataError` if it cannot be read or has other features than the `source` section."""
+    return _ImageList(path, source) if source.type == "images" else _Arrays(path, source.features)
 
 
 def patches(pixels: NDArray[Any], size: int) -> NDArray[Any]:
@@ -213,19 +185,6 @@ def read_image(path: Path, size: int, place: str) -> NDArray[np.uint8]:
     return np.asarray(scaled)
 
 
-class OpenFiles:
-    """Files of vectors, each opened when it is first read."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, VectorFile] = {}
-
-    def read(self, name: str, source: VectorSource | ImageSource, begin: int, end: int) -> list[Vectors]:
-        """Sources `begin` to `end` of a file."""
-        if name not in self._files:
-            self._files[name] = open_vectors(Path(name), source)
-        return self._files[name].read(begin, end)
-
-
 def source_names(path: Path, source: VectorSource | ImageSource) -> list[str]:
     """What to call each source of a file: an image as its list does, vectors by their index: `test.npy[0]`."""
     if source.type == "images":
@@ -238,60 +197,14 @@ def fingerprint(vectors: Vectors) -> str:
     return hashlib.blake2b(np.ascontiguousarray(vectors).data, digest_size=16).hexdigest()
 
 
-def pairs_of(files: CorpusFiles, source: SourceConfig) -> int:
-    """The number of pairs, possibly 0; `DataError` if a file cannot be read or the two sides differ in length."""
-    if source.type == "text":
-        return pairs_in(files)
-    return _check_pairing(files, len(open_vectors(files.src_file, source)))
-
-
-def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:
-    """Count the pairs of all corpora, reading every file once; `DataError` as for `pairs_of`, and if one is empty."""
-    counts = [pairs_of(files, source) for files in corpora]
-    for files, count in zip(corpora, counts, strict=True):
-        if not count:
-            raise is_empty(files)
-    return sum(counts)
-
-
-def _check_pairing(files: CorpusFiles, num_sources: int) -> int:
-    lines = count_lines(files.tgt_file)
-    if lines != num_sources:
-        raise DataError(
-            f"the two sides differ in length: {files.src} has {num_sources:,} sources, {files.tgt} has {lines:,} "
-            "lines; every source needs its line"
-        )
-    return lines
-
-
-def blocks_of(files: CorpusFiles, source: SourceConfig) -> Iterator[Block]:
-    """`read_blocks`, also for vectors and images: their blocks hold the target's lines alone."""
-    if source.type == "text":
-        yield from read_blocks(files)
-        return
-    vectors = open_vectors(files.src_file, source)
-    _check_pairing(files, len(vectors))
-    size = _rows_at_once(vectors)
-    lines: list[bytes] = []
-    first = 1
-    for line in read_lines(files.tgt_file):
-        lines.append(f"{line}\n".encode())
-        if len(lines) == size:
-            yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))
-            first += len(lines)
-            lines.clear()
-    if lines:
-        yield Block(str(files.src), str(files.tgt), first, b"", b"".join(lines))
-
-
 def vector_blocks(path: Path, source: VectorSource | ImageSource, skip: int = 0) -> Iterator[list[Vectors]]:
     """The sources of a file after the first `skip`, in blocks of about `BLOCK_VALUES` bytes."""
     vectors = open_vectors(path, source)
-    size = _rows_at_once(vectors)
+    size = rows_at_once(vectors)
     for begin in range(skip, len(vectors), size):
         yield vectors.read(begin, begin + size)
 
 
-def _rows_at_once(vectors: VectorFile) -> int:
+def rows_at_once(vectors: VectorFile) -> int:
     """The number of sources to read at once."""
     return max(1, min(BLOCK_PAIRS, BLOCK_VALUES * len(vectors) // max(1, vectors.nbytes)))

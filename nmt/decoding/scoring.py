@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
 from nmt.console import log
-from nmt.data.corpus import read_pairs
+from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
@@ -67,9 +67,9 @@ def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[I
     if source.type == "text":
         yield from read_pairs(files)
         return
-    from nmt.data.vectors import pairs_of, vector_blocks  # which imports numpy
+    from nmt.data.vectors import vector_blocks  # which imports numpy
 
-    pairs_of(files, source)
+    reader_of(files, source).count()
     vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
     yield from zip(vectors, read_lines(files.tgt_file), strict=True)
 

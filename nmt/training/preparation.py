@@ -13,12 +13,12 @@ from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.console import log
 from nmt.data.batches import num_workers, start_worker_server
+from nmt.data.corpus import count_pairs
 from nmt.data.dataset import EncodedCorpus, encode_corpus
 from nmt.data.lexicon import Lexicon, learn_lexicon
 from nmt.data.selection import Selection, select
 from nmt.data.tokenizer import Tokenizers, load_tokenizers
 from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vectors import count_pairs
 from nmt.device import choose_device, choose_dtype
 from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, MissingExtraError, NmtError, how_to_install
