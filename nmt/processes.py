@@ -119,13 +119,10 @@ class Workers(Generic[Request, Answer]):
             )
             for _ in prepare
         ]
-        # Sent before the first request: a command line holds 128 KB, and a function may hold more.
-        self._unsent = {
-            process.pid: pickle.dumps(function) for process, function in zip(self._processes, prepare, strict=True)
-        }
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-        for process in self._processes:
-            self._idle.put(process)
+        # With a function that is sent before the first request: a command line holds 128 KB, and it may hold more.
+        self._idle: queue.SimpleQueue[tuple[subprocess.Popen[bytes], bytes]] = queue.SimpleQueue()
+        for process, function in zip(self._processes, prepare, strict=True):
+            self._idle.put((process, pickle.dumps(function)))
         self._pool = ThreadPoolExecutor(len(prepare))
 
     def __len__(self) -> int:
@@ -158,24 +155,20 @@ class Workers(Generic[Request, Answer]):
     ) -> Iterator[Answer]:
         """The answers to requests, in order; few of them, of at most `room` in sum of their sizes, are sent ahead."""
         pending: deque[tuple[Future[Answer], int]] = deque()
-        total = 0
         for request in requests:
             own = size(request)
-            while pending and (len(pending) >= 2 * len(self) or total + own > room):
-                done, done_size = pending.popleft()
-                total -= done_size
-                yield done.result()
+            while pending and (len(pending) >= 2 * len(self) or own + sum(ahead for _, ahead in pending) > room):
+                yield pending.popleft()[0].result()
             pending.append((self.submit(request, task(request)), own))
-            total += own
         for future, _ in pending:
             yield future.result()
 
     def _ask(self, request: Request, task: str) -> Answer:
-        process = self._idle.get()  # one is idle: there are as many threads as processes
+        process, prepare = self._idle.get()  # one is idle: there are as many threads as processes
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            if prepare := self._unsent.pop(process.pid, None):
+            if prepare:
                 pickle.dump(prepare, process.stdin, pickle.HIGHEST_PROTOCOL)
             pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
@@ -186,7 +179,7 @@ class Workers(Generic[Request, Answer]):
                 "the limit, and run the same command again"
             ) from None
         finally:
-            self._idle.put(process)  # even if dead, or the next request would wait forever
+            self._idle.put((process, b""))  # even if dead, or the next request would wait forever
         if isinstance(answer, NmtError):
             raise answer
         return answer

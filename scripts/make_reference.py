@@ -45,7 +45,7 @@ def page() -> str:
 
 def _contents() -> Iterator[str]:
     for section in sections():
-        keys = dict.fromkeys(key.name for variant in section.variants for key in variant.keys)
+        keys = dict.fromkeys(key.name for variant in section.inner for key in variant.keys)
         yield _wrapped(f"**{section.name}**: " + ", ".join(f"[{key}](#{section.name}{key})" for key in keys))
     names = [name for name, _, _ in _all_commands(typer.main.get_command(app), "nmt", None)]
     links = ", ".join(f"[{name.replace(' ', chr(0))}](#{name.replace(' ', '-')})" for name in names)  # kept on one line
@@ -60,16 +60,16 @@ def _configuration() -> Iterator[str]:
     for section in sections():
         yield f"### {section.name}\n"
         yield _wrapped(section.meaning)
-        chooser = section.variants[0].selector.partition(":")[0]
+        chooser = section.inner[0].selector.partition(":")[0]
         if chooser:
-            yield "".join(_wrapped(f"- `{variant.selector}`: {variant.meaning}", "  ") for variant in section.variants)
-        for name in dict.fromkeys(key.name for variant in section.variants for key in variant.keys):
+            yield "".join(_wrapped(f"- `{variant.selector}`: {variant.meaning}", "  ") for variant in section.inner)
+        for name in dict.fromkeys(key.name for variant in section.inner for key in variant.keys):
             yield f"#### {section.name}.{name}\n"  # once, since links lead to headings
-            keys = [(variant, key) for variant in section.variants for key in variant.keys if key.name == name]
+            keys = [(variant, key) for variant in section.inner for key in variant.keys if key.name == name]
             if name == chooser:
                 yield from _choosing_key([key for _, key in keys])
             else:
-                yield from _key(keys, len(section.variants))
+                yield from _key(keys, len(section.inner))
 
 
 def _choosing_key(keys: Sequence[Key]) -> Iterator[str]:

@@ -455,7 +455,7 @@ def test_languages_are_needed_with_one_file_and_vectors_need_two() -> None:
     with pytest.raises(ConfigError, match=r"data\.src_lang: not given, and a\.tmx holds both sides"):
         load_config(configuration({"pairs": "a.tmx"}, src_lang=None))
     path = configuration({"src": "a.npy", "tgt": "a.zh"}, test={"pairs": "a.csv"})
-    with pytest.raises(ConfigError, match=r"data: `pairs` is for text, and source\.type is vectors"):
+    with pytest.raises(ConfigError, match=r"data: pairs: for a source of text, and source\.type is vectors"):
         load_config(path, ["source.type=vectors", "source.features=3", "model.tie_embeddings=decoder"])
 
 

@@ -311,7 +311,7 @@ def test_a_side_that_is_missing_is_drawn_again_if_the_text_is_the_same(write: Ca
 
 def test_sources_that_are_not_text_are_not_drawn(write: Callable[..., Path]) -> None:
     vectors = ["source.type=vectors", "source.features=8", "data.train={src: v, tgt: train.de}"]
-    with pytest.raises(ConfigError, match=r"data.validation: pairs can be drawn from training text"):
+    with pytest.raises(ConfigError, match=r"data.validation: holdout: for a source of text"):
         drawn_by(write([]), *vectors)
     load_config(write([]), [*vectors, "data.validation={src: w, tgt: v.de}"])
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nmt.atomic import write_text
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import settings_to_yaml, with_overrides
+from nmt.config.file import override, settings_to_yaml
 from nmt.config.training import Config
 from nmt.console import log
 from nmt.data.corpus import count_pairs, read_pairs
@@ -84,7 +84,9 @@ def write_plan(
     training |= {"validate_every": updates // NUM_VALIDATIONS, "learning_rate": _learning_rate(base, bool(text))}
     if not tests:
         training["freeze"] = ["embeddings"]
-    settings = with_overrides({"data": section, "training": training}, overrides)
+    settings = {"data": section, "training": training}
+    for text in overrides:
+        override(settings, text)
     return Plan(_is_written(file, settings, is_fresh), new, tests)
 
 

@@ -18,6 +18,13 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
+def _first_corpus(data: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the first training corpus; none if it is not one."""
+    corpora = _as_list(data.get("train"))
+    first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
+    return dict(first) if isinstance(first, dict | CorpusFiles) else {}
+
+
 def _named_test_sets(value: object) -> object:
     if not isinstance(value, dict):
         return value
@@ -46,10 +53,8 @@ def _with_files(files: Any, name: str, data: dict[str, Any]) -> Any:
     if not isinstance(files, dict) or files.get("holdout") is None or files.keys() & {"src", "tgt", "pairs"}:
         return files
     if files["holdout"] == 0:
-        corpora = _as_list(data.get("train"))
-        first = corpora[0] if isinstance(corpora, list) and corpora else None
-        given = first if isinstance(first, dict) else {}
-        return {**files, **{key: value for key, value in given.items() if key in CorpusFiles.model_fields}}
+        first = _first_corpus(data)
+        return {**files, **{key: value for key, value in first.items() if key in CorpusFiles.model_fields}}
     languages = [str(data[side]) for side in ("src_lang", "tgt_lang")]
     for index, language in enumerate(languages):
         with contextlib.suppress(ValueError):  # which is reported itself
@@ -99,13 +104,12 @@ class DataConfig(TextConfig):
         """Take a language that is not given from the suffix of the first training file, and name hold-outs' files."""
         if not isinstance(raw, dict):
             return raw
-        corpora, languages = _as_list(raw.get("train")), {}
-        first = corpora[0] if isinstance(corpora, list | tuple) and corpora else None
+        first, languages = _first_corpus(raw), {}
         for side in ("src", "tgt"):
             if raw.get(f"{side}_lang"):
                 continue
-            path = first.get(side) if isinstance(first, dict) else getattr(first, side, None)
-            if isinstance(first, dict) and first.get("pairs") is not None:
+            path = first.get(side)
+            if first.get("pairs") is not None:
                 raise ValueError(
                     f"data.{side}_lang: not given, and {first['pairs']} holds both sides, and its name says no "
                     f"language; add data.src_lang and data.tgt_lang, for example `src_lang: en` and `tgt_lang: de`"

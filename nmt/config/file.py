@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -31,10 +31,10 @@ def load_config(
     in keys before they are validated. Raises `ConfigError` if the file cannot be read or a value is invalid.
     """
     root, raw = _parse(path, Config)
-    overridden = [_override(raw, text) for text in overrides]
+    overridden = [override(raw, text) for text in overrides]
     if complete is not None:
         complete(raw)
-    return _validate(raw, Config, root, path, overridden)
+    return _validate(raw, Config, _Origin(path, root, overridden))
 
 
 def load_inference_config(path: Path) -> InferenceConfig:
@@ -46,7 +46,7 @@ def load_inference_config(path: Path) -> InferenceConfig:
     raw = _without(raw, Config, InferenceConfig)
     if isinstance(data := raw.get("data"), dict):
         raw["data"] = _without(data, DataConfig, TextConfig)
-    return _validate(raw, InferenceConfig, root, path)
+    return _validate(raw, InferenceConfig, _Origin(path, root, []))
 
 
 def holds_training_config(path: Path) -> bool:
@@ -79,18 +79,22 @@ def _without(raw: dict[str, Any], larger: type[BaseModel], smaller: type[BaseMod
     return {key: value for key, value in raw.items() if key not in skipped}
 
 
-def _validate(
-    raw: dict[str, Any],
-    schema: type[Schema],
-    root: yaml.Node | None,
-    path: Path,
-    overridden: Sequence[tuple[str, ...]] = (),
-) -> Schema:
+class _Origin(NamedTuple):
+    """Where the values of a configuration are from."""
+
+    path: Path
+    root: yaml.Node | None
+    overridden: Sequence[tuple[str, ...]]
+    """The keys that `--set` gave."""
+
+
+def _validate(raw: dict[str, Any], schema: type[Schema], origin: _Origin) -> Schema:
     """The values of a file as a `schema`; `ConfigError`, with a line for each invalid value, if there are any."""
+    folder = origin.path.parent.resolve()
     try:
-        return schema.model_validate(raw, context={"folder": path.parent.resolve(), "stem": path.stem})
+        return schema.model_validate(raw, context={"folder": folder, "stem": origin.path.stem})
     except ValidationError as error:
-        raise ConfigError(_explain(error, schema, root, overridden, path)) from None
+        raise ConfigError(_explain(error, schema, origin)) from None
 
 
 # Half of a surrogate pair, which YAML can write as "\\ud800", and NUL.
@@ -153,13 +157,6 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
-def with_overrides(sections: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings by section and key, after `section.key=value` texts; `ConfigError` for one that is not of this form."""
-    for text in overrides:
-        _override(sections, text)
-    return sections
-
-
 def to_yaml(config: InferenceConfig) -> str:
     """The configuration as YAML, with all defaults; reading it gives an equal configuration."""
     return settings_to_yaml(config.model_dump(mode="json"))
@@ -188,8 +185,11 @@ def _yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
         raise ConfigError(f"{where}: its lists or mappings are nested too deeply") from None
 
 
-def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
-    """Apply `section.key=value` to the parsed file; returns the key's path."""
+def override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
+    """Apply `section.key=value` to settings by section and key; returns the key's path.
+
+    Raises `ConfigError` if it is not of this form.
+    """
     key, equals, value = text.partition("=")
     parts = tuple(key.strip().split("."))
     if not equals or len(parts) < 2 or not all(parts):
@@ -203,13 +203,7 @@ def _override(raw: dict[str, Any], text: str) -> tuple[str, ...]:
     return parts
 
 
-def _explain(
-    error: ValidationError,
-    schema: type[BaseModel],
-    root: yaml.Node | None,
-    overridden: Sequence[tuple[str, ...]],
-    path: Path,
-) -> str:
+def _explain(error: ValidationError, schema: type[BaseModel], origin: _Origin) -> str:
     """One line an error: its line in the file, the key's path, and what would be valid."""
     lines = []
     problems = error.errors()
@@ -224,13 +218,13 @@ def _explain(
         if problem["type"] == "union_tag_invalid":
             keys.append(problem["ctx"]["discriminator"].strip("'"))
             value, wanted = problem["ctx"]["tag"], f"one of {problem['ctx']['expected_tags']}"
-        location, line = _find(root, keys)
+        location, line = _find(origin.root, keys)
         key = ".".join(location)
         if any(location[: len(parts)] == parts or (not line and parts[: len(location)] == location)
-               for parts in overridden):  # fmt: skip
+               for parts in origin.overridden):  # fmt: skip
             where = f"--set {key}".rstrip()
         else:
-            where = f"{path}:{line or 1}"
+            where = f"{origin.path}:{line or 1}"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}: unknown key {key}{_suggestion(schema, location, known_as, variant)}")
         elif problem["type"] == "missing":
@@ -251,7 +245,7 @@ def _located(schema: type[BaseModel], location: Iterable[int | str]) -> tuple[li
     transformer, d_ff. The second is what the value may be, where pydantic reports an error for each alternative: for
     `training.batch_tokens`, a number or `auto`, one ends in `constrained-int`, the other in `literal['auto']`.
     """
-    has_variants = {section.name: len(section.variants) > 1 for section in sections(schema)}
+    has_variants = {section.name: len(section.inner) > 1 for section in sections(schema)}
     known = {place.path: place.key for place in places(schema)}
     keys: list[str] = []
     path = variant = ""

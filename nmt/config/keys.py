@@ -48,15 +48,6 @@ class Variant(NamedTuple):
     keys: tuple[Key, ...]
 
 
-class SectionKeys(NamedTuple):
-    """A section of a configuration."""
-
-    name: str
-    meaning: str
-    variants: tuple[Variant, ...]
-    """The first is the default."""
-
-
 class Place(NamedTuple):
     """A key where it is in a configuration."""
 
@@ -68,19 +59,16 @@ class Place(NamedTuple):
 
 
 @functools.cache
-def sections(config: type[BaseModel] = Config) -> tuple[SectionKeys, ...]:
-    """All sections of a configuration, in order."""
+def sections(config: type[BaseModel] = Config) -> tuple[Key, ...]:
+    """All sections of a configuration, in order; the first of the variants in one is the default."""
     schema = json_schema(config)
-    return tuple(
-        SectionKeys(name, part["description"], _variants(part, schema["$defs"]))
-        for name, part in schema["properties"].items()
-    )
+    return _keys(schema, schema["$defs"])
 
 
 def places(config: type[BaseModel] = Config) -> Iterator[Place]:
     """Every key of every section, those of mappings inside them included; a path may have several variants."""
     for section in sections(config):
-        for variant in section.variants:
+        for variant in section.inner:
             yield from _places(section.name, variant)
 
 
@@ -101,24 +89,10 @@ def nearest(path: str, known: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda one: not one.startswith(f"{section}."))[:3]
 
 
-def _variants(schema: dict[str, Any], definitions: dict[str, Any]) -> tuple[Variant, ...]:
-    """The mappings that a schema refers to."""
-    names = dict.fromkeys(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
-    return tuple(
-        Variant(
-            selector=_selector(definitions[name]["properties"]) if len(names) > 1 else "",
-            meaning=definitions[name]["description"],
-            keys=tuple(
-                _key(key, part, key in definitions[name].get("required", ()), definitions)
-                for key, part in definitions[name]["properties"].items()
-            ),
-        )
-        for name in names
-    )
-
-
-def _selector(properties: dict[str, Any]) -> str:
-    return next(f"{name}: {part['const']}" for name, part in properties.items() if "const" in part)
+def _keys(mapping: dict[str, Any], definitions: dict[str, Any]) -> tuple[Key, ...]:
+    """The keys in the schema of a mapping."""
+    required = mapping.get("required", ())
+    return tuple(_key(name, part, name in required, definitions) for name, part in mapping["properties"].items())
 
 
 def _key(name: str, schema: dict[str, Any], is_required: bool, definitions: dict[str, Any]) -> Key:
@@ -132,6 +106,19 @@ def _key(name: str, schema: dict[str, Any], is_required: bool, definitions: dict
         inner=_variants(schema, definitions),
         is_named='"additionalProperties"' in json.dumps(schema),
     )
+
+
+def _variants(schema: dict[str, Any], definitions: dict[str, Any]) -> tuple[Variant, ...]:
+    """The mappings that a schema refers to."""
+    names = dict.fromkeys(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
+    found = [definitions[name] for name in names]
+    return tuple(
+        Variant(_selector(one) if len(found) > 1 else "", one["description"], _keys(one, definitions)) for one in found
+    )
+
+
+def _selector(mapping: dict[str, Any]) -> str:
+    return next(f"{name}: {part['const']}" for name, part in mapping["properties"].items() if "const" in part)
 
 
 def _as_yaml(value: Any) -> str:

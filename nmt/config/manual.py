@@ -6,7 +6,7 @@ In the YAML, a comment has a space after its #, and a key that is switched off h
 import textwrap
 from collections.abc import Iterator
 
-from nmt.config.keys import Key, Place, SectionKeys, Variant, nearest, places, sections
+from nmt.config.keys import Key, Place, Variant, nearest, places, sections
 from nmt.errors import ConfigError
 from nmt.version import __version__
 
@@ -46,13 +46,13 @@ def template() -> str:
     lines = [_HEAD]
     seen: set[str] = set()
     for section in sections():
-        for variant in section.variants:
+        for variant in section.inner:
             lines += ["", *_section(section, variant, seen)]
     return "\n".join(lines) + "\n"
 
 
-def _section(section: SectionKeys, variant: Variant, seen: set[str]) -> Iterator[str]:
-    is_on = variant is section.variants[0]
+def _section(section: Key, variant: Variant, seen: set[str]) -> Iterator[str]:
+    is_on = variant is section.inner[0]
     if is_on:
         yield from _wrapped(section.meaning, "# ")
         if variant.selector:
@@ -112,7 +112,7 @@ def _explained(found: list[Place]) -> Iterator[str]:
         default = key.default or ("none; it is required" if key.is_required else "depends on other keys")
         lines = [f"  type: {_plain(key.kind)}", f"  default: {default}", *_wrapped(key.meaning, "  ")]
         selectors_of.setdefault((place.path, "\n".join(lines)), []).append(place.selector)
-    num_variants = {section.name: len(section.variants) for section in sections()}
+    num_variants = {section.name: len(section.inner) for section in sections()}
     for (path, text), selectors in selectors_of.items():
         is_everywhere = not selectors[0] or len(selectors) == num_variants[path.partition(".")[0]]
         yield f"{path}{'' if is_everywhere else f' (with {_either(selectors)})'}\n{text}"
