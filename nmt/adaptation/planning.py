@@ -85,8 +85,8 @@ def write_plan(
     if not tests:
         training["freeze"] = ["embeddings"]
     settings = {"data": section, "training": training}
-    for text in overrides:
-        override(settings, text)
+    for setting in overrides:
+        override(settings, setting)
     return Plan(_is_written(file, settings, is_fresh), new, tests)
 
 
