@@ -18,11 +18,10 @@ import nmt
 from nmt.config.inference import Copied, DecodingConfig, TokenizerConfig
 from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.decoding.alignment import WordAligner
-from nmt.decoding.copied import is_copied
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.records import as_json
 from nmt.decoding.request import Request
-from nmt.decoding.sentences import Part, emoji_apart
+from nmt.decoding.sentences import Part, emoji_apart, is_copied
 from nmt.decoding.translator import Translator
 from nmt.errors import RunError
 from nmt.runs import open_run

@@ -17,7 +17,8 @@ from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.data.batches import source_of
 from nmt.data.tokenizer import Tokenizers, WordTokenizer
 from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
-from nmt.decoding.scoring import ScoredPair, Scorer, Totals
+from nmt.decoding.hypothesis import ScoredTokens
+from nmt.decoding.scoring import Scorer, Totals
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE
@@ -132,11 +133,11 @@ def test_pairs_keep_their_order_in_batches_of_the_longer_side() -> None:
 def test_a_source_is_read_as_in_translation_and_no_target_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     lines = [("a " * 6, "b"), ("A B", "A B"), (" a \u2581 ", " b  b\t"), ("a", "b " * 8), ("a", "b " * 9), ("a", "c")]
     found = list(scorer_of(Lengths()).stream(lines))
-    assert found[0] == ScoredPair(("b", "</s>"), (-5.0, -5.0))
-    assert found[1] == ScoredPair(("<unk>", "<unk>", "</s>"), (-2.0,) * 3), "capitals are lowercased on one side only"
-    assert found[2] == ScoredPair(("b", "b", "</s>"), (-1.0,) * 3)
+    assert found[0] == ScoredTokens(("b", "</s>"), (-5.0, -5.0))
+    assert found[1] == ScoredTokens(("<unk>", "<unk>", "</s>"), (-2.0,) * 3), "capitals are lowercased on one side only"
+    assert found[2] == ScoredTokens(("b", "b", "</s>"), (-1.0,) * 3)
     assert len(found[3].tokens) == 9
-    assert found[4] == ScoredPair((), ())
+    assert found[4] == ScoredTokens((), ())
     assert math.isnan(found[4].log_prob)
     assert found[5].tokens == ("c", "</s>")
     source, target = caplog.messages
@@ -162,7 +163,7 @@ def test_one_block_is_read_at_a_time() -> None:
 def test_totals_by_hand() -> None:
     totals = Totals()
     assert math.isnan(totals.perplexity)
-    for pair in (ScoredPair(("a", "</s>"), (-1.0, -2.0)), ScoredPair((), ()), ScoredPair(("</s>",), (-3.0,))):
+    for pair in (ScoredTokens(("a", "</s>"), (-1.0, -2.0)), ScoredTokens((), ()), ScoredTokens(("</s>",), (-3.0,))):
         totals.add(pair)
     assert (totals.pairs, totals.not_scored, totals.tokens, totals.log_prob) == (2, 1, 3, -6.0)
     assert totals.perplexity == pytest.approx(math.exp(2.0))

@@ -17,7 +17,8 @@ from nmt.runs import open_runs
 from nmt.suffixes import pairs_format
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.decoding.scoring import ScoredPair, Totals
+    from nmt.decoding.hypothesis import ScoredTokens
+    from nmt.decoding.scoring import Totals
 
 
 def score(
@@ -68,18 +69,14 @@ def _files(corpora: list[Path], src: Path | None, tgt: Path | None, config: Infe
     return [CorpusFiles(src=src, tgt=tgt)]
 
 
-def _line(pair: "ScoredPair", tokens: bool) -> str:
+def _line(pair: "ScoredTokens", tokens: bool) -> str:
     pieces = zip(pair.tokens, pair.log_probs, strict=True) if tokens else ()
     return "\t".join([f"{pair.log_prob:.4f}", *(f"{piece} {log_prob:.4f}" for piece, log_prob in pieces)])
 
 
-def _object(pair: "ScoredPair", tokens: bool) -> dict[str, Any]:
+def _object(pair: "ScoredTokens", tokens: bool) -> dict[str, Any]:
     log_prob = round(pair.log_prob, 6) if pair.tokens else None
-    found: dict[str, Any] = {"log_prob": log_prob, "num_tokens": len(pair.tokens)}
-    if tokens:
-        found["tokens"] = list(pair.tokens)
-        found["log_probs"] = [round(one, 6) for one in pair.log_probs]
-    return found
+    return {"log_prob": log_prob, "num_tokens": len(pair.tokens), **(pair.to_json() if tokens else {})}
 
 
 def _print_totals(totals: "Totals", as_json: bool) -> None:

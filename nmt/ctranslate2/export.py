@@ -171,26 +171,24 @@ def _transformer(model: Transformer, min_positions: int) -> Any:
     if model.output.bias is not None:
         spec.decoder.projection.bias = _array(model.output.bias)
     for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _self_attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)
+        _attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)
         _feed_forward(encoder_spec.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
     for decoder_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _self_attention(decoder_spec.self_attention, layer.self_attention, layer.self_residual.norm)
-        _cross_attention(decoder_spec.attention, layer.cross_attention, layer.cross_residual.norm)
+        _attention(decoder_spec.self_attention, layer.self_attention, layer.self_residual.norm)
+        _attention(decoder_spec.attention, layer.cross_attention, layer.cross_residual.norm)
         _feed_forward(decoder_spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
     return spec
 
 
-def _self_attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
+def _attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
+    """Set self-attention, which has one map for all of its inputs, or cross-attention, which has two."""
     _norm(spec.layer_norm, norm)
-    _linear(spec.linear[0], attention.query, attention.key, attention.value)
-    _linear(spec.linear[1], attention.output)
-
-
-def _cross_attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
-    _norm(spec.layer_norm, norm)
-    _linear(spec.linear[0], attention.query)
-    _linear(spec.linear[1], attention.key, attention.value)
-    _linear(spec.linear[2], attention.output)
+    if len(spec.linear) == 2:
+        _linear(spec.linear[0], attention.query, attention.key, attention.value)
+    else:
+        _linear(spec.linear[0], attention.query)
+        _linear(spec.linear[1], attention.key, attention.value)
+    _linear(spec.linear[-1], attention.output)
 
 
 def _feed_forward(spec: Any, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:

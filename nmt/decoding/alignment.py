@@ -8,12 +8,12 @@ Shapes: T target pieces, S source pieces.
 
 import re
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.decoding.engines import Engine
 from nmt.decoding.hypothesis import WordAlignment
 from nmt.languages import is_without_spaces
 
@@ -59,20 +59,10 @@ def align(weights: NDArray[np.float32], src_words: list[list[int]], tgt_words: l
     return WordAlignment(links, num_src_words, num_tgt_words)
 
 
-@runtime_checkable
-class Aligner(Protocol):
-    """An engine that returns attention weights."""
-
-    def attention(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-    ) -> list[NDArray[np.float32]]:
-        """The attention of each target id to each source id: (T, S) for each pair."""
-
-
 class WordAligner:
     """Aligns the words of sources and translations that are given as ids."""
 
-    def __init__(self, engine: Aligner, tokenizers: Tokenizers, src_lang: str, tgt_lang: str) -> None:
+    def __init__(self, engine: Engine, tokenizers: Tokenizers, src_lang: str, tgt_lang: str) -> None:
         self._engine = engine
         self._tokenizers = tokenizers
         self._src_lang = src_lang

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
 from nmt.console import log
@@ -13,6 +13,10 @@ from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.errors import ConfigError, RunError
 from nmt.runs import RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -46,6 +50,11 @@ class Engine(Protocol):
         Sources are as in `search`. Targets are ids without `</s>`, and may be empty.
         """
 
+    def attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> "list[NDArray[np.float32]]":
+        """The attention of each target id to each source id: (T, S) for each pair."""
+
 
 @runtime_checkable
 class Sampler(Protocol):
@@ -64,9 +73,16 @@ class Sampler(Protocol):
 def shared_tokenizers(runs: Sequence[RunFolder], tgt_tag: str | None = None) -> Tokenizers:
     """The tokenizers of a run, or those that several runs share; `RunError` if they have different ones.
 
-    `tgt_tag` replaces their target tag, as in `load_tokenizers`.
+    Models that are combined must read the same kind of sources, too. `tgt_tag` replaces their target tag, as in
+    `load_tokenizers`.
     """
     for run in runs[1:]:
+        first, other = (one.inference_config().source.as_read() for one in (runs[0], run))
+        if first != other:
+            raise RunError(
+                f"{runs[0].path} and {run.path} read different sources ({first} and {other}); models that are combined "
+                "read the same"
+            )
         if not same_tokenizers(run.tokenizer, runs[0].tokenizer):
             raise RunError(
                 f"{runs[0].path} and {run.path} have different vocabularies; models that are combined share theirs: "

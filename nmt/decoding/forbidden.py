@@ -2,7 +2,7 @@
 
 import functools
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from nmt.console import log
 from nmt.data.tokenizer import Tokenizer
@@ -23,17 +23,12 @@ class ForbiddenWords:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._of_words = functools.lru_cache(maxsize=64)(self._spellings)  # the engine asks for each batch
-
-    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The ids of each spelling of each word."""
-        return self._of_words(tuple(words)) if words else ()
+        self.spellings = functools.lru_cache(maxsize=64)(self._spellings)  # the engine asks for each batch
 
     def _spellings(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        found: dict[tuple[int, ...], None] = {}
-        for word in words:
-            found.update(dict.fromkeys(self._spellings_of(self._tokenizer.normalize(word))))
-        return tuple(found)
+        """The ids of each spelling of each word."""
+        found = (ids for word in words for ids in self._spellings_of(self._tokenizer.normalize(word)))
+        return tuple(dict.fromkeys(found))
 
     def _spellings_of(self, word: str) -> Iterator[tuple[int, ...]]:
         ids = self._tokenizer.encode(word)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nmt.data.vocabulary import SpecialIds
 from nmt.errors import TrainingError
@@ -35,12 +35,22 @@ class Hypothesis:
 
 
 class ScoredTokens(NamedTuple):
-    """The pieces of a hypothesis with the model's own log-probabilities, as `Engine.score` gives them."""
+    """The pieces of a translation with the model's own log-probabilities, as `Engine.score` gives them."""
 
-    tokens: tuple[str, ...]
-    """The pieces, with `</s>` last, also if the hypothesis was cut at its maximum length."""
-    log_probs: tuple[float, ...]
+    tokens: tuple[str, ...] = ()
+    """The pieces, with `</s>` last, also if the translation was cut at its maximum length; none if it is too long for
+    the model, which has no number for it."""
+    log_probs: tuple[float, ...] = ()
     """One for each token, given the source and the tokens before it."""
+
+    @property
+    def log_prob(self) -> float:
+        """The sum over the tokens; NaN without tokens."""
+        return math.fsum(self.log_probs) if self.tokens else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"tokens": self.tokens, "log_probs": [round(one, 6) for one in self.log_probs]}
 
 
 @dataclasses.dataclass(frozen=True)

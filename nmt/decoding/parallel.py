@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from nmt.console import show_messages
 from nmt.decoding.request import BEST, Request
@@ -17,23 +17,6 @@ from nmt.processes import Workers, available_cores
 _UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
 _Block: TypeAlias = tuple[int, Sequence[Item], list[str] | None, Request]
 """The number of a block's first line, its lines and their prefixes, and what is to be returned."""
-
-
-class LineTranslator(Protocol):
-    """A `Translator`, or several of them on as many devices."""
-
-    @property
-    def engine_name(self) -> str:
-        """As `Translator.engine_name`."""
-
-    def stream(
-        self,
-        blocks: Iterable[Sequence[Item]],
-        first: int = 1,
-        prefixes: Iterable[str] | str | None = None,
-        request: Request = BEST,
-    ) -> Iterator[Translation]:
-        """As `Translator.stream`."""
 
 
 class ParallelTranslator:
@@ -102,6 +85,9 @@ class ParallelTranslator:
             has_ended.set()
             room.release()
             reader.join(0.2)  # it may wait for a line for ever
+
+
+LineTranslator: TypeAlias = Translator | ParallelTranslator
 
 
 def _translator_on(

@@ -15,24 +15,14 @@ def as_json(translation: Translation, n_best: int = 0, alignment: bool = False, 
     >>> as_json(Translation("Hallo", 1, n_best=(("Hallo", -0.5),)))
     '{"text": "Hallo", "score": -0.5, "status": ["translated"]}'
     """
-    wanted = translation.n_best[: max(n_best, 1)]
-    scored = translation.scored if tokens else [None] * len(wanted)
-    hypotheses = [_hypothesis(text, score, of_one) for (text, score), of_one in zip(wanted, scored, strict=True)]
-    if hypotheses:
-        content = dict(hypotheses[0])
-    else:
-        content = _hypothesis(translation.text, None, ScoredTokens((), ()) if tokens else None)
-    content["status"] = translation.status
+    hypotheses: list[dict[str, Any]] = []
+    for rank, (text, score) in enumerate(translation.n_best[: max(n_best, 1)] or [(translation.text, None)]):
+        hypotheses.append({"text": text, "score": None if score is None else round(score, 6)})
+        if tokens:
+            hypotheses[-1] |= (translation.scored[rank] if translation.scored else ScoredTokens()).to_json()
+    content = hypotheses[0] | {"status": translation.status}
     if alignment:
         content["alignment"] = str(translation.alignment)
     if n_best:
-        content["n_best"] = hypotheses
+        content["n_best"] = hypotheses if translation.n_best else []
     return json.dumps(content, ensure_ascii=False)
-
-
-def _hypothesis(text: str, score: float | None, scored: ScoredTokens | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": text, "score": None if score is None else round(score, 6)}
-    if scored:
-        found["tokens"] = list(scored.tokens)
-        found["log_probs"] = [round(one, 6) for one in scored.log_probs]
-    return found

@@ -5,7 +5,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
@@ -14,25 +13,10 @@ from nmt.data.corpus import read_pairs, reader_of
 from nmt.data.lines import read_lines
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import DIVERGED, EncodedSource
-from nmt.decoding.source_text import Item, SourceEncoder, beginning, check_same_sources, encoder_of
-from nmt.decoding.translator import LINES_AT_ONCE, batches_by_length
-from nmt.errors import TrainingError
+from nmt.decoding.hypothesis import ScoredTokens
+from nmt.decoding.source_text import Item, SourceEncoder, beginning, source_encoder
+from nmt.decoding.translator import LINES_AT_ONCE, scored_pairs
 from nmt.runs import open_runs
-
-
-class ScoredPair(NamedTuple):
-    """The model's own log-probabilities of a translation: no constraint of a search has a part in them."""
-
-    tokens: tuple[str, ...]
-    """The pieces of the target, with `</s>` last; none if it is too long for the model, which has no number for it."""
-    log_probs: tuple[float, ...]
-    """One for each token, given the source and the tokens before it."""
-
-    @property
-    def log_prob(self) -> float:
-        """The sum over the tokens; NaN without tokens."""
-        return math.fsum(self.log_probs) if self.tokens else math.nan
 
 
 @dataclasses.dataclass
@@ -47,7 +31,7 @@ class Totals:
     """Number of target tokens, with a `</s>` for each pair."""
     log_prob: float = 0.0
 
-    def add(self, pair: ScoredPair) -> None:
+    def add(self, pair: ScoredTokens) -> None:
         """Count one more pair."""
         if not pair.tokens:
             self.not_scored += 1
@@ -89,9 +73,9 @@ class Scorer:
         self._engine = engine
         self._source_encoder = source_encoder
         self._max_tgt_length = max_tgt_length
-        self._positions_at_once = batch_tokens * engine.batches_at_once
+        self._batch_tokens = batch_tokens
 
-    def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredPair]:
+    def stream(self, pairs: Iterable[tuple[Item, str]]) -> Iterator[ScoredTokens]:
         """The scores of any number of sources, lines or vectors, with their target lines, in order.
 
         A source with more than `data.max_length` pieces is cut, with a warning: a score is of one source. A target is
@@ -100,9 +84,11 @@ class Scorer:
         """
         numbered = enumerate(pairs, start=1)
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
-            sources = [self._source_encoder.encode(src, f"line {number}", "read") for number, (src, _) in block]
-            targets = [self._target(tgt, number) for number, (_, tgt) in block]
-            yield from self._score(sources, targets)
+            encoded = [
+                (self._source_encoder.encode(src, f"line {number}", "read"), self._target(tgt, number))
+                for number, (src, tgt) in block
+            ]
+            yield from scored_pairs(self._engine, self._tokenizer, encoded, self._batch_tokens)
 
     def _target(self, line: str, number: int) -> list[int] | None:
         ids = self._tokenizer.encode(self._tokenizer.normalize(beginning(line, self._max_tgt_length)))
@@ -111,22 +97,6 @@ class Scorer:
         message = "line %d: the target has more than the %d pieces that the model can read, and is not scored"
         log.warning(message, number, self._max_tgt_length)
         return None
-
-    def _score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int] | None]) -> list[ScoredPair]:
-        scored = [ScoredPair((), ()) for _ in targets]
-        eos = self._tokenizer.special.eos
-        # Of a pair's two sides, the longer one, with </s>, decides how many positions it takes; 0: it is not scored.
-        sides = [
-            range(0 if tgt is None else max(len(src), len(tgt)) + 1) for src, tgt in zip(sources, targets, strict=True)
-        ]
-        for batch in batches_by_length(sides, self._positions_at_once):
-            outputs = [targets[index] or () for index in batch]
-            found = self._engine.score([sources[index] for index in batch], outputs)
-            for index, ids, log_probs in zip(batch, outputs, found, strict=True):
-                if any(map(math.isnan, log_probs)):
-                    raise TrainingError(DIVERGED)
-                scored[index] = ScoredPair(tuple(self._tokenizer.pieces([*ids, eos])), tuple(log_probs))
-        return scored
 
 
 def load_scorer(
@@ -139,7 +109,6 @@ def load_scorer(
     """The scorer of a run, of an export, or of several runs as an ensemble; the arguments are those of `nmt.load`."""
     runs = open_runs(models)
     configs = [run.inference_config() for run in runs]
-    check_same_sources(runs, configs)
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
     loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
@@ -147,4 +116,6 @@ def load_scorer(
 
         devices.own_the_process()
     max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>
-    return Scorer(tokenizers, loaded, encoder_of(tokenizers.src, configs), max_tgt_length, decoding.batch_tokens)
+    max_src_length = min(config.data.max_length for config in configs)
+    encoder = source_encoder(configs[0].source, tokenizers.src, max_src_length, decoding, configs[0].data.src_lang)
+    return Scorer(tokenizers, loaded, encoder, max_tgt_length, decoding.batch_tokens)

@@ -1,13 +1,16 @@
 """Text in the parts in which a model translates it: sentences, and parts of a sentence that is too long.
 
-Nothing is lost: the parts of a text, each with the white space after it, make the text again.
+Nothing is lost: the parts of a text, each with the white space after it, make the text again. What all languages write
+alike is copied instead of translated: a model that never saw such text invents something for it, and a copy of it is
+never wrong.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from nmt.config.inference import Copied
 from nmt.languages import base_language, is_without_spaces, joins_sentences
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -26,6 +29,8 @@ _EMOJI = re.compile(rf"(?:\s*(?:{_PICTURE}|{_KEYCAP}){_MARK}*)+")
 # From the end of a text backwards, which takes time in proportion to what is found.
 _EMOJI_BACKWARDS = re.compile(rf"(?:\s*{_MARK}*(?:{_PICTURE}|\u20e3\ufe0f?[0-9#*]))+")
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|www\.)\S+|(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_AROUND_ADDRESSES = "()[]<>\"'„“”‚‘’«».,;:!?"
 
 
 class Part(NamedTuple):
@@ -100,6 +105,26 @@ def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str
             after = " "
         out.append(translation + after)
     return "".join(out)
+
+
+def is_copied(text: str, kinds: Collection[Copied]) -> bool:
+    """Whether a text holds nothing but what is copied; not an empty one.
+
+    >>> is_copied("😀 -- https://example.com/a", ("symbols", "addresses")), is_copied("5 km", ("symbols", "numbers"))
+    (True, False)
+    """
+    words = text.split()
+    return bool(words) and all(_kind(word) in kinds for word in words)
+
+
+def _kind(word: str) -> Copied | None:
+    categories = {unicodedata.category(character)[0] for character in word}
+    if "L" not in categories:
+        return "numbers" if "N" in categories else "symbols"
+    if not _ADDRESS.fullmatch(word.strip(_AROUND_ADDRESSES)):
+        return None
+    # In scripts without spaces the sentence may begin right after an address.
+    return None if any(unicodedata.category(character) == "Lo" for character in word) else "addresses"
 
 
 def _has_no_end(part: Part, language: str) -> bool:

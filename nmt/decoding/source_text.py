@@ -9,17 +9,15 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from nmt.config.inference import Copied, InferenceConfig
+from nmt.config.inference import Copied, DecodingConfig
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
 from nmt.console import log
 from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
 from nmt.data.tokenizer import Tokenizer
-from nmt.decoding.copied import is_copied
 from nmt.decoding.hypothesis import EncodedSource
-from nmt.decoding.sentences import Part, emoji_apart, split_sentences, split_to_fit
-from nmt.errors import ConfigError, RunError
+from nmt.decoding.sentences import Part, emoji_apart, is_copied, split_sentences, split_to_fit
+from nmt.errors import ConfigError
 from nmt.languages import base_language
-from nmt.runs import RunFolder
 
 if TYPE_CHECKING:  # a translator of text needs no numpy
     from nmt.data.vectors import Vectors
@@ -59,34 +57,12 @@ class SourceEncoder(Protocol):
 
 
 def source_encoder(
-    source: SourceConfig,
-    tokenizer: Tokenizer,
-    max_length: int,
-    lower_capitals: bool = False,
-    src_lang: str = "",
-    copied: Collection[Copied] = (),
+    source: SourceConfig, tokenizer: Tokenizer, max_length: int, decoding: DecodingConfig, src_lang: str
 ) -> SourceEncoder:
     """The encoder of a model's sources; each is cut at `max_length` positions."""
     if source.type == "text":
-        return SourceText(tokenizer, max_length, lower_capitals, src_lang, copied)
+        return SourceText(tokenizer, max_length, decoding.lower_capitals, src_lang, decoding.copied)
     return SourceVectors(source, max_length)
-
-
-def check_same_sources(runs: Sequence[RunFolder], configs: Sequence[InferenceConfig]) -> None:
-    """`RunError` if models that are to be combined read different kinds of sources."""
-    first = configs[0].source
-    for run, config in zip(runs, configs, strict=True):
-        if config.source.as_read() != first.as_read():
-            raise RunError(
-                f"{runs[0].path} and {run.path} read different sources ({first.as_read()} and "
-                f"{config.source.as_read()}); models that are combined read the same"
-            )
-
-
-def encoder_of(tokenizer: Tokenizer, configs: Sequence[InferenceConfig]) -> SourceEncoder:
-    """For the models of an ensemble: the settings of the first, and the least `data.max_length`."""
-    first, max_length = configs[0], min(config.data.max_length for config in configs)
-    return source_encoder(first.source, tokenizer, max_length, first.decoding.lower_capitals, first.data.src_lang)
 
 
 class SourceVectors:
@@ -166,7 +142,10 @@ class SourceText:
                 source.parts.append(part)
                 source.encoded.append(ids)
                 continue
-            self._report(place)
+            if not self._reported:
+                message = "%s: more than %d pieces (data.max_length); such lines are translated in parts, split at %s"
+                log.warning(message, place, self._max_length, "the ends of sentences and clauses")
+                self._reported = True
             smaller = list(self._emoji_apart(self._smaller_parts(tag, part)))
             source.parts.extend(smaller)
             source.encoded.extend(self._ids(tag, one.text) for one in smaller)
@@ -215,12 +194,6 @@ class SourceText:
             for sentence in sentences
             for one in split_to_fit(sentence, lambda text: self._ids_that_fit(tag, text) is not None)
         ]
-
-    def _report(self, place: str) -> None:
-        if not self._reported:
-            message = "%s: more than %d pieces (data.max_length); such lines are translated in parts, split at %s"
-            log.warning(message, place, self._max_length, "the ends of sentences and clauses")
-        self._reported = True
 
 
 def characters_of(num_pieces: int) -> int:

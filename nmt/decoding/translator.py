@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
@@ -11,13 +12,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.console import log
-from nmt.data.tokenizer import Tokenizers
+from nmt.data.tokenizer import Tokenizer, Tokenizers
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
-from nmt.decoding.hypothesis import NO_ALIGNMENT, EncodedSource, Hypothesis, ScoredTokens, WordAlignment, best_of
+from nmt.decoding.hypothesis import (
+    DIVERGED,
+    NO_ALIGNMENT,
+    EncodedSource,
+    Hypothesis,
+    ScoredTokens,
+    WordAlignment,
+    best_of,
+)
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.sentences import join_parts
-from nmt.decoding.source_text import Item, PartedSource, check_same_sources, source_encoder
-from nmt.errors import ConfigError, DataError
+from nmt.decoding.source_text import Item, PartedSource, source_encoder
+from nmt.errors import ConfigError, DataError, TrainingError
 from nmt.runs import open_runs
 
 if TYPE_CHECKING:
@@ -86,9 +95,7 @@ class Translator:
         self._decoding = decoding
         self._languages = languages
         self._source_type = source.type
-        self._source_encoder = source_encoder(
-            source, tokenizers.src, max_src_length, decoding.lower_capitals, languages[0], decoding.copied
-        )
+        self._source_encoder = source_encoder(source, tokenizers.src, max_src_length, decoding, languages[0])
 
     @property
     def engine_name(self) -> str:
@@ -226,9 +233,8 @@ class Translator:
 
     @functools.cached_property
     def _word_aligner(self) -> "WordAligner":
-        from nmt.decoding.alignment import Aligner, WordAligner  # which imports numpy
+        from nmt.decoding.alignment import WordAligner  # which imports numpy
 
-        assert isinstance(self._engine, Aligner)
         return WordAligner(self._engine, self._tokenizers, *self._languages)
 
     def _search(
@@ -266,17 +272,8 @@ class Translator:
     ) -> list[tuple[ScoredTokens, ...]]:
         """The pieces and log-probabilities of each source's first `wanted` hypotheses."""
         pairs = [(source, one.tokens) for source, of_one in zip(sources, found, strict=True) for one in of_one[:wanted]]
-        tokenizer = self._tokenizers.tgt
-        all_scored: dict[int, ScoredTokens] = {}
-        sides = [range(max(len(source), len(tokens)) + 1) for source, tokens in pairs]
-        for batch in batches_by_length(sides, self._decoding.batch_tokens * self._engine.batches_at_once):
-            outputs = [pairs[index][1] for index in batch]
-            log_probs = self._engine.score([pairs[index][0] for index in batch], outputs)
-            for index, ids, of_ids in zip(batch, outputs, log_probs, strict=True):
-                pieces = tokenizer.pieces([*ids, tokenizer.special.eos])
-                all_scored[index] = ScoredTokens(tuple(pieces), tuple(of_ids))
-        in_order = iter([all_scored[index] for index in range(len(pairs))])
-        return [tuple(itertools.islice(in_order, min(wanted, len(of_one)))) for of_one in found]
+        scored = iter(scored_pairs(self._engine, self._tokenizers.tgt, pairs, self._decoding.batch_tokens))
+        return [tuple(itertools.islice(scored, min(wanted, len(of_one)))) for of_one in found]
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return _in_one_line(self._tokenizers.tgt.decode(tokens))  # byte pieces may encode a line break
@@ -289,6 +286,23 @@ def _in_one_line(text: str) -> str:
 def _one_after_another(parts: Sequence[ScoredTokens]) -> ScoredTokens:
     tokens = tuple(token for part in parts for token in part.tokens)
     return ScoredTokens(tokens, tuple(log_prob for part in parts for log_prob in part.log_probs))
+
+
+def scored_pairs(
+    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[EncodedSource, Sequence[int] | None]], batch_tokens: int
+) -> list[ScoredTokens]:
+    """The pieces of each pair's target and their log-probabilities; none where the target is None."""
+    scored = [ScoredTokens()] * len(pairs)
+    # Of a pair's two sides, the longer one, with </s>, decides how many positions it takes; 0: it is not scored.
+    sides = [range(0 if tgt is None else max(len(src), len(tgt)) + 1) for src, tgt in pairs]
+    for batch in batches_by_length(sides, batch_tokens * engine.batches_at_once):
+        targets = [pairs[index][1] or () for index in batch]
+        found = engine.score([pairs[index][0] for index in batch], targets)
+        for index, ids, log_probs in zip(batch, targets, found, strict=True):
+            if any(map(math.isnan, log_probs)):
+                raise TrainingError(DIVERGED)
+            scored[index] = ScoredTokens(tuple(tokenizer.pieces([*ids, tokenizer.special.eos])), tuple(log_probs))
+    return scored
 
 
 def with_prefixes(
@@ -348,7 +362,6 @@ def load(
     """
     runs = open_runs([model] if isinstance(model, str | Path) else model)
     configs = [run.inference_config() for run in runs]
-    check_same_sources(runs, configs)
     decoding = decoding or configs[0].decoding
     for run, config in zip(runs, configs, strict=True):
         if decoding.max_length >= config.model.max_positions:

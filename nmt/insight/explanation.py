@@ -21,7 +21,7 @@ from nmt.data.vectors import patches, read_image
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
-from nmt.decoding.source_text import encoder_of
+from nmt.decoding.source_text import source_encoder
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
@@ -170,7 +170,9 @@ class _Case:
         self.src_ids: EncodedSource
         match config.source.type:
             case "text":
-                self.src_ids = encoder_of(tokenizers.src, [config]).encode(text, "the text", "explained")
+                settings = (config.data.max_length, config.decoding, config.data.src_lang)
+                encoder = source_encoder(config.source, tokenizers.src, *settings)
+                self.src_ids = encoder.encode(text, "the text", "explained")
                 if not len(self.src_ids):
                     raise ConfigError("the text is empty, so there is nothing to explain")
             case "images":

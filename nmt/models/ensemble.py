@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt.models.interface import DecoderState, Seq2SeqModel
+from nmt.models.interface import DecoderState, Layers, Seq2SeqModel
 from nmt.source import Source
 
 
@@ -41,8 +41,7 @@ class Ensemble(Seq2SeqModel[tuple[Any, ...], EnsembleState]):
 
     def __init__(self, members: Sequence[Seq2SeqModel[Any, Any]]) -> None:
         super().__init__()
-        self.members = tuple(members)
-        self._member_modules = nn.ModuleList(members)  # so that `to`, `train` and `eval` reach them
+        self.members = Layers(members)
 
     def encode(self, source: Source) -> tuple[Any, ...]:
         """The memory of each member."""

@@ -58,6 +58,6 @@ class PositionalEncoding(nn.Module):
                 table = sinusoidal_positions(max_positions, d_model, kind)
             self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """(B, T, D) -> (B, T, D); the first state is at position `start`."""
-        return x + self.table[start : start + x.shape[1]]
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        return x + self.table[: x.shape[1]]

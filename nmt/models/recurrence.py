@@ -3,6 +3,7 @@
 Shapes: B batch, K beams, S length, F input width, D width of the states, G gates (3 in a GRU, 4 in an LSTM).
 """
 
+import contextlib
 from typing import Literal
 
 import torch
@@ -68,12 +69,10 @@ class Recurrence(nn.Module):
         if first is not None:
             parts = [part[None].to(x.dtype).contiguous() for part in first]  # (1, B, D) each
             start = parts[0] if self.cell == "gru" else tuple(parts)
-        states: Tensor
-        if x.is_cuda and torch.is_grad_enabled() and not self.training:
-            with torch.backends.cudnn.flags(enabled=False):  # cuDNN computes gradients in training mode alone
-                states, _ = self.kernel(x, start)
-        else:
-            states, _ = self.kernel(x, start)
+        # cuDNN computes gradients in training mode alone.
+        without_cudnn = x.is_cuda and torch.is_grad_enabled() and not self.training
+        with torch.backends.cudnn.flags(enabled=False) if without_cudnn else contextlib.nullcontext():
+            states: Tensor = self.kernel(x, start)[0]
         return states
 
     def products(self, x: Tensor) -> Tensor:

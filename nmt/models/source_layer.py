@@ -14,7 +14,6 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config.layouts import PositionKind
 from nmt.config.source import ImageSource, VectorSource
 from nmt.models.dropout import Dropout
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions_2d
@@ -36,7 +35,13 @@ class VectorLayer(nn.Module):
             self.stem = PatchStem(source, d_model) if source.type == "images" else TimeStem(source.features, d_model)
         self.linear = nn.Linear(width, d_model)
         self.norm = nn.LayerNorm(d_model)
-        self.positions = _positions(source, d_model, max_positions)
+        self.positions = PositionalEncoding(
+            d_model,
+            source.grid**2 if source.type == "images" else max_positions,
+            "learned" if source.positions == "learned" else "sinusoidal",
+        )
+        if source.type == "images" and source.positions == "sinusoidal_2d" and not self.positions.table.is_meta:
+            self.positions.table.copy_(sinusoidal_positions_2d(source.grid, d_model))
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Source) -> Source:
@@ -45,16 +50,6 @@ class VectorLayer(nn.Module):
         if self.stem is not None:
             values, mask = self.stem(values, mask)
         return Source(self.dropout(self.positions(self.norm(self.linear(values)))), mask)
-
-
-def _positions(source: VectorSource | ImageSource, d_model: int, max_positions: int) -> PositionalEncoding:
-    kind: PositionKind = "learned" if source.positions == "learned" else "sinusoidal"
-    if source.type == "images":
-        positions = PositionalEncoding(d_model, source.grid**2, kind)
-        if source.positions == "sinusoidal_2d" and not positions.table.is_meta:
-            positions.table.copy_(sinusoidal_positions_2d(source.grid, d_model))
-        return positions
-    return PositionalEncoding(d_model, max_positions, kind)
 
 
 class TimeStem(nn.Module):
