@@ -10,8 +10,8 @@ The text is tokenized once. A folder holds
     made_from.json              hashes of all that the content depends on: text, tokenizers, selection, settings
 
 If the sources are vectors or images, src.ids holds their vectors, and src.lengths and src.starts count vectors. The
-folder is named by a hash of made_from.json. No process
-holds a copy in its memory: the pages that are used are in the kernel's cache, which all processes share.
+folder is named by a hash of made_from.json. No process holds a copy in its memory: the pages that are used are in the
+kernel's cache, which all processes share.
 """
 
 import dataclasses

@@ -129,8 +129,6 @@ def prune_cache() -> int:
 
 
 def _cached() -> dict[str, list[object]]:
-    if not (CACHE / _HASHES_FILE).is_file():
-        return {}
     try:
         value = read_json(CACHE / _HASHES_FILE)
     except RunError:
