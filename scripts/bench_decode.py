@@ -99,14 +99,15 @@ def direct_search(
     import ctranslate2
 
     translator = ctranslate2.Translator(str(export), device=device, inter_threads=workers, intra_threads=threads)
-    length_penalty, longest = run.config().decoding.length_penalty, longest_output(run)
+    decoding, longest = run.config().decoding, longest_output(run)
     src_pieces = tokenizers.src.pieces(range(tokenizers.src.vocab_size))
     ids = {piece: index for index, piece in enumerate(tokenizers.tgt.pieces(range(tokenizers.tgt.vocab_size)))}
 
     def search(sources: Sequence[Sequence[int]], beam_size: int) -> list[Sequence[int]]:
         results = translator.translate_batch(
             [[src_pieces[index] for index in source] for source in sources],
-            beam_size=beam_size, length_penalty=length_penalty, max_decoding_length=longest,
+            beam_size=beam_size, length_penalty=decoding.length_penalty, max_decoding_length=longest,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
             max_input_length=0, disable_unk=True, max_batch_size=max_batch_size,
         )  # fmt: skip
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]

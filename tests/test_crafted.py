@@ -304,7 +304,7 @@ class Echo:
 
     name, batches_at_once = "echo", 1
 
-    def search(self, sources: list[list[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+    def search(self, sources: list[list[int]], decoding: DecodingConfig, *_: object) -> list[list[Hypothesis]]:
         return [[Hypothesis(tuple(ids), 0.0, 0.0)] for ids in sources]
 
 

@@ -283,7 +283,7 @@ def test_a_status_says_what_was_cut_and_what_did_not_end(caplog: pytest.LogCaptu
     class Engine:
         name, batches_at_once = "one", 1
 
-        def search(self, sources: Sequence[np.ndarray], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        def search(self, sources: Sequence[np.ndarray], decoding: DecodingConfig, *_: object) -> list[list[Hypothesis]]:
             return [[Hypothesis((4,), -1.0, -1.0)] for _ in sources]
 
     source = VectorSource(type="vectors", features=2)

@@ -43,7 +43,7 @@ class ReversingEngine:
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
 
-    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+    def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, *_: object) -> list[list[Hypothesis]]:
         self.batches.append([list(ids) for ids in sources])
         assert all(sources), "an empty line needs no search"
         return [[Hypothesis(tuple(reversed(ids)), -1.0, -1.0), Hypothesis(tuple(ids), -2.0, -2.0)] for ids in sources]
@@ -125,7 +125,9 @@ def test_the_parts_of_a_line_make_one_translation() -> None:
 
 def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() -> None:
     class Special(ReversingEngine):
-        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        def search(
+            self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, *_: object
+        ) -> list[list[Hypothesis]]:
             return [[Hypothesis((1, 4, 3, 5, 2, 0), -1.0, -1.0), Hypothesis((6,), -2.0, -2.0)] for _ in sources]
 
     assert make_translator(Special()).translate(["w9"]) == ["w0 w1"]
@@ -133,7 +135,9 @@ def test_the_best_hypothesis_is_the_translation_and_special_ids_are_not_in_it() 
 
 def test_the_engine_is_given_the_decoding_settings() -> None:
     class Settings(ReversingEngine):
-        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        def search(
+            self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, *_: object
+        ) -> list[list[Hypothesis]]:
             return [[Hypothesis((decoding.beam_size + 4,), -1.0, -1.0)] for _ in sources]
 
     translator = Translator(word_tokenizers(), Settings(), DecodingConfig(beam_size=7), max_src_length=10)
@@ -195,7 +199,9 @@ def test_a_decoded_line_end_never_makes_two_lines() -> None:
     line_end = pieces.index("<0x0A>")
 
     class Engine(ReversingEngine):
-        def search(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
+        def search(
+            self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, *_: object
+        ) -> list[list[Hypothesis]]:
             return [[Hypothesis((*ids, line_end, line_end, *ids), -1.0, -1.0)] for ids in sources]
 
     assert "\n\n" in tokenizer.decode([*tokenizer.encode("the dog"), line_end, line_end])

@@ -86,7 +86,7 @@ class _Options:
             drawn = sampling.count
             raise ConfigError(f"--n-best {count}: --mbr {drawn} draws {drawn} translations; draw at least {count}")
         alignment = self.align or self.alignments is not None
-        return Request(count, count if self.tokens else 0, sampling, by_sentence, alignment)
+        return Request(count, count if self.tokens else 0, sampling, by_sentence, alignment, self.as_json)
 
     def made_by(self, request: "Request") -> dict[str, object]:
         """The options on which the output depends, for --continue."""

@@ -12,7 +12,8 @@ token there. PyTorch's search treats it as at any other position.
 
 import importlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.inference import DecodingConfig
@@ -62,29 +63,48 @@ class CTranslate2Engine:
         sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> list[list[Hypothesis]]:
+        scores: bool = True,
+    ) -> Iterator[list[Hypothesis]]:
         """As `Engine.search`; sources are ids, since no model of vectors is exported.
 
-        The maximum length of an output depends on its source. So a group of sources is searched with the least limit
-        among them; those that reach it are searched again with their own limit. The minimum may depend on the source,
-        too; a group has one minimum.
+        The maximum length of an output depends on its source. So a group of sources is searched with the greatest limit
+        among them; those that reach their own are searched again with it. The minimum may depend on the source, too; a
+        group has one minimum.
         """
         prefixes = prefixes or [()] * len(sources)
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         minima = [decoding.shortest_output(len(ids)) for ids in sources]
-        found: dict[int, list[Hypothesis]] = {}
-        unfinished: dict[tuple[int, int, bool], list[int]] = {}
+        max_batch = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
+        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        max_batch = min(decoding.batch_tokens, max_batch, share)
+        words = self._forbidden_words.spellings(decoding.forbidden_words)
+        forbidden = {*((index,) for index in self._special), *map(tuple, words)}
+
+        def start(group: Sequence[int], limit: int) -> tuple[Sequence[int], int, Any]:
+            of_group = [sources[row] for row in group], [prefixes[row] for row in group]
+            settings = decoding, limit, minima[group[0]], forbidden, max_batch, scores or decoding.beam_size > 1
+            return group, limit, self._started(*of_group, *settings)
+
         # Rows with and without prefix are separate: after an empty prefix, too, </s> would have to be the best token.
         parts = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
-        groups = [group for rows in parts for group in [*_groups(rows, sources, limits, minima)][::-1]]
-        for index, limit, hypotheses in self._translate(sources, prefixes, groups, limits, decoding):
-            if limits[index] > limit and _reached_limit(hypotheses, limit, decoding.beam_size):
-                unfinished.setdefault((limits[index], minima[index], bool(prefixes[index])), []).append(index)
-            else:
-                found[index] = hypotheses
-        for index, _, hypotheses in self._translate(sources, prefixes, unfinished.values(), limits, decoding):
-            found[index] = hypotheses
-        return [found[index] for index in range(len(sources))]
+        groups = [group for rows in parts for group in reversed([*_groups(rows, sources, limits, minima)])]
+        # All are started at once, so that no worker waits for another's last batch; results are read while they work.
+        started = deque(start(group[::-1], limits[group[-1]]) for group in groups)
+        found: dict[int, list[Hypothesis]] = {}
+        next_row = 0
+        while started:
+            group, limit, results = started.popleft()
+            unfinished: dict[int, list[int]] = {}
+            for index, result in zip(group, results, strict=True):
+                hypotheses = [*self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), forbidden)]
+                if limits[index] < limit and _reached_limit(hypotheses, limits[index], decoding.beam_size):
+                    unfinished.setdefault(limits[index], []).append(index)
+                else:
+                    found[index] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+                while next_row in found:
+                    yield found.pop(next_row)
+                    next_row += 1
+            started.extend(start(rows, own_limit) for own_limit, rows in unfinished.items())
 
     def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Engine.score`; the pairs are shared among the workers, in batches of their own."""
@@ -124,45 +144,37 @@ class CTranslate2Engine:
             found[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
         return found
 
-    def _translate(
+    def _started(
         self,
         sources: Sequence[EncodedSource],
         prefixes: Sequence[Sequence[int]],
-        groups: Iterable[Sequence[int]],
-        limits: Sequence[int],
         decoding: DecodingConfig,
-    ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
-        """(index, limit, hypotheses) of the sources in all groups; a group's limit is that of its first source."""
-        max_batch = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
-        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
-        forbidden = [*((index,) for index in self._special), *self._forbidden_words.spellings(decoding.forbidden_words)]
-        started = []
-        for group in groups:  # all are queued first, so that no worker waits for another's last batch
-            results = self._translator.translate_batch(
-                [[self._src_pieces[index] for index in sources[row]] for row in group],
-                [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
-                beam_size=decoding.beam_size,
-                num_hypotheses=decoding.beam_size,
-                # With 0 it would stop as soon as the best hypothesis so far is finished.
-                length_penalty=decoding.length_penalty or 1e-9,
-                min_decoding_length=decoding.shortest_output(len(sources[group[0]])),
-                no_repeat_ngram_size=decoding.no_repeat_ngram_size,
-                max_decoding_length=limits[group[0]],
-                max_input_length=0,
-                max_batch_size=min(decoding.batch_tokens, max_batch, share),
-                batch_type="tokens",
-                suppress_sequences=[[self._tgt_pieces[index] for index in ids] for ids in forbidden],
-                # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
-                use_vmap=all(len(ids) == 1 for ids in forbidden),
-                return_scores=True,
-                asynchronous=True,
-            )
-            started.append((group, results))
-        for group, results in started:
-            limit = limits[group[0]]
-            for index, result in zip(group, results, strict=True):
-                hypotheses = self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), forbidden)
-                yield index, limit, sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+        max_length: int,
+        min_length: int,
+        forbidden: Collection[tuple[int, ...]],
+        max_batch: int,
+        scores: bool,
+    ) -> Any:
+        """The results of CTranslate2, one for each source; each is waited for when it is read."""
+        return self._translator.translate_batch(
+            [[self._src_pieces[index] for index in ids] for ids in sources],
+            [[self._tgt_pieces[index] for index in ids] for ids in prefixes] if prefixes[0] else None,
+            beam_size=decoding.beam_size,
+            num_hypotheses=decoding.beam_size,
+            # With 0 it would stop as soon as the best hypothesis so far is finished.
+            length_penalty=decoding.length_penalty or 1e-9,
+            min_decoding_length=min_length,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+            max_decoding_length=max_length,
+            max_input_length=0,
+            max_batch_size=max_batch,
+            batch_type="tokens",
+            suppress_sequences=[[self._tgt_pieces[index] for index in ids] for ids in forbidden],
+            # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
+            use_vmap=all(len(ids) == 1 for ids in forbidden),
+            return_scores=scores,
+            asynchronous=True,
+        )
 
     def _hypotheses(
         self,
@@ -170,10 +182,10 @@ class CTranslate2Engine:
         max_length: int,
         decoding: DecodingConfig,
         num_forced: int,
-        forbidden: Sequence[Sequence[int]],
+        forbidden: Collection[tuple[int, ...]],
     ) -> Iterator[Hypothesis]:
         """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+        for pieces, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
             ids = tuple(self._tgt_ids[piece] for piece in pieces)
             its_length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
             log_prob = score * its_length**decoding.length_penalty
@@ -184,17 +196,17 @@ class CTranslate2Engine:
 
 
 def _allowed_length(
-    ids: Sequence[int], forbidden: Iterable[Sequence[int]], no_repeat_ngram_size: int, num_forced: int = 0
+    ids: Sequence[int], forbidden: Collection[tuple[int, ...]], no_repeat_ngram_size: int, num_forced: int = 0
 ) -> int:
     """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced."""
-    sequences = {tuple(one) for one in forbidden}
-    if not no_repeat_ngram_size and {one[-1] for one in sequences}.isdisjoint(ids):
+    ngrams = [*zip(*(ids[start:] for start in range(no_repeat_ngram_size)), strict=False)]
+    if len(set(ngrams)) == len(ngrams) and {one[-1] for one in forbidden}.isdisjoint(ids):  # nearly always
         return len(ids)
     seen: set[tuple[int, ...]] = set()
-    sizes = sorted({len(one) for one in sequences})
+    sizes = sorted({len(one) for one in forbidden})
     for end in range(1, len(ids) + 1):
         ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
-        is_forbidden = any(size <= end and tuple(ids[end - size : end]) in sequences for size in sizes)
+        is_forbidden = any(size <= end and tuple(ids[end - size : end]) in forbidden for size in sizes)
         if end > num_forced and (is_forbidden or (ngram and ngram in seen)):
             return end - 1
         seen.add(ngram)
@@ -215,17 +227,13 @@ def _groups(
 ) -> Iterator[list[int]]:
     """Groups of the rows, shortest source first, each with one minimum length.
 
-    The limit of its first row suffices for most outputs of a group.
+    No limit of a group is more than twice another: what does not end takes little time.
     """
     order = sorted(rows, key=lambda index: len(sources[index]))
     start = 0
     for end in range(1, len(order) + 1):
         limit, minimum = limits[order[start]], minima[order[start]]
-        if (
-            end == len(order)
-            or minima[order[end]] != minimum
-            or (limits[order[end]] > limit and 1.5 * len(sources[order[end]]) > limit)
-        ):
+        if end == len(order) or minima[order[end]] != minimum or limits[order[end]] > 2 * limit:
             yield order[start:end]
             start = end
 

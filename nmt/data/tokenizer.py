@@ -111,6 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
         controls = filter(processor.is_control, range(processor.get_piece_size()))
         tags = tuple(index for index in controls if tag_of(processor.id_to_piece(index)) is not None)
         self.special = SpecialIds(*ids, tags)
+        self._without_text = frozenset((*ids, *tags))
 
     def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes | None]]:
         return SentencePieceTokenizer, (self.model,)  # the processor would be a second copy of it
@@ -160,7 +161,7 @@ class SentencePieceTokenizer(Tokenizer):
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode([int(index) for index in ids if index not in self.special])
+        text: str = self._processor.decode([int(index) for index in ids if index not in self._without_text])
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

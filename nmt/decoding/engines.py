@@ -1,7 +1,7 @@
 """The choice of the engine that translates: PyTorch, or CTranslate2 where a run was exported for it."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
@@ -37,8 +37,11 @@ class Engine(Protocol):
         sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without `</s>`, or vectors), best first.
+        scores: bool = True,
+    ) -> Iterable[list[Hypothesis]]:
+        """Hypotheses of each source (ids without `</s>`, or vectors), best first; in order, each once it is found.
+
+        Sources are best given longest first, as they are searched. Without `scores`, log-probabilities may be 0.
 
         With `prefixes`, hypotheses begin with the prefix of their source, which may be empty: `Constraints.forced`.
         """

@@ -57,6 +57,8 @@ class Request:
     """Each sentence of a line is translated by itself, and white space is kept; a line may hold line ends then."""
     alignment: bool = False
     """Also the word alignment."""
+    scores: bool = True
+    """False: scores may be 0. CTranslate2's greedy search takes up to a tenth less time without them."""
 
 
 BEST = Request()

@@ -67,6 +67,8 @@ def emoji_apart(part: Part) -> list[Part]:
     [Part(text='😀', after=' '), Part(text='a dog!', after=''), Part(text='👍', after=' ')]
     """
     text = part.text
+    if text.isascii():  # true for most lines of many languages, which saves time
+        return [part]
     start = found.end() if (found := _EMOJI.match(text)) else 0
     end = len(text) - (found.end() if (found := _EMOJI_BACKWARDS.match(text[::-1])) else 0)
     if start >= end:  # emoji alone, or an empty part
@@ -93,6 +95,8 @@ def join_parts(parts: Sequence[Part], translations: Iterable[str], src_lang: str
     Into Chinese and Japanese, a single space between sentences is left out. From them into another language, one is
     added where there is none, and so it is from any language without spaces between words into one with them.
     """
+    if len(parts) == 1 and not parts[0].after:
+        return "".join(translations)
     drop_spaces = joins_sentences(tgt_lang)
     add_spaces = joins_sentences(src_lang) and not drop_spaces
     add_spaces = add_spaces or (is_without_spaces(src_lang) and not is_without_spaces(tgt_lang))

@@ -45,8 +45,9 @@ class TorchEngine:
         sources: Sequence[EncodedSource],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
+        scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """As `Engine.search`."""
+        """As `Engine.search`; the scores are known in any case."""
         source, constraints = self._batch(sources, decoding, prefixes)
         if decoding.beam_size == 1:
             return greedy_search(self._model, source, constraints, decoding.length_penalty)

@@ -113,7 +113,7 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one string")
         numbered = zip(itertools.count(1) if numbers is None else numbers, lines, strict=numbers is not None)
-        request = dataclasses.replace(request, n_best=1)
+        request = dataclasses.replace(request, n_best=1, scores=False)
         texts = []
         while block := list(itertools.islice(numbered, LINES_AT_ONCE)):
             texts += [translation.text for translation in self._translate(block, request)]
@@ -241,21 +241,21 @@ class Translator:
         self, sources: Sequence[EncodedSource], request: Request, prefixes: Sequence[Sequence[int]] | None
     ) -> list[_TranslatedPart]:
         decoding = self._decoding
+        results: Iterable[list[Hypothesis]]
         if request.sampling:
             assert isinstance(self._engine, Sampler), "checked by _translate"
-            found = self._engine.sample(sources, decoding, request.sampling, prefixes)
-        elif prefixes is None:
-            found = self._engine.search(sources, decoding)
+            results = self._engine.sample(sources, decoding, request.sampling, prefixes)
         else:
-            found = self._engine.search(sources, decoding, prefixes)
-        best_of(found)  # raises an error if one is not a number
-        if request.sampling and request.sampling.by_risk:
-            from nmt.decoding.risk import by_risk  # which imports numpy
+            results = self._engine.search(sources, decoding, prefixes, request.scores)
+        found, texts = [], []
+        for hypotheses in results:  # each becomes text while the rest is searched
+            best_of([hypotheses])  # raises an error if it is not a number
+            if request.sampling and request.sampling.by_risk:
+                from nmt.decoding.risk import by_risk  # which imports numpy
 
-            orders = [by_risk([self._decode(one.tokens) for one in of_one]) for of_one in found]
-            found = [[of_one[index] for index in order] for of_one, order in zip(found, orders, strict=True)]
-        found = [hypotheses[: request.n_best] for hypotheses in found]
-        texts = [[self._decode(one.tokens) for one in hypotheses] for hypotheses in found]
+                hypotheses = [hypotheses[index] for index in by_risk([self._decode(one.tokens) for one in hypotheses])]
+            found.append(hypotheses[: request.n_best])
+            texts.append([self._decode(one.tokens) for one in hypotheses[: request.n_best]])
         outputs = [hypotheses[0].tokens for hypotheses in found]
         alignments = [NO_ALIGNMENT] * len(outputs)
         if request.alignment:

@@ -152,7 +152,7 @@ def explain_attention(run: RunFolder, text: str, tgt: str | None = None, device:
     case = _Case(run, text, tgt, device)
     tgt_ids: Sequence[int] | None = case.given
     if tgt_ids is None:
-        tgt_ids = best_of(case.engine.search([case.src_ids], case.decoding))[0].tokens
+        tgt_ids = best_of([*case.engine.search([case.src_ids], case.decoding)])[0].tokens
     return attention_maps(case.model(), case.tokenizers, case.src_ids, tgt_ids, *case.languages)
 
 
@@ -288,7 +288,7 @@ def _what_ifs(
     going_on = [number for number in range(len(others)) if number not in found]
     for batch in batches_by_length([src_ids] * len(going_on), decoding.batch_tokens):
         numbers = [going_on[index] for index in batch]
-        hypotheses = engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])
+        hypotheses = [*engine.search([src_ids] * len(batch), decoding, [prefixes[number] for number in numbers])]
         found.update(zip(numbers, best_of(hypotheses), strict=True))
     for number, (position, piece, prefix_log_prob) in enumerate(others):
         one, (token,) = found[number], tokenizer.pieces([piece])
