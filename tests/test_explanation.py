@@ -174,7 +174,7 @@ def test_a_tree_holds_the_candidates_of_a_search_with_loops(seed: int, decoding:
         extended = [one for one in candidates if one[1][-1] != EOS_ID][:width] if step < last else []
         assert [tree.tokens(node) for node in nodes if node.state == "kept"] == [tokens for _, tokens in extended]
         prefixes = {tokens: log_prob for log_prob, tokens in extended}
-    hypotheses = engine.search([sentence], decoding)[0]
+    hypotheses = next(iter(engine.search([sentence], decoding)))
     assert found[0].tokens == hypotheses[0].tokens
     finished_nodes = sorted((node for node in tree.nodes if node.state == "finished"), key=lambda node: -node.score)
     assert [node.score for node in finished_nodes[: len(found)]] == [one.score for one in found]

@@ -120,6 +120,7 @@ class ShoutingEngine:
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
+        *_: object,
     ) -> list[list[Hypothesis]]:
         texts = [self._tokenizer.decode(ids) for ids in sources]
         self.read += texts

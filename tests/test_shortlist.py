@@ -95,7 +95,7 @@ def test_a_search_finds_what_a_model_finds_that_has_only_the_candidates(beam_siz
         expected = TorchEngine(model, APART).search([ids], decoding)[0]
         with torch.no_grad():
             bias.copy_(before)
-        found = engine.search([ids], decoding)[0]
+        found = next(engine.search([ids], decoding))
         assert found[0].tokens == expected[0].tokens
         assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
         changed += found[0].tokens != unlimited[0].tokens

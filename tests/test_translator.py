@@ -444,6 +444,7 @@ def test_a_prefix_begins_the_first_part_that_has_text() -> None:
             sources: Sequence[Sequence[int]],
             decoding: DecodingConfig,
             prefixes: Sequence[Sequence[int]] | None = None,
+            *_: object,
         ) -> list[list[Hypothesis]]:
             assert prefixes is not None
             joined = ((*prefix, *ids) for prefix, ids in zip(prefixes, sources, strict=True))
