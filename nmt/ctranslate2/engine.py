@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # a translator without alignments needs no numpy
 
 # On two CPU cores (docs/lab/speed.md), a small batch on each is twice as fast as a large batch on both.
 MAX_WORKERS = 8
-CPU_BATCH_TOKENS = 512
+CPU_BATCH_TOKENS = 384
+BEAM_BATCH_TOKENS = 192
 # CTranslate2 masks a logit with the lowest value of its type; float16's is the highest of these, -65,504.
 _IMPOSSIBLE = -60_000
 
@@ -155,7 +156,8 @@ class CTranslate2Engine:
         self, decoding: DecodingConfig, forbidden: Collection[tuple[int, ...]], share: int, scores: bool
     ) -> dict[str, Any]:
         """The options of `translate_batch` that all groups of a search share; `share` is the positions for a worker."""
-        max_batch = CPU_BATCH_TOKENS if self._translator.device == "cpu" else decoding.batch_tokens
+        on_cpu = CPU_BATCH_TOKENS if decoding.beam_size == 1 else BEAM_BATCH_TOKENS
+        max_batch = on_cpu if self._translator.device == "cpu" else decoding.batch_tokens
         return {
             "beam_size": decoding.beam_size,
             "num_hypotheses": decoding.beam_size,
