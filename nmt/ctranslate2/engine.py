@@ -185,7 +185,7 @@ class CTranslate2Engine:
     ) -> Iterator[Hypothesis]:
         """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
         for pieces, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
-            ids = tuple(self._tgt_ids[piece] for piece in pieces)
+            ids = tuple(map(self._tgt_ids.__getitem__, pieces))
             its_length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
             log_prob = score * its_length**decoding.length_penalty
             if log_prob < _IMPOSSIBLE:
