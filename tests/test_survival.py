@@ -54,9 +54,9 @@ EVERYTHING = [
 TIMES = ("seconds", "seconds_left", "total_steps", "tgt_tokens_per_second")  # and how long it will still be trained
 
 
-def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
+def trained(config: Path, name: str, *overrides: str, fresh: bool = False) -> RunFolder:
     run = run_named(name)
-    train(load_config(config, overrides), run, mode)
+    train(load_config(config, overrides), run, fresh)
     return run
 
 
@@ -147,9 +147,9 @@ def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        for mode in ("auto", "fresh"):
+        for fresh in (False, True):
             with pytest.raises(RunError, match=rf"runs/run: is being trained \(process {other.pid} on .*--name"):
-                trained(copy_task, "run", mode=mode)
+                trained(copy_task, "run", fresh=fresh)
         assert checkpoint_steps(run.checkpoints) == [6]
         other.kill()
         other.wait()

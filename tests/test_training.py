@@ -37,9 +37,9 @@ from nmt.training.stopping import seconds_left, stop_reason, total_steps
 from nmt.training.trainer import Trainer, evaluating
 
 
-def trained(config: Path, name: str, *overrides: str, mode: str = "auto") -> RunFolder:
+def trained(config: Path, name: str, *overrides: str, fresh: bool = False) -> RunFolder:
     run = run_named(name)
-    train(load_config(config, overrides), run, mode)
+    train(load_config(config, overrides), run, fresh)
     return run
 
 
@@ -277,7 +277,7 @@ def test_a_run_does_not_resume_with_other_settings_or_other_text(copy_task: Path
 
 def test_fresh_sets_the_old_run_aside(copy_task: Path) -> None:
     old = newest_weights(trained(copy_task, "run"))
-    new = trained(copy_task, "run", "training.seed=5", mode="fresh")
+    new = trained(copy_task, "run", "training.seed=5", fresh=True)
     assert newest_weights(run_named("run.old1")) == old != newest_weights(new)
 
 

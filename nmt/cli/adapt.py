@@ -90,7 +90,7 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
                     f"of both; leave it out, or give --keep FILE"
                 )
     arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
-    trained = bool(train_run(settings, run, "fresh" if fresh else "auto", ALONE, False, arguments))
+    trained = bool(train_run(settings, run, fresh, ALONE, False, arguments))
     if base is not None:
         from nmt.adaptation.outcome import average_with_base
 

@@ -40,7 +40,7 @@ def distill(
     with contextlib.chdir(where):  # as `nmt train student.yaml` there
         run = run_named(file.stem)
         settings = load_run_config(Path(file.name), (), run, False)
-        trained = train_run(settings, run, "auto", ALONE, False, ["train", file.name])
+        trained = train_run(settings, run, False, ALONE, False, ["train", file.name])
         if trained is not None:
             finish(settings, run, trained)
     student = where / run.path

@@ -37,8 +37,7 @@ def train(
         if dry_run and fresh:
             raise ConfigError("--dry-run changes nothing, and --fresh sets a run aside; try it with another --name")
         settings, run = configured_run("train", file or config, overrides, name, init_from, fresh)
-        mode = "fresh" if fresh else "auto"
-        trained = train_run(settings, run, mode, ranks, dry_run, sys.argv[1:])
+        trained = train_run(settings, run, fresh, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and trained is not None and (changes := finish(settings, run, trained)):
         from nmt.insight.text_table import aligned
         from nmt.training.forgetting import table
@@ -47,7 +46,7 @@ def train(
 
 
 def train_run(
-    settings: Config, run: RunFolder, mode: str, ranks: Ranks, dry_run: bool, arguments: Sequence[str]
+    settings: Config, run: RunFolder, fresh: bool, ranks: Ranks, dry_run: bool, arguments: Sequence[str]
 ) -> bool | None:
     """Train here, or in several processes, which get these arguments of the command line.
 
@@ -61,42 +60,32 @@ def train_run(
     if is_launched():
         if settings.training.processes != "auto":
             raise ConfigError("training.processes: torchrun decides how many processes there are; leave it out")
-    elif (count := num_processes(settings, run, mode == "fresh")) > 1:
+    elif (count := num_processes(settings, run, fresh)) > 1:
         alone = ["--set", "training.processes=auto"]  # so that none of them starts others
         command = python_command("from nmt.cli.main import main; main()", *arguments, *alone)
         if code := launch(count, command, settings.training.threads):
             raise typer.Exit(code)
         return None
-    return run_training(settings, run, mode, ranks, dry_run)
+    return run_training(settings, run, fresh, ranks, dry_run)
 
 
 def finish(settings: Config, run: RunFolder, trained: bool) -> "list[Forgetting]":
     """What follows a training: what it gained and forgot, which is returned; the exports; the report."""
-    changes = _what_changed(run) if settings.training.init_from is not None else []
-    if trained:
-        _export(run, settings)
-    if trained and settings.evaluation.report:
-        _write_report(run, settings.training.device)
-    return changes
+    changes = []
+    if settings.training.init_from is not None:
+        from nmt.training.forgetting import score_after
 
-
-def _what_changed(run: RunFolder) -> "list[Forgetting]":
-    """Compare the scores before and after a training with `training.init_from`; it is done, so a failure is a line."""
-    from nmt.training.forgetting import score_after
-
-    try:
-        return score_after(run)
-    except NmtError as error:
-        log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
-        return []
-
-
-def _export(run: RunFolder, settings: Config) -> None:
-    """Make the exports of `export.after_training`."""
-    if settings.export.after_training:
+        try:
+            changes = score_after(run)
+        except NmtError as error:  # the training is done
+            log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
+    if trained and settings.export.after_training:
         from nmt.exporting.after_training import export_after_training
 
         export_after_training(run, settings)
+    if trained and settings.evaluation.report:
+        _write_report(run, settings.training.device)
+    return changes
 
 
 def _write_report(run: RunFolder, device: str) -> None:

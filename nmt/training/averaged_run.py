@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nmt.atomic import replacing, write_json
+from nmt.atomic import file_sha256, replacing, write_json
 from nmt.checkpoint import mean_of_weights, write_weights
-from nmt.ctranslate2.exports import ModelFile
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.translator import load
 from nmt.errors import RunError
@@ -89,7 +88,7 @@ def _check_one_start(runs: Sequence[RunFolder]) -> None:
     seen: dict[str, RunFolder] = {}
     starts: set[str] = set()
     for run in runs:
-        own, record = ModelFile.of(run.model_file).sha256, read_record(run)
+        own, record = file_sha256(run.model_file), read_record(run)
         if own in seen:
             raise RunError(f"{seen[own].path} and {run.path} have the same model; name each once")
         mine = {own} if record is None or record.init_from is None else {own, record.init_from.model.sha256}

@@ -1,9 +1,9 @@
 """The batches of each update: an epoch's plan is shared among the processes, and workers prepare its batches."""
 
-import dataclasses
 import itertools
 import signal
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from nmt.training.preparation import Prepared
 MAX_DEATHS = 3  # of workers, in a row
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """This process's part of an update."""
 
     batches: list[Batch]
@@ -83,7 +82,10 @@ class Feed:
         shares = [self._ranks.share(numbers) or numbers[:1] for numbers in non_empty]
         chosen = list(itertools.chain.from_iterable(shares))
         corpus, device = self._prepared.corpus, self._prepared.device
-        batches = batches_with_restarts(corpus, parts, device, chosen, self._augmentation(epoch))
+        augmentation = None
+        if self._config.augmentation.is_on:
+            augmentation = Augmentation(self._config, self._prepared.tokenizers, epoch, self._prepared.lexicon)
+        batches = batches_with_restarts(corpus, parts, device, chosen, augmentation)
         for whole, numbers, share in zip(updates, non_empty, shares, strict=True):
             yield Share(
                 list(itertools.islice(batches, len(share))),
@@ -91,12 +93,6 @@ class Feed:
                 [plan[number] for number in whole],
                 is_extra=self._ranks.rank >= len(numbers),
             )
-
-    def _augmentation(self, epoch: int) -> Augmentation | None:
-        """The augmentation of an epoch's batches; None if it is off."""
-        if not self._config.augmentation.is_on:
-            return None
-        return Augmentation(self._config, self._prepared.tokenizers, epoch, self._prepared.lexicon)
 
 
 def batches_with_restarts(

@@ -66,11 +66,9 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
     hint = f"{run.path} is intact, and the same command resumes from its last checkpoint"
     try:
         yield
-    except NmtError:
+    except (NmtError, ConnectionError):
         raise
     except OSError as error:
-        if isinstance(error, ConnectionError):
-            raise
         where = f"{error.filename}: " if error.filename else f"{run.path}: "
         raise TrainingError(
             f"{where}cannot be written: {error.strerror or error}; free disk space, or make the folder writable; {hint}"

@@ -1,10 +1,10 @@
 """Memory that training needs on its device: measures the largest possible batch and fits batch sizes to free memory."""
 
 import contextlib
-import dataclasses
 import itertools
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,7 @@ KERNELS = 128_000_000  # oneDNN's in bf16, as measured with `bound_kernel_caches
 FEW, MORE = 2, 6  # rows of the two small batches from which the memory for a pair is estimated
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryAccount:
+class MemoryAccount(NamedTuple):
     """Bytes that training needs on its device."""
 
     parameters: int

@@ -10,7 +10,6 @@ from nmt.config.training import TrainingConfig
 # Devices on which fused AdamW skips an update if `found_inf` is set. On MPS, torch releases before the summer of 2026
 # apply the update anyway; other devices are untested.
 SUPPORT_FOUND_INF = ("cpu", "cuda")
-ADAM_BETAS = (0.9, 0.98)  # Vaswani et al. 2017, section 5.3
 
 
 class AdamW(torch.optim.AdamW):
@@ -29,7 +28,8 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
     ]
     fused = all(parameter.device.type in SUPPORT_FOUND_INF for parameter in parameters)
     # None, not False: torch then uses its `foreach` implementation where the device has one.
-    return AdamW(groups, lr=config.learning_rate, betas=ADAM_BETAS, eps=1e-9, fused=fused or None)
+    # The betas are those of Vaswani et al. 2017, section 5.3.
+    return AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
 
 
 def learning_rate(step: int, config: TrainingConfig, start: int = 0) -> float:

@@ -1,7 +1,6 @@
 """Checks before the first step: suspicious data, disk space, and a trial of everything that may fail later."""
 
 import contextlib
-import dataclasses
 import shutil
 from collections.abc import Iterator
 
@@ -25,7 +24,6 @@ MAX_BYTES = 0.01
 MAX_COPIED = 0.03
 MAX_SEEN = 0.01
 MAX_TOO_LONG = 0.01
-COPIES_OF_WEIGHTS = 3  # in a checkpoint: the weights and AdamW's two moments
 
 
 def warnings(config: Config, prepared: Prepared) -> Iterator[str]:
@@ -97,7 +95,7 @@ def _unfamiliar(config: Config, text: str, side: str, unknown: float, of_bytes: 
 def check_disk(run: RunFolder, num_parameters: int, settings: TrainingConfig) -> None:
     """`TrainingError` if the checkpoints that will be kept do not fit beside the run."""
     weights = 4 * num_parameters
-    copies = COPIES_OF_WEIGHTS + (settings.ema_decay is not None)
+    copies = 3 + (settings.ema_decay is not None)  # in a checkpoint: the weights and AdamW's two moments, any average
     # The last checkpoints, the best one, and the one being written; and the best model.
     needed = weights * copies * (settings.keep_checkpoints + 2) + weights
     free = shutil.disk_usage(run.path).free
@@ -167,5 +165,5 @@ def _settle_memory(trainer: Trainer) -> None:
     )
     average = 0 if trainer.averaged is None else account.parameters
     program = max(0, held - account.parameters - average)
-    account = dataclasses.replace(account, average=average, program=program)
+    account = account._replace(average=average, program=program)
     trainer.memory = f"{account}" + ("" if free is None else f"; {size(free)} are free besides what is already in use")

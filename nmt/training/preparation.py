@@ -1,14 +1,13 @@
 """Preparing a training: reads its files and the device, builds vocabulary, encoded corpus and metrics."""
 
 import contextlib
-import dataclasses
 import importlib.util
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
 from nmt.config.training import Config
 from nmt.console import log
@@ -29,8 +28,7 @@ from nmt.languages import is_without_spaces
 from nmt.runs import RunFolder
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """The checked inputs of a training."""
 
     tokenizers: Tokenizers
@@ -93,7 +91,12 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
         metrics = make_metrics(sorted(names), data.tgt_lang, config.evaluation.bleu_tokenizer)
     with problems.collected():
         configured_metrics(config.evaluation, data.tgt_lang)
-    texts = _Texts(config, problems)
+    with problems.collected():
+        validation = corpus_test_set(data.validation, source)
+    test_sets: dict[str, TestSet] = {}
+    for name, files in data.test.items():
+        with problems.collected():
+            test_sets[name] = corpus_test_set(files, source)
     for corpus_files in () if resuming else data.train:
         with problems.collected():
             count_pairs([corpus_files], source)
@@ -104,7 +107,10 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
     selection = select(data.train, data.cleaning, (data.src_lang, data.tgt_lang), data.excluded_from_training, source)
     if not resuming and config.training.init_from is not None and ranks.is_main:  # `train` lets it come first
         copy_tokenizer(starting_run(config.training.init_from), run)
-    tokenizers = _tokenizers(config, run, resuming, selection)
+    if resuming or config.training.init_from is not None:
+        tokenizers = load_tokenizers(run.tokenizer)
+    else:
+        tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source, selection)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, source=source)
     lexicon = None
     if config.augmentation.fragments and config.tokenizer.type == "marian":
@@ -114,17 +120,14 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
         by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
         lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]))
 
-    def encoded(files: CorpusFiles) -> EncodedCorpus:
-        return encode_corpus([files], tokenizers, run.tokenizer, data.max_length, source=source)
-
     return Prepared(
         tokenizers=tokenizers,
         selection=selection,
         corpus=corpus,
         lexicon=lexicon,
-        validation=texts.validation,
-        validation_corpus=encoded(data.validation),
-        test_sets=texts.test_sets,
+        validation=validation,
+        validation_corpus=encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source),
+        test_sets=test_sets,
         metrics=metrics,
         device=device,
         dtype=dtype,
@@ -143,24 +146,3 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
             "training.precision: bf16: torch cannot train an LSTM in bf16 on this CPU, which has no instructions for "
             "it; use fp32, or model.cell: gru"
         ) from None
-
-
-class _Texts:
-    """Validation and test sets, read; what cannot be read is among the problems, and its attribute is missing."""
-
-    validation: TestSet
-
-    def __init__(self, config: Config, problems: Problems) -> None:
-        self.test_sets: dict[str, TestSet] = {}
-        with problems.collected():
-            self.validation = corpus_test_set(config.data.validation, config.source)
-        for name, files in config.data.test.items():
-            with problems.collected():
-                self.test_sets[name] = corpus_test_set(files, config.source)
-
-
-def _tokenizers(config: Config, run: RunFolder, resuming: bool, selection: Selection | None) -> Tokenizers:
-    """The run's own, which may be a copy of another run's, or new ones."""
-    if resuming or config.training.init_from is not None:
-        return load_tokenizers(run.tokenizer)
-    return ensure_tokenizers(config.data.train, config.tokenizer, run.tokenizer, config.source, selection)

@@ -171,8 +171,7 @@ def check_same(old: Config, new: Config, run: RunFolder) -> list[str]:
     changed, refused = [], []
     for key, old_value, new_value in differences(old, new):
         section, _, field = key.partition(".")
-        free = FREE_TO_CHANGE.get(section, set())
-        if free & {field, "*"}:
+        if FREE_TO_CHANGE.get(section, set()) & {field, "*"}:
             changed.append(f"{key}: {old_value} -> {new_value}")
         else:
             refused.append(f"{key}: {old_value}, not {new_value}")
@@ -206,9 +205,9 @@ def check_same_corpus(then: Mapping[str, str], now: Mapping[str, str], config: C
         "tokenizer": "tokenizer/",
     }
     changed = [name for name in now if now[name] != then.get(name)]
-    paths = [path for files in config.data.train for path in (files.src_file, files.tgt_file)]
-    texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
     if changed:
+        paths = [path for files in config.data.train for path in (files.src_file, files.tgt_file)]
+        texts = dict.fromkeys(str(paths[int(name)]) for name in changed if name.isdigit())
         raise RunError(
             f"{run.path}: {', '.join(texts or map(words.__getitem__, changed))}: changed since this run was started, "
             f"so its batches cannot be repeated; restore that, or {restart_hint(run)}"

@@ -28,12 +28,12 @@ from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
 
-def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALONE, dry_run: bool = False) -> bool:
+def train(config: Config, run: RunFolder, fresh: bool = False, ranks: Ranks = ALONE, dry_run: bool = False) -> bool:
     """Train a model into `run`, together with the other `ranks`; only rank 0 writes.
 
     Returns whether there was anything to train: False for a finished run, and with `dry_run`.
 
-    `mode` is `fresh` (set an existing run aside first) or `auto` (resume if one exists).
+    An existing run is resumed, or set aside if this is to be a `fresh` one.
     With `dry_run`, everything is tried and nothing trained. Raises an `NmtError` for mistakes, `TrainingError` if the
     training cannot continue, and `InterruptedTrainingError` after a signal, with everything saved.
     """
@@ -45,17 +45,15 @@ def train(config: Config, run: RunFolder, mode: str = "auto", ranks: Ranks = ALO
     tensorboard = run.tensorboard if config.training.monitor == "tensorboard" else None
     monitor = Monitor(run.metrics_file, silent=not ranks.is_main, tensorboard=tensorboard)
     with plain_messages(run), contextlib.ExitStack() as stack:
-        vanished = ""
         if ranks.is_main:
             stack.enter_context(run.locked())
-            if mode == "fresh" and run.path.exists():
+            if fresh and run.path.exists():
                 log.info(f"{run.path}: set aside as {run.set_aside()}")
-            vanished = stack.enter_context(run.marked_as_training())
-        if vanished:
-            log.info(
-                f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, or "
-                f"the machine went down"
-            )
+            if vanished := stack.enter_context(run.marked_as_training()):
+                log.info(
+                    f"{run.path}: the last training here ({vanished}) ended abruptly: it was killed, memory ran out, "
+                    f"or the machine went down"
+                )
         with ranks.main_first():
             config = with_hold_outs(with_decoded_corpora(config))
         step = ranks.from_main(lambda: starting_step(config, run, ranks.size))

@@ -92,11 +92,10 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(prepared.device.type, enabled=prepared.dtype == torch.float16)
         decay = config.training.ema_decay
         self.average = None if decay is None else MovingAverage(self.model, decay)
-        never = -1
         self.progress = Progress(
             validation_key=validation_key(config),
             corpus=prepared.corpus.made_from,
-            validated_step=0 if initial_weights is None else never,
+            validated_step=0 if initial_weights is None else -1,  # never
             schedule_end=config.training.schedule_end,
         )
         self.interval = IntervalSums(prepared.device, ranks)
@@ -328,8 +327,7 @@ class Trainer:
         With one process, a signal ends the validation, and the resumed run repeats it; several processes complete it.
         """
         start = time.perf_counter()
-        averaged = contextlib.nullcontext() if self.averaged is None else exchanged(self.model, self.averaged)
-        with averaged:
+        with contextlib.nullcontext() if self.averaged is None else exchanged(self.model, self.averaged):
             try:
                 with self.signals.ending_the_block() if self.ranks.size == 1 else contextlib.nullcontext():
                     values = self._scores()
@@ -368,24 +366,17 @@ class Trainer:
     def translator(self, max_length: int | None = None) -> Translator:
         """The translator for validations, within `evaluating`; `max_length` limits the pieces of a translation."""
         config = self.config
-        search = {"beam_size": config.evaluation.validation_beam_size}
-        if max_length is not None:
-            search["max_length"] = max_length
-        decoding = config.decoding.model_copy(update=search)
+        beam_size, limit = config.evaluation.validation_beam_size, max_length or config.decoding.max_length
+        decoding = config.decoding.model_copy(update={"beam_size": beam_size, "max_length": limit})
         data, tokenizers = config.data, self.prepared.tokenizers
-        engine = TorchEngine(self.model, tokenizers)
-        source = self.config.source
-        return Translator(
-            tokenizers, engine, decoding, data.max_length, languages=(data.src_lang, data.tgt_lang), source=source
-        )
+        engine, languages = TorchEngine(self.model, tokenizers), (data.src_lang, data.tgt_lang)
+        return Translator(tokenizers, engine, decoding, data.max_length, languages=languages, source=config.source)
 
     @torch.no_grad()
     def _validation_loss(self, corpus: EncodedCorpus) -> float:
         """Cross-entropy a token, without smoothing, in nats; within `evaluating`."""
-        device = self.prepared.device
-        plan = plan_epoch(
-            corpus.src.lengths, corpus.tgt.lengths, self.config.training.micro_batch_tokens, seed=0, epoch=0
-        )
+        device, batch_tokens = self.prepared.device, self.config.training.micro_batch_tokens
+        plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, batch_tokens, seed=0, epoch=0)
         total = torch.zeros((), device=device)
         num_tokens = 0
         for batch in batches_with_restarts(corpus, self.ranks.share(plan), device):
@@ -409,7 +400,6 @@ class Trainer:
                 replace_progress(folder, progress, self.scaler)
             else:
                 save_checkpoint(folder, self.model, self.optimizer, self.scaler, progress, self.averaged)
-            keep = self.config.training.keep_checkpoints
-            retain(self.folder.checkpoints, keep, {progress.best_step})
+            retain(self.folder.checkpoints, self.config.training.keep_checkpoints, {progress.best_step})
         self.saved, self.saved_at = now, progress.seconds
         self.ranks.wait()

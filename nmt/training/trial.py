@@ -1,7 +1,6 @@
 """How long a training will take: real updates on this machine, timed before it starts."""
 
 import contextlib
-import dataclasses
 import statistics
 import tempfile
 import time
@@ -21,9 +20,7 @@ from nmt.training.preparation import Prepared, prepare
 from nmt.training.trainer import Trainer
 
 SECONDS = 20.0
-_LEAST_SECONDS = 8.0  # of updates, however long the preparation took
 _MUCH_FASTER = 1.2  # times as fast: less may be chance
-_WARM_UP = 2  # updates that are not counted: the first ones allocate memory
 
 
 class Speed(NamedTuple):
@@ -57,8 +54,8 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
         if prepared.device.type == "cpu":
             # Where a matrix product is not faster in bf16, no update is, and one may take ten times as long.
             dtypes = [torch.float32, *([torch.bfloat16] if bf16_slowdown() < 1 else [])]
-        left = max(began + SECONDS - time.perf_counter(), _LEAST_SECONDS) / len(dtypes)
-        taken = [_seconds_of_an_update(trial, run, dataclasses.replace(prepared, dtype=one), left) for one in dtypes]
+        left = max(began + SECONDS - time.perf_counter(), 8.0) / len(dtypes)
+        taken = [_seconds_of_an_update(trial, run, prepared._replace(dtype=one), left) for one in dtypes]
     gain = taken[0] / taken[-1]
     if gain < _MUCH_FASTER:
         return Speed(taken[0], str(prepared.device), "auto", 1.0)
@@ -69,7 +66,7 @@ def _seconds_of_an_update(config: Config, run: RunFolder, prepared: Prepared, se
     trainer = Trainer(config, run, prepared, Monitor(run.metrics_file, silent=True))
     taken = trainer.timed_updates(seconds)
     trainer.monitor.close()
-    return statistics.fmean(taken[_WARM_UP:] or taken[-1:])
+    return statistics.fmean(taken[2:] or taken[-1:])  # the first ones allocate memory
 
 
 def _on(config: Config, pairs: Sequence[tuple[str, str]], folder: Path) -> Config:
