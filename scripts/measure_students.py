@@ -26,7 +26,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.ctranslate2.exports import exports_of
 from nmt.data.corpus import read_pairs
 from nmt.evaluation.metrics import make_metrics, score
-from nmt.insight.fonts import drawing, save
+from nmt.insight.fonts import drawing
 from nmt.runs import RunFolder, open_run
 
 COLOURS = {"PyTorch": "#0b57a4", "CTranslate2 int8": "#b35c00"}
@@ -117,7 +117,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_ylabel("BLEU")
         axes.grid(color="#d9dde2", linewidth=0.8)
         axes.legend(frameon=False, fontsize=9)
-        save(figure, path)
+        figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:

@@ -38,12 +38,11 @@ from nmt.config.file import load_config
 from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.decoding.translator import Translator, load
-from nmt.evaluation.buckets import source_lengths
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
 from nmt.history import duration, read_history
 from nmt.insight.explanation import explain_attention
-from nmt.insight.fonts import drawing, save
+from nmt.insight.fonts import drawing
 from nmt.insight.systems import ComparedFiles, Material, TranslatedSet, read_material
 from nmt.models.transformer import Transformer
 from nmt.runs import RunFolder, open_run
@@ -157,7 +156,7 @@ def plot(path: Path, x_label: str, panels: Mapping[str, Sequence[Line]], logarit
             axes.set_ylabel(y_label)
             axes.grid(color="#d9dde2", linewidth=0.8)
             axes.legend(frameon=False, fontsize=9)
-        save(figure, path)
+        figure.savefig(path, metadata={"Date": None})
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -213,9 +212,9 @@ def translated_sets(place: Place, first: RunFolder) -> tuple[TranslatedSet, Tran
     return test, material.test_sets[0]._replace(name="validation")
 
 
-def _words(test_set: TranslatedSet) -> list[int]:
+def _words(test_set: TranslatedSet) -> Sequence[int]:
     assert test_set.src is not None
-    return source_lengths(test_set.src.names, "en")
+    return test_set.src.lengths.values
 
 
 def bleu_of(test_set: TranslatedSet, lines: Sequence[int]) -> list[float]:

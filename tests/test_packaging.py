@@ -30,7 +30,8 @@ def test_no_message_installs_nmt_from_the_package_index() -> None:
 def test_extras_named_in_messages_exist() -> None:
     named = set()
     for path in (REPOSITORY / "nmt").rglob("*.py"):
-        named |= set(re.findall(r"how_to_install\(['\"](\w+)", path.read_text(encoding="utf-8")))
+        calls = r"(?:how_to_install\(|import_extra\([^,)]+, )['\"](\w+)"
+        named |= set(re.findall(calls, path.read_text(encoding="utf-8")))
     assert named == {
         "image",
         "tensorboard",

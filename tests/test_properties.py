@@ -277,6 +277,7 @@ class Numbered:
     vocab_size = 500
     special = OWN_SPECIAL_IDS
     byte_ids: frozenset[int] = frozenset()
+    model = b"numbered"
 
     def normalize(self, line: str) -> str:
         return normalize(line)
@@ -287,11 +288,6 @@ class Numbered:
 
     def encode_lines(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
         return [self.encode(line) for line in lines]
-
-    def save(self, stem: Path) -> Path:
-        path = stem.with_suffix(".words")
-        path.write_bytes(b"numbered")
-        return path
 
 
 NUM_PAIRS = (30, 11)

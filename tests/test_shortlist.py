@@ -110,7 +110,7 @@ def test_a_forbidden_word_of_several_pieces_is_left_out_as_without_a_shortlist(t
     model = random_model(config, tokenizers)
     sources = [tokenizer.encode(line)[:30] for line in text[:5]]
     free = DecodingConfig(beam_size=2, max_length=9, min_length=9)
-    forbidden = free.model_copy(update={"forbidden_words": ["man"]})
+    forbidden = free.model_copy(update={"forbidden_words": ("man",)})
     write_model(model, tokenizers, "float32", tmp_path)
     (tmp_path / FILE).write_text("\t" + " ".join(tokenizer.pieces(range(20, 25))) + "\n", encoding="utf-8")
     engine, ours = load_ctranslate2_engine(RunFolder(tmp_path), tokenizers, "cpu"), TorchEngine(model, tokenizers)

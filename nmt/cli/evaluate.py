@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Text:
+class _Texts:
     """The test set that the command line names; None or empty: not given."""
 
     src: options.TestOption = None
@@ -112,7 +112,7 @@ def evaluate(
     models: options.ModelsOption = None,
     hyp: Annotated[Path | None, Option(metavar="FILE", help="Score these translations, by any program.")] = None,
     *,
-    text: _Text,
+    text: _Texts,
     scoring: options.ScoringOptions,
     shown: _Shown,
     search: options.SearchOptions,
@@ -151,7 +151,7 @@ def evaluate(
         shown.print(name, evaluation, metrics)
 
 
-def _score_file(hyp: Path, text: "_Text", has_models: bool, scoring: options.ScoringOptions, shown: "_Shown") -> None:
+def _score_file(hyp: Path, text: "_Texts", has_models: bool, scoring: options.ScoringOptions, shown: "_Shown") -> None:
     """Score translations that exist."""
     from nmt.data.corpus import Side
     from nmt.evaluation.evaluate import evaluate_file, read_test_set

@@ -175,7 +175,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal shows what it can; files and pipes get UTF-8 everywhere
             if stream.isatty():
                 stream.reconfigure(errors="replace")
-            else:
+            elif stream.encoding.lower() != "utf-8":
                 stream.reconfigure(encoding="utf-8", errors=stream.errors)
     bound_waiting()
     show_messages()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Options:
+class _OutputOptions:
     """The options for what is read and written; None or False: not given."""
 
     input: Annotated[Path | None, Option(metavar="FILE", help="Text, vectors or a list of images.")] = None
@@ -102,7 +102,7 @@ def translate(
     text: Annotated[list[str] | None, Argument(help="Text to translate; default: standard input.")] = None,
     models: options.ModelsOption = None,
     *,
-    given: _Options,
+    given: _OutputOptions,
     search: options.SearchOptions,
 ) -> None:
     """Translate an argument, a file, or standard input line by line.

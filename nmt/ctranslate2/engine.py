@@ -79,7 +79,7 @@ class CTranslate2Engine:
         limits = [decoding.longest_output(len(ids)) for ids in sources]
         minima = [decoding.shortest_output(len(ids)) for ids in sources]
         share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
-        words = self._forbidden_words.spellings(tuple(decoding.forbidden_words))
+        words = self._forbidden_words.spellings(decoding.forbidden_words)
         forbidden = {*((index,) for index in self._special), *words}
         options = self._options(decoding, forbidden, share, scores)
 

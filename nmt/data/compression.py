@@ -6,7 +6,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from io import BufferedReader, FileIO
+from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -72,7 +72,7 @@ def _format(path: Path) -> tuple[Callable[..., Any], type[Exception]]:
         case ".zst":
             zstd = _zstd(path)
             return zstd.ZstdFile, zstd.ZstdError
-    return FileIO, EOFError
+    return Path.open, EOFError
 
 
 def _zstd(path: Path) -> ModuleType:
