@@ -353,7 +353,7 @@ def test_vocab_reports_and_train_uses_what_it_built(copy_task: Path, cli: Cli) -
         (["train", "copy.yaml", "--config", "copy.yaml"], "name one configuration"),
         (["train", "copy.yaml", "--set", "tokenizer.type=bpe", "--set", "tokenizer.vocab_size=9000"],
          r"tokenizer\.vocab_size \(9,000\) is larger than the training corpus allows; set it to \d+ or less"),
-        (["eval", "--hyp", "test.en", "--src", "both.tmx", "--ref", "test.de"],
+        (["eval", "--hyp", "test.en", "--ref", "both.tmx"],
          "both.tmx holds both sides of a test set; name it as"),
         (["eval", "--hyp", "test.en", "--ref", "test.de", "--beam-size", "3"],
          "nothing is translated: leave out --beam-size"),
