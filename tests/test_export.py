@@ -44,7 +44,7 @@ from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import load
-from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError, TrainingError
+from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.exporting.proof import Verification, proof_text
 from nmt.models.transformer import Transformer
@@ -278,12 +278,12 @@ def test_forbidden_tokens_are_not_emitted_even_if_little_else_is_left(tmp_path: 
 
 
 def test_a_diverged_model_is_an_error(tmp_path: Path) -> None:
-    """Before the first search: a greedy one without scores would not show it."""
+    """When it is loaded: a greedy search without scores would not show it."""
     config, tokenizers = ARCHITECTURES[0]
     model = random_model(config, tokenizers)
     with torch.no_grad():
         model.decoder_norm.bias[0] = torch.nan
-    with pytest.raises(TrainingError, match="NaN"):
+    with pytest.raises(RunError, match="NaN"):
         engine_for(model, tokenizers, tmp_path)
 
 

@@ -21,7 +21,7 @@ from nmt.config.inference import DecodingConfig
 from nmt.data.tokenizer import Tokenizers
 from nmt.decoding.forbidden import ForbiddenWords
 from nmt.decoding.hypothesis import DIVERGED, EncodedSource, Hypothesis, forbidden_ids
-from nmt.errors import ConfigError, MissingExtraError, RunError, TrainingError
+from nmt.errors import ConfigError, MissingExtraError, RunError
 from nmt.processes import cores_to_use
 from nmt.runs import RunFolder
 
@@ -59,8 +59,6 @@ class CTranslate2Engine:
         self._tgt_ids = {piece: index for index, piece in enumerate(self._tgt_pieces)}
         self._special = forbidden_ids(tgt.special)
         self._forbidden_words = ForbiddenWords(tgt)
-        if math.isnan(self.score([[src.special.eos]], [()])[0][0]):  # which a search without scores would not show
-            raise TrainingError(DIVERGED)
 
     def search(
         self,
@@ -260,6 +258,10 @@ def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: s
             intra_threads=cores // workers,
             max_queued_batches=-1,  # no limit: results are read while the rest is searched
         )
+        engine = CTranslate2Engine(translator, tokenizers)
+        is_nan = math.isnan(engine.score([[tokenizers.src.special.eos]], [()])[0][0])
     except (RuntimeError, ValueError, IndexError, MemoryError) as error:  # by what is damaged
         raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
-    return CTranslate2Engine(translator, tokenizers)
+    if is_nan:  # which a greedy search without scores would not show
+        raise RunError(f"{export.path}: {DIVERGED}, or the export is damaged")
+    return engine
