@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -121,6 +122,13 @@ def save(weights: dict[str, torch.Tensor], folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def test_a_weight_that_is_no_number_is_not_said_to_differ_from_itself(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.shared.weight"][5, 0] = math.nan
+    save(weights, folder)
+    assert load_file(imported(folder).model_file)["src_embedding.weight"][5, 0].isnan()
+
+
 def test_settings_of_the_search_are_taken_over_or_named(folder: Path) -> None:
     (folder / "generation_config.json").write_text(
         json.dumps({"num_beams": 6, "max_length": 512, "length_penalty": 0.8, "no_repeat_ngram_size": 4,
@@ -131,6 +139,18 @@ def test_settings_of_the_search_are_taken_over_or_named(folder: Path) -> None:
     assert (decoding.beam_size, decoding.max_length, decoding.length_penalty) == (6, 511, 0.8)
     assert decoding.no_repeat_ngram_size == 4
     assert result.notes == ("forced_bos_token_id: 7 is for transformers' search, and nmt's does without",)
+
+
+def test_generation_config_neither_erases_the_search_nor_changes_the_model(folder: Path) -> None:
+    changed(folder, num_beams=6, no_repeat_ngram_size=3, num_beam_groups=1, diversity_penalty=0.0)
+    (folder / "generation_config.json").write_text(
+        json.dumps({"num_beams": None, "no_repeat_ngram_size": None, "model_type": "bart", "d_model": 8,
+                    "encoder_repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 0})
+    )  # fmt: skip
+    result = import_model(folder, None, None, None, None)
+    decoding = RunFolder(Path(result.run)).inference_config().decoding
+    assert (decoding.beam_size, decoding.no_repeat_ngram_size) == (6, 3)
+    assert result.notes == ("encoder_repetition_penalty: 1.5 is for transformers' search, and nmt's does without",)
 
 
 class Harm:

@@ -39,15 +39,36 @@ FIXED = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
+# Settings of transformers' search that nmt's lacks, each with its defaults.
+UNUSED: dict[str, tuple[Any, ...]] = {
+    "bad_words_ids": (),
+    "forced_eos_token_id": (),
+    "forced_bos_token_id": (),
+    "do_sample": (False,),
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0,),
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "max_new_tokens": (),
+}
+# The keys that generation_config.json may give.
+SEARCH = {
+    *UNUSED, "num_beams", "max_length", "min_length", "length_penalty", "no_repeat_ngram_size", "pad_token_id",
+    "eos_token_id", "decoder_start_token_id",
+}  # fmt: skip
 
 
 class _Settings:
-    """A folder's configuration: config.json, and what generation_config.json says instead; null is as if missing."""
+    """A folder's configuration: config.json, and the search of generation_config.json; null is as if missing."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "config.json"
-        values = read_object(self.path) | _optional(folder / "generation_config.json")
-        self._values = {key: value for key, value in values.items() if value is not None}
+        search = _optional(folder / "generation_config.json")
+        values = [*read_object(self.path).items(), *((key, search[key]) for key in search if key in SEARCH)]
+        self._values = {key: value for key, value in values if value is not None}
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value; the default if it is missing."""
@@ -217,7 +238,7 @@ def _weights(
                 raise RunError(f"{path}: {one} has the shape {tuple(tensor.shape)}; by config.json it is {expected}")
             if not tensor.is_floating_point():
                 raise RunError(f"{path}: {one}: holds numbers of the type {tensor.dtype}, and weights are fractions")
-            if not torch.equal(tensor.float(), tensors[held[0]].float()):
+            if one != held[0] and not torch.equal(tensor.float(), tensors[held[0]].float()):
                 raise RunError(f"{path}: {held[0]} and {one} differ, and config.json says that they are one matrix")
         weights[name] = tensors[held[0]].float().reshape(shapes[name]).contiguous()
         known.update(held)
@@ -243,16 +264,7 @@ def _decoding(settings: _Settings) -> dict[str, Any]:
 
 def _unused(settings: _Settings, tgt_pad: int) -> list[str]:
     """A line for each setting of transformers' search that is none of its defaults, and that nmt's search lacks."""
-    eos = settings.get("eos_token_id")
-    plain: dict[str, tuple[Any, ...]] = {
-        "bad_words_ids": ([[tgt_pad]],),
-        "forced_eos_token_id": (eos,),
-        "forced_bos_token_id": (),
-        "do_sample": (False,),
-        "repetition_penalty": (1,),
-        "suppress_tokens": ([],),
-        "max_new_tokens": (),
-    }
+    plain = UNUSED | {"bad_words_ids": ([[tgt_pad]],), "forced_eos_token_id": (settings.get("eos_token_id"),)}
     found = {key: settings.get(key) for key in plain}
     return [
         f"{key}: {str(value)[:80]} is for transformers' search, and nmt's does without"
