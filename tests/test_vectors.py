@@ -105,6 +105,16 @@ def test_a_ragged_folder_and_an_array_are_the_same_corpus(in_folder: Path, lines
         np.testing.assert_array_equal(one, other)
 
 
+def test_an_array_in_fortrans_order_is_read_without_a_copy_of_the_whole(in_folder: Path) -> None:
+    array = np.asfortranarray(np.stack(sources(4, 4, 4)))
+    np.save("features.npy", array)
+    vectors = open_vectors(Path("features.npy"), SOURCE)
+    rows = vectors.read(1, 3)
+    np.testing.assert_array_equal(rows, array[1:3])
+    assert not any(row.flags.owndata or row.flags.c_contiguous for row in rows)
+    assert len(vectors) == len(vectors.read()) == 3
+
+
 def test_empty_long_and_repeated_sources_are_left_out_and_counted(in_folder: Path) -> None:
     rows = sources(2, 0, 7, 3, 2)
     rows[4] = rows[0]

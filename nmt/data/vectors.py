@@ -43,26 +43,28 @@ def as_numbers(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 class _Arrays:
-    """Sources one after another in an array (sum of their lengths, F), with the offsets of each."""
+    """Sources one after another in an array (sum of their lengths, F), with the offsets of each; or (N, S, F)."""
 
     def __init__(self, path: Path, features: int) -> None:
         if path.is_dir():
             self._path = path / "values.npy"
             self._values = _numbers(self._path, "(sum of the lengths, F)", features)
-            self._offsets = _read_offsets(path / "offsets.npy", len(self._values))
+            self._offsets: NDArray[np.int64] | None = _read_offsets(path / "offsets.npy", len(self._values))
         else:
             self._path = path
-            array = _numbers(path, "(N, S, F)", features)
-            self._values = array.reshape(-1, features)
-            self._offsets = np.arange(len(array) + 1) * array.shape[1]
+            self._values = _numbers(path, "(N, S, F)", features)
+            self._offsets = None
         self.dtype, self.nbytes = self._values.dtype, self._values.nbytes
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._values) if self._offsets is None else len(self._offsets) - 1
 
     def read(self, begin: int = 0, end: int | None = None) -> list[Vectors]:
-        offsets = self._offsets[begin : len(self) + 1 if end is None else end + 1].tolist()
-        found = [self._values[start:stop] for start, stop in pairwise(offsets)]
+        if self._offsets is None:
+            found = list(self._values[begin:end])
+        else:
+            offsets = self._offsets[begin : len(self) + 1 if end is None else end + 1].tolist()
+            found = [self._values[start:stop] for start, stop in pairwise(offsets)]
         for row, vectors in enumerate(found, start=begin):
             if not np.isfinite(vectors).all():
                 raise DataError(
