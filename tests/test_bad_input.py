@@ -146,6 +146,7 @@ ROWS = [
     more_yaml("a number that is none", "augmentation: !!int x\n", "copy.yaml:20: ", "'x' is not of the type int"),
     more_yaml("a truth that is none", "augmentation: !!bool x\n", "copy.yaml:20: ", "'x' is not of the type bool"),
     more_yaml("a merged mapping", "augmentation: {<<: {a: 1}}\n", "copy.yaml:20: ", "the key << is not supported"),
+    more_yaml("a key that is a list", "augmentation: {? [a]: 1}\n", "copy.yaml:20: ", "a key is one word, not a list"),
     more_yaml("a billion laughs", f"{LAUGHS}augmentation: *a19\n", "copy.yaml:40: augmentation is [[[", "should be"),
     Row("--set: a command", f"{TRAIN} --set $tag", ["--set model.d_model=", "not valid YAML"]),
     Row("--set: out of range", f"{TRAIN} --set model.d_ff=1000000000", ["--set model.d_ff: ", "equal to 131072"]),

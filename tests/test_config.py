@@ -103,6 +103,8 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
 def test_an_unknown_key_without_a_similar_one_is_reported_with_the_known_keys(load: Load) -> None:
     message = message_of(load, DATA + TRAINING + "evaluation:\n  zzzzzz: 1\n")
     assert "unknown key evaluation.zzzzzz; known here: metrics, " in message
+    message = message_of(load, DATA + TRAINING + "  betas: [0.9, 0.98]\n")
+    assert "unknown key training.betas; known here: " in message
 
 
 def test_every_mistake_is_reported_at_once_each_on_its_line(load: Load, tmp_path: Path) -> None:

@@ -263,7 +263,18 @@ def test_a_training_with_tags_and_what_starts_from_it(copy_task: Path, cli: Cli)
             {"type: word, ": "type: marian, ", "max_steps: 12": "max_steps: 12\n  init_from: old"},
             "tokenizer.tags: not with the tokenizer of an imported model",
         ),
-        ({"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:"}, "tokenizer.tags: for a source of text"),
+        (
+            {"type: word, ": "type: marian, ", "max_steps: 12": "max_steps: 12\n  init_from: old", ", tags: [bt]": ""},
+            "data.train.tag: not with the tokenizer of an imported model",
+        ),
+        (
+            {"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:"},
+            "tokenizer.tags and data.train.tag: for a source of text",
+        ),
+        (
+            {"tokenizer:": "source: {type: vectors, features: 3}\ntokenizer:", ", tags: [bt]": ""},
+            "data.train.tag: for a source of text",
+        ),
     ],
 )
 def test_mistakes_are_named(copy_task: Path, changes: dict[str, str], message: str) -> None:

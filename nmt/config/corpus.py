@@ -186,8 +186,9 @@ class TrainingFiles(CorpusFiles):
 
 def check_tags(corpora: Sequence[TrainingFiles], tokenizer: TokenizerConfig) -> None:
     """`ValueError` for a tag that is not one of `tokenizer.tags`, or tags that this tokenizer cannot have."""
-    if tokenizer.tags and tokenizer.type == "marian":
-        raise ValueError("tokenizer.tags: not with the tokenizer of an imported model (nmt import); leave it out")
+    for key, given in (("tokenizer.tags", tokenizer.tags), ("data.train.tag", any(files.tag for files in corpora))):
+        if given and tokenizer.type == "marian":
+            raise ValueError(f"{key}: not with the tokenizer of an imported model (nmt import); leave it out")
     for tag in (files.tag for files in corpora if files.tag is not None and files.tag not in tokenizer.tags):
         raise ValueError(
             f"data.train.tag: {tag} is not one of tokenizer.tags, which names {', '.join(tokenizer.tags) or 'none'}; "

@@ -118,11 +118,13 @@ class _Loader(yaml.SafeLoader):
         """
         seen: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                raise _problem(key, "a key is one word, not a list or a mapping")
             if key.tag == "tag:yaml.org,2002:merge":
                 raise _problem(key, "the key << is not supported; write out the keys that it would copy")
-            if isinstance(key.value, str) and key.value in seen:
+            if key.value in seen:
                 raise _problem(key, f"the key {key.value!r} occurs twice")
-            seen.add(str(key.value))
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
@@ -288,17 +290,19 @@ def _find(root: yaml.Node | None, location: Sequence[str]) -> tuple[tuple[str, .
 
 
 def _suggestion(schema: type[BaseModel], location: Sequence[str], path: str, variant: str) -> str:
-    """`; did you mean ...?` with the nearest key, else the keys beside the unknown one."""
+    """`; did you mean ...?` with the same key elsewhere or a similar one here, else the keys beside it."""
     known = [section.name for section in sections(schema)]
     known += [
         place.path for place in places(schema) if not (variant and place.selector) or place.selector.endswith(variant)
     ]
-    (*above, _), section = location, path.rpartition(".")[0]
+    above, (section, _, name) = location[:-1], path.rpartition(".")
+    here = [one for one in known if one.rpartition(".")[0] == section]
+    is_elsewhere = any(one.rpartition(".")[2] == name for one in known)
     is_of_another_variant = any(place.path == path for place in places(schema))
-    if not is_of_another_variant and (near := nearest(path, known)):
+    if not is_of_another_variant and (near := nearest(path, known if is_elsewhere else here)):
         near_section, _, key = near[0].rpartition(".")
         return f"; did you mean {'.'.join([*above, key]) if near_section == section else near[0]}?"
-    return f"; known here: {', '.join(one.rpartition('.')[2] for one in known if one.rpartition('.')[0] == section)}"
+    return f"; known here: {', '.join(one.rpartition('.')[2] for one in here)}"
 
 
 def _short(value: object) -> str:

@@ -164,9 +164,9 @@ class Config(InferenceConfig):
 
     @model_validator(mode="after")
     def _training_agrees(self) -> Self:
-        check_tags(self.data.train, self.tokenizer)
         if self.source.type != "text":
             self._check_without_text()
+        check_tags(self.data.train, self.tokenizer)
         if self.data.replay and self.training.init_from is None:
             raise ValueError("data.replay repeats the corpora of the run that training.init_from names; leave it out")
         self._check_augmentation()
@@ -175,7 +175,8 @@ class Config(InferenceConfig):
 
     def _check_without_text(self) -> None:
         """`ValueError` for what needs sources of text: the sources are vectors or images."""
-        data, tags = self.data, self.tokenizer.tags
+        data, tag = self.data, any(files.tag for files in self.data.train)
+        given = {"data.exclude": data.exclude, "tokenizer.tags": self.tokenizer.tags, "data.train.tag": tag}
         corpora = [*data.train, *data.exclude, *data.held_out.values()]
         files = ["data: pairs"] if any(files.pairs for files in corpora) else []
         files += [f"data.{name}: holdout" for name in data.hold_outs]
@@ -183,7 +184,7 @@ class Config(InferenceConfig):
         keys += [
             f"augmentation.{key}" for key in ("typed_input", "fragments", "copies") if dict(self.augmentation)[key]
         ]
-        keys += [key for key, value in (("data.exclude", data.exclude), ("tokenizer.tags", tags)) if value]
+        keys += [key for key, value in given.items() if value]
         if files or keys:
             remedy = "name src and tgt" if files else "leave it out"
             raise ValueError(
