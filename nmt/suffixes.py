@@ -4,6 +4,8 @@ from pathlib import PurePath
 from typing import Literal, get_args
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+CLEANING_FILE = "cleaning.tsv"
+"""Examples of what cleaning dropped, beside what it left: no corpus."""
 PairsFormat = Literal["tsv", "csv", "jsonl", "tmx", "zip"]
 PAIRS_FORMATS: tuple[PairsFormat, ...] = get_args(PairsFormat)
 

@@ -185,6 +185,7 @@ def test_corpora_of_the_same_name_are_written_beside_each_other(dirty: CorpusFil
         "cleaning.tsv", "train.2.de", "train.2.en", "train.de", "train.en"
     ]  # fmt: skip
     assert Path("out/train.2.en").read_text() == "bbbbbbbbb\n"
+    assert cli("data", "out", "--src-lang", "en")[0] == 0  # cleaning.tsv is no corpus
 
 
 def test_a_line_with_a_nul_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import reader_of
 from nmt.data.selection import RULES, Verdicts, write_examples
 from nmt.errors import ConfigError
-from nmt.suffixes import without_compression
+from nmt.suffixes import CLEANING_FILE, without_compression
 
 
 def check_folder(folder: Path) -> None:
@@ -40,7 +40,7 @@ def write_cleaned(
                 for src, tgt in itertools.compress(reader_of(files).raw_pairs(), (of_corpus == 0).tolist()):
                     src_file.write(_plain(src))
                     tgt_file.write(_plain(tgt))
-        write_examples(temporary / "cleaning.tsv", corpora, verdicts, rules=rules)
+        write_examples(temporary / CLEANING_FILE, corpora, verdicts, rules=rules)
     return [name for pair in names for name in pair]
 
 

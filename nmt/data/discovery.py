@@ -11,7 +11,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.data.sides import Found, language_of_name, shortest_codes, sides_of_file
 from nmt.errors import ConfigError, DataError
 from nmt.languages import base_language, check_language, script_of
-from nmt.suffixes import pairs_format, without_compression
+from nmt.suffixes import CLEANING_FILE, pairs_format, without_compression
 
 _GIVE_BOTH = "give both languages: --src-lang CODE --tgt-lang CODE"
 
@@ -137,7 +137,8 @@ def _grouped(texts: Iterable[Path]) -> dict[Path, list[Path]]:
 
 def _in_folder(folder: Path) -> list[Found]:
     """The corpora of a folder, in the order of their names; other files (README, LICENSE, .ids) are left alone."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    names = (path for path in folder.iterdir() if path.name != CLEANING_FILE and not path.name.startswith("."))
+    files = sorted(path for path in names if path.is_file())
     found = [sides_of_file(path) for path in files if pairs_format(path)]
     texts = [path for path in files if not pairs_format(path) and language_of_name(path)]
     for stem, group in _grouped(texts).items():
