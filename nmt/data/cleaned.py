@@ -10,7 +10,7 @@ from nmt.atomic import replacing
 from nmt.config.corpus import CorpusFiles
 from nmt.data.corpus import reader_of
 from nmt.data.selection import RULES, Verdicts, write_examples
-from nmt.errors import ConfigError
+from nmt.errors import ConfigError, DataError
 from nmt.suffixes import CLEANING_FILE, without_compression
 
 
@@ -37,9 +37,12 @@ def write_cleaned(
         temporary.mkdir()
         for files, of_corpus, pair in zip(corpora, verdicts, names, strict=True):
             with (temporary / pair[0]).open("wb") as src_file, (temporary / pair[1]).open("wb") as tgt_file:
-                for src, tgt in itertools.compress(reader_of(files).raw_pairs(), (of_corpus == 0).tolist()):
-                    src_file.write(_plain(src))
-                    tgt_file.write(_plain(tgt))
+                for verdict, pair_read in itertools.zip_longest(of_corpus.tolist(), reader_of(files).raw_pairs()):
+                    if verdict is None or pair_read is None:
+                        raise DataError(f"{files.src_file}: has changed while it was read; run the command again")
+                    if not verdict:
+                        src_file.write(_plain(pair_read[0]))
+                        tgt_file.write(_plain(pair_read[1]))
         write_examples(temporary / CLEANING_FILE, corpora, verdicts, rules=rules)
     return [name for pair in names for name in pair]
 

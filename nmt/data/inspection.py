@@ -19,7 +19,7 @@ from nmt.data.corpus import count_pairs, name_of, reader_of
 from nmt.data.discovery import Corpora
 from nmt.data.rules import usual_ratio
 from nmt.data.scripts import is_out_of_script, scripts_of
-from nmt.data.selection import Judge, compare_pairs, counts_of, first_violated, table
+from nmt.data.selection import RULES, Judge, bit, compare_pairs, counts_of, first_violated, table
 from nmt.data.sentence_index import Pair, SentenceIndex, comparable, sentence_hashes
 from nmt.errors import DataError
 from nmt.languages import base_language, is_without_spaces, script_of
@@ -65,6 +65,8 @@ class Inspection(NamedTuple):
     """At most `SAMPLED_PAIRS` pairs, drawn evenly, normalized, neither side empty."""
     counts: CleaningCounts
     """The pairs that were drawn, and those that the recommended rules leave out."""
+    shares: dict[str, float]
+    """The share of these pairs that each rule about a single pair would leave out by itself."""
 
     @property
     def share_a_script(self) -> bool:
@@ -89,7 +91,8 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
         raise DataError(f"{corpora.files[0].src_file}: holds no pair with text on both sides")
     languages = corpora.src_lang, corpora.tgt_lang
     judge = Judge(CleaningConfig.recommended(), languages, usual_ratio(sample), SentenceIndex(tests), TEXT)
-    verdicts = first_violated(judge.violations(drawn))
+    violations = judge.violations(drawn)
+    verdicts = first_violated(violations)
     kept = itertools.compress(drawn, (verdicts == 0).tolist())
     compare_pairs(verdicts, sentence_hashes(kept), judge.cleaning)
     found = Inspection(
@@ -98,6 +101,7 @@ def inspect(corpora: Corpora, tests: Sequence[CorpusFiles] = ()) -> Inspection:
         tgt=_facts([tgt for _, tgt in sample], corpora.tgt_lang, corpora.src_lang),
         sample=sample,
         counts=counts_of(verdicts),
+        shares={rule: float((violations & bit(rule) != 0).mean()) for rule in RULES},
     )
     _check_order(found, corpora)
     return found

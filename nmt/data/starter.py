@@ -161,8 +161,7 @@ def _cleaning(found: Inspection, has_tests: bool) -> Lines:
     """The recommended rules; off are those that would leave out much of the text, which is what this text is like."""
     recommendation = CleaningConfig.recommended()
     for rule, value in recommendation.model_dump(exclude_defaults=True).items():
-        share = found.counts.left_out.get(rule, 0) / found.counts.read
-        if rule in _OPTIONAL_RULES and share > _TOO_MANY:
+        if rule in _OPTIONAL_RULES and (share := found.shares[rule]) > _TOO_MANY:
             yield f"    #{rule}: {_value(value)}", f"off: it would leave out {share:.0%} of the pairs"
         elif rule != "overlap" or has_tests:
             yield f"    {rule}: {_value(value)}", ""

@@ -146,9 +146,10 @@ def paired_interval(
     Koehn 2004: each sample draws as many lines as there are, with replacement, the same for both systems. The interval
     holds the middle 95% of the samples' differences.
     """
+    seed = int(_generator().integers(2**63))  # of both, also where the user asks for none
     before, after = (
-        np.array(_resampled(metric, metric._extract_corpus_statistics(lines, references), CONFIDENCE_SAMPLES))
-        for lines in (first, second)
+        np.array(_resampled(metric, statistics, CONFIDENCE_SAMPLES, np.random.default_rng(seed)))
+        for statistics in (metric._extract_corpus_statistics(lines, references) for lines in (first, second))
     )
     low, high = np.quantile(after - before, [0.025, 0.975])
     return float(low), float(high)

@@ -173,7 +173,8 @@ def _corpora(
     """The training text, cleaned, and the chosen translations of it, as in `data.train`, with paths in the folder."""
     languages = data.src_lang, data.tgt_lang
     if not (folder / "text/real").exists():
-        verdicts = judge_corpora(data.train, data.cleaning, languages, data.excluded_from_training)
+        cleaning = data.cleaning.model_copy(update={"encoding": True})  # damaged lines are left out, not refused
+        verdicts = judge_corpora(data.train, cleaning, languages, data.excluded_from_training)
         write_cleaned(data.train, verdicts, languages, folder / "text/real")
     real, taught = list[dict[str, Any]](), list[dict[str, Any]]()
     names = cleaned_names(data.train, languages)

@@ -139,6 +139,8 @@ class Trainer:
         settings = self.config.training
         self.batches_an_epoch = len(self.feed.plan(self.progress.epoch))
         begin = self.progress.step if self.progress.validated_step >= 0 else -1  # of what metrics.jsonl may hold
+        if self.ranks.is_main:
+            self.folder.diagnosis_file.unlink(missing_ok=True)  # of a training that is continued from before it
         self.monitor.start(begin, total_steps(settings, self.batches_an_epoch))
         self.interval.exclude(time.perf_counter() - self._began)  # a trial of the memory, for example, is no update
         self.interval.restore(self.progress.interval)
