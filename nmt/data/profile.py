@@ -360,7 +360,7 @@ def _setting(cleaning: CleaningConfig, rule: str) -> str:
 
 
 def _side(side: int, language: str, counted: Counted, pairs: Callable[[Collection[int]], Pairs]) -> SideProfile:
-    """What is said of a side: 0 for the source, 1 for the target."""
+    """The report on a side: 0 for the source, 1 for the target."""
     hashes, characters, words = counted.hashes[side], counted.characters[side], counted.words[side]
     different, counts = np.unique(hashes[hashes != 0], return_counts=True)
     most = np.argsort(-counts, kind="stable")[:_REPEATED]
@@ -392,7 +392,7 @@ def _side(side: int, language: str, counted: Counted, pairs: Callable[[Collectio
 
 
 def _lengths(of_side: Counts, of_both: Counts) -> Lengths:
-    """What is said of the lengths of a side's lines, in bins that suit both sides."""
+    """The lengths of a side's lines, in bins that suit both sides."""
     lengths = of_side[of_side > 0]
     total = int(lengths.sum())
     bins = length_bins(lengths, bin_width(of_both[of_both > 0]))

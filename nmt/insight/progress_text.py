@@ -1,4 +1,4 @@
-"""Where a run stands, as text for a terminal: figures and a chart of the loss, once or until its training ends."""
+"""The state of a run in a terminal: figures, and the loss as a line of bars, once or until its training ends."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Importing a model: from somebody else's files to a run folder that translates, exports, and can be trained on.
+"""Importing a model: from another program's files to a run folder that translates, exports, and can be trained on.
 
 One of the Hugging Face Hub is downloaded into the folder where huggingface_hub keeps what it has downloaded.
 """

@@ -294,5 +294,5 @@ class Transformer(TrainableModel[Memory, TransformerState]):
 
 
 def layers_of(make: Callable[[], L], count: int, shared: bool) -> Layers[L]:
-    """`count` layers; `shared`: one layer, so many times."""
+    """`count` layers; `shared`: one layer, `count` times."""
     return Layers([make()] * count if shared else [make() for _ in range(count)])

@@ -112,19 +112,11 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
     else:
         tokenizers = ensure_tokenizers(data.train, config.tokenizer, run.tokenizer, source, selection)
     corpus = encode_corpus(data.train, tokenizers, run.tokenizer, data.max_length, selection, source=source)
-    lexicon = None
-    if config.augmentation.fragments and config.tokenizer.type == "marian":
-        log.info("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
-    elif config.augmentation.fragments:
-        has_pieces = config.tokenizer.type != "word"
-        by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
-        lexicon = learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]))
-
     return Prepared(
         tokenizers=tokenizers,
         selection=selection,
         corpus=corpus,
-        lexicon=lexicon,
+        lexicon=_lexicon(config, corpus, tokenizers),
         validation=validation,
         validation_corpus=encode_corpus([data.validation], tokenizers, run.tokenizer, data.max_length, source=source),
         test_sets=test_sets,
@@ -132,6 +124,18 @@ def prepare(config: Config, run: RunFolder, resuming: bool, ranks: Ranks = ALONE
         device=device,
         dtype=dtype,
     )
+
+
+def _lexicon(config: Config, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Lexicon | None:
+    """The lexicon from which `augmentation.fragments` draws phrases; None: it is off, or the model is imported."""
+    if not config.augmentation.fragments:
+        return None
+    if config.tokenizer.type == "marian":
+        log.info("augmentation.fragments: joined pairs alone; no phrases with the tokenizer of an imported model")
+        return None
+    has_pieces, data = config.tokenizer.type != "word", config.data
+    by_piece = [has_pieces and is_without_spaces(language) for language in (data.src_lang, data.tgt_lang)]
+    return learn_lexicon(corpus, tokenizers, (by_piece[0], by_piece[1]))
 
 
 def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> None:
