@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make every table and picture of docs/attention.md.
+"""Make every table and picture of docs/tutorials/attention.md.
 
     scripts/get_multi30k
     for name in none additive dot transformer; do nmt train configs/what_attention_bought/$name.yaml; done
@@ -379,7 +379,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs none, additive, ...")
-    parser.add_argument("--page", type=Path, default=REPOSITORY / "docs" / "attention.md")
+    parser.add_argument("--page", type=Path, default=REPOSITORY / "docs" / "tutorials" / "attention.md")
     parser.add_argument("--images", type=Path, default=REPOSITORY / "docs" / "images", help="a folder")
     parser.add_argument("--once", nargs=2, help=argparse.SUPPRESS)  # a round of `speed`, in this process
     arguments = parser.parse_args()

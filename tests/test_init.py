@@ -28,7 +28,7 @@ from nmt.runs import RunFolder
 from nmt.training.preparation import Prepared
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
-PAGE = Path(__file__).parent.parent / "docs" / "first-hour.md"
+PAGE = Path(__file__).parent.parent / "docs" / "starting.md"
 LETTERS = {
     "en": "abcdefghijklmnoprstuw", "de": "abcdefghiklmnoprstuwzäöüß", "fr": "abcdefilmnoprstuéèà",
     "ru": "абвгдежзиклмнопрстуыэя", "he": "אבגדהוזחטיכלמנסעפצקרשת", "ar": "ابتثجحدرسشصطعفقكلمنهوي",

@@ -1,4 +1,4 @@
-"""The pure parts of the scripts behind docs/attention.md."""
+"""The pure parts of the scripts behind docs/tutorials/attention.md."""
 
 import importlib.util
 import subprocess

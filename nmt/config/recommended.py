@@ -1,7 +1,7 @@
 """What `nmt init` recommends by the amount of data: one row for each size of corpus.
 
 The row is the first one whose `pairs` is at least the number of training pairs; nothing is interpolated.
-docs/first-hour.md shows the same table, and what was measured.
+docs/starting.md shows the same table; docs/lab/defaults.md has the measurements.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Recommended(NamedTuple):
 
 # Trained as they are: the row to 30,000 (configs/multi30k_en_de.yaml: 41.3 BLEU on 29,000 captions, three seeds), and
 # those to 2,000 and 10,000 (17.2 and 30.6 validation BLEU on captions, one seed). Their vocabulary, width and dropout
-# are also compared with neighbours, in ten minutes each, two seeds (scripts/measure_defaults.py, docs/first-hour.md).
+# are also compared with other values, in ten minutes each, two seeds (docs/lab/defaults.md).
 # The other rows are not measured: the smallest is scaled down, the larger ones are common practice.
 RECOMMENDED = tuple(Recommended(*row) for row in (
     # Depth is layers, width d_model, every validate_every, pat patience; an update has x batches of batch tokens.

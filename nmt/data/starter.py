@@ -125,7 +125,7 @@ def _head(corpora: Corpora, found: Inspection, output: Path) -> Iterator[str]:
     row = recommended(found.pairs)
     size = f"up to {row.pairs:,} pairs" if row.pairs else "large corpora"
     languages = f"{corpora.src_lang} to {corpora.tgt_lang}"
-    yield f"# {languages}, {found.pairs:,} pairs. Written by nmt init, with its values for {size} (docs/first-hour.md)."
+    yield f"# {languages}, {found.pairs:,} pairs. Written by nmt init, with its values for {size} (docs/starting.md)."
     yield "# Change what you like; `nmt config KEY` explains a key. What is not here has its default."
 
 
