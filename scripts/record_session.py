@@ -3,7 +3,7 @@
 
 usage: scripts/record_session.py [NAME] [--text FILE]
 
-NAME is `session`, which README shows, or `scoring`, of docs/decoding.md. Runs in an empty folder with the Python that
+NAME is `session`, which README shows, or `scoring`, of docs/evaluating.md. Runs in an empty folder with the Python that
 runs this script, which needs nmt and rich (typer brings it). It takes as long as its trainings. Of a long output, the
 lines in the middle are left out, and their number is shown. --text keeps the whole output.
 """

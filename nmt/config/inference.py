@@ -291,7 +291,7 @@ class DecodingConfig(Section):
     something; use 0, or more pieces than the longest name has."""
     forbidden_words: tuple[Annotated[str, Field(pattern=r"\S", max_length=1000)], ...] = ()
     """Words, or sequences of words, that no translation may contain: `[Hund, New York]`. Upper and lower case differ.
-    Longer words that begin with them are mostly forbidden, too: see [forbidden words](decoding.md#forbidden-words)."""
+    Longer words that begin with them are mostly forbidden, too ([forbidden words](translating.md#forbidden-words))."""
     lower_capitals: bool = False
     """Lowercase a source line of several words if all of its letters are capitals: a vocabulary has few pieces in
     capitals, and words split into letters are translated badly. Use it together with `augmentation.typed_input`."""
