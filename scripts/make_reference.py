@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write docs/reference.md, every configuration key and every command, and configs/schema.json, from the code.
+"""Write docs/reference.md (every key and command), docs/words.md and configs/schema.json from the code.
 
 usage: scripts/make_reference.py [--check]
 
-A key's text is the docstring below its field; a command's is that of its function, an option's its help. --check
-writes nothing and fails if a file is not what the code says.
+A key's text is the docstring below its field; a command's is that of its function, an option's its help. The words are
+those of nmt/insight/glossary.py. --check writes nothing and fails if a file is not what the code says.
 """
 
 import argparse
@@ -20,9 +20,11 @@ import typer
 from nmt.cli.main import app
 from nmt.config.keys import Key, Variant, sections
 from nmt.config.schema import schema_text
+from nmt.insight.glossary import GLOSSARY
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "reference.md"
+WORDS = REPOSITORY / "docs" / "words.md"
 SCHEMA = REPOSITORY / "configs" / "schema.json"
 HEAD = """# Reference
 <!-- Made by scripts/make_reference.py. Do not edit it: edit the docstring or the help text, and run the script. -->
@@ -41,6 +43,12 @@ def page() -> str:
         *_commands(typer.main.get_command(app), "nmt", None),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def words() -> str:
+    """The page of the glossary."""
+    head = "# Words\n<!-- Made by scripts/make_reference.py from nmt/insight/glossary.py. -->\n\n"
+    return head + "".join(_wrapped(f"- **{term}**: {meaning}", "  ") for term, meaning in GLOSSARY.items())
 
 
 def _contents() -> Iterator[str]:
@@ -130,10 +138,10 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write docs/reference.md and configs/schema.json from the code.")
+    parser = argparse.ArgumentParser(description="Write the reference, the glossary and the schema from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is stale")
     is_check = parser.parse_args().check
-    for path, text in ((PAGE, page()), (SCHEMA, schema_text())):
+    for path, text in ((PAGE, page()), (WORDS, words()), (SCHEMA, schema_text())):
         if not is_check:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:

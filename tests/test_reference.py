@@ -1,4 +1,4 @@
-"""docs/reference.md agrees with the code."""
+"""docs/reference.md and docs/words.md agree with the code."""
 
 import importlib.util
 from pathlib import Path
@@ -13,5 +13,6 @@ def test_the_reference_is_not_stale() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == module.PAGE.read_text(encoding="utf-8"), "run scripts/make_reference.py"
+    assert module.words() == module.WORDS.read_text(encoding="utf-8"), "run scripts/make_reference.py"
     assert "#### training.max_steps" in module.page()
     assert "--length-penalty" in module.page()

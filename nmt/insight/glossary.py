@@ -1,0 +1,30 @@
+"""Terms of machine translation that pages and reports use, each explained in a sentence."""
+
+GLOSSARY = {
+    "attention": "A weighted mean over the positions of a sentence; the weights say where the model looks.",
+    "batch": "Sentence pairs that pass through the model together, padded to one length.",
+    "beam": "The hypotheses that a search keeps at each step; with a beam of 1, greedy search, only the likeliest.",
+    "BLEU": "Overlap with human translations in runs of 1 to 4 words, 0 to 100; compare scores of one test set only.",
+    "checkpoint": "The weights and the state of a training on disk, from which it resumes.",
+    "chrF": "Overlap with human translations in runs of 1 to 6 characters, 0 to 100; better for inflected languages.",
+    "decoder": "The part of a model that writes the translation, one subword after another.",
+    "dropout": "Random zeros in a layer's output during training, against memorizing the training text.",
+    "embedding": "The vector of a subword, learned like all weights.",
+    "encoder": "The part of a model that reads the source and makes a vector for each of its positions.",
+    "entropy": "How undecided a distribution is: 0 if one choice is certain, ln N if N choices are equally likely.",
+    "epoch": "One pass over all training pairs.",
+    "fine-tuning": "Training an already trained model on other text, such as that of one domain.",
+    "head": "One of several attentions that a layer computes side by side, each with weights of its own.",
+    "held-out": "Not trained on, so that a score on this text predicts the quality on new text.",
+    "hypothesis": "A translation that a search considers, complete or not, with its score.",
+    "learning rate": "The size of the changes that training makes to the weights.",
+    "logits": "The scores of all subwords, from which the softmax makes probabilities.",
+    "loss": "What training minimizes: the mean of -ln p, where p is the probability of the correct next subword.",
+    "perplexity": "e to the power of the loss: the model is as unsure as among that many equally likely subwords.",
+    "seed": "The number from which all random choices follow; the same seed repeats a training.",
+    "subword": "A unit of the vocabulary: a frequent word or a part of a rarer one. SentencePiece calls it a piece.",
+    "token": "One occurrence of a subword in a text.",
+    "update": "One change of the weights, by the gradients of one or several batches; also called a step.",
+    "validation": "Scoring held-out text during training, to keep the best model and to know when to stop.",
+}
+"""Term to sentence, in alphabetical order."""
