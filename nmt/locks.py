@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.console import log
+from nmt.system.console import log
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -41,12 +41,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import sentencepiece
 
-from nmt.atomic import write_json
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.tokenizer import load_tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.processes import available_cores
+from nmt.system.files import write_json
+from nmt.system.processes import available_cores
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 NUM_WORDS = 200_000
 PAIRS_AT_ONCE = 50_000
@@ -103,9 +103,9 @@ def corpus_files(folder: Path) -> CorpusFiles:
 
 def measure_encoding(duplicates: bool) -> dict[str, Any]:
     """Encode as `nmt train` does, with torch loaded; the parent watches the memory meanwhile."""
+    from nmt.batches.dataset import encode_corpus
+    from nmt.cleaning.selection import select
     from nmt.config.cleaning import CleaningConfig
-    from nmt.data.dataset import encode_corpus
-    from nmt.data.selection import select
 
     importlib.import_module("nmt.training.trainer")  # what a training has in memory
     tokenizers = load_tokenizers(TOKENIZER)
@@ -123,8 +123,8 @@ def measure_start() -> dict[str, Any]:
     """From the start of the interpreter, which the parent has the time of, to the first batch; then an epoch."""
     import torch
 
-    from nmt.data.batches import batch_loader, plan_epoch, share_of_real_positions
-    from nmt.data.dataset import encode_corpus
+    from nmt.batches.batches import batch_loader, plan_epoch, share_of_real_positions
+    from nmt.batches.dataset import encode_corpus
 
     importlib.import_module("nmt.training.trainer")  # what a training loads, too
     corpus = encode_corpus([corpus_files(Path())], load_tokenizers(TOKENIZER), TOKENIZER, MAX_LENGTH)
@@ -182,8 +182,8 @@ def _own_rate(threads: int) -> float:
 
 def measure_profile() -> dict[str, Any]:
     """What `nmt data` does, without test text; the parent watches the memory meanwhile."""
+    from nmt.cleaning.profile import profile_corpora
     from nmt.config.cleaning import CleaningConfig
-    from nmt.data.profile import profile_corpora
 
     print("ready", flush=True)
     sys.stdin.readline()

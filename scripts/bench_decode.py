@@ -38,10 +38,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from nmt.data.cleaning import normalize
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.runs import RunFolder, open_run
+from nmt.cleaning.normalize import normalize
+from nmt.corpora.lines import read_lines
+from nmt.runs.folder import RunFolder, open_run
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST = 256
@@ -65,7 +65,7 @@ def torch_search(run: RunFolder, tokenizers: Tokenizers, args: argparse.Namespac
 
 def our_ctranslate2_search(run: RunFolder, export: Path, tokenizers: Tokenizers, device: str) -> Search:
     """Ours, with CTranslate2 (as many threads as OMP_NUM_THREADS says)."""
-    from nmt.ctranslate2.engine import load_ctranslate2_engine
+    from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 
     return _through_engine(run, load_ctranslate2_engine(RunFolder(export), tokenizers, device))
 
@@ -417,7 +417,7 @@ def main() -> int:
         return 0
     run = open_run(args.model)
     exports = sorted(path.name for path in (run.path / "export").glob("ctranslate2-*"))
-    ours = [f"nmt, {export}" for export in exports if find_spec("nmt.ctranslate2.engine")]
+    ours = [f"nmt, {export}" for export in exports if find_spec("nmt.decoding.ctranslate2_engine")]
     names = ["nmt, torch", *ours, *exports]
     if args.engines:
         names = [name for name in names if any(word in name for word in args.engines.split(","))]

@@ -23,8 +23,8 @@ from xml.sax.saxutils import escape
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import read_blocks
-from nmt.data.lines import read_lines
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import read_blocks
 
 KEYS: dict[str, tuple[int | str, int | str]] = {
     "tsv": (1, 2), "csv": (1, 2), "jsonl": ("x", "y"), "tmx": ("x", "y"), "zip": ("x", "y"), "tsv.gz": (1, 2)

@@ -51,23 +51,23 @@ import numpy as np
 import torch
 import yaml
 
-from nmt.config.file import load_config
+from nmt.batches.batches import Batch
+from nmt.cleaning.normalize import normalize
 from nmt.config.inference import ModelConfig, RnnConfig
+from nmt.config.reading import load_config
 from nmt.config.training import Config
-from nmt.data.batches import Batch
-from nmt.data.cleaning import normalize
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import load_tokenizers
-from nmt.device import choose_device, own_the_process
-from nmt.distributed import Ranks, is_launched, joined
-from nmt.runs import RunFolder
+from nmt.corpora.lines import read_lines
+from nmt.runs.folder import RunFolder
+from nmt.system.devices import choose_device, own_the_process
+from nmt.system.distributed import Ranks, is_launched, joined
+from nmt.system.openmp import bound_waiting
+from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.launching import launch
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.resuming import resolve_processes
 from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer
-from nmt.waiting import bound_waiting
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -20,12 +20,12 @@ import numpy as np
 from make_shapes_corpus import SIDE, draw, scenes
 from numpy.typing import NDArray
 
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import load_tokenizers
-from nmt.data.vectors import Vectors, open_vectors
+from nmt.corpora.lines import read_lines
+from nmt.corpora.vectors import Vectors, open_vectors
 from nmt.decoding.torch_engine import TorchEngine, load_torch_engine
 from nmt.decoding.translator import load
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 COVERED = 0.25  # a cell belongs to a shape that covers this share of it
 BATCH = 100

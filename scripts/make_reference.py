@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 from nmt.cli.main import app
-from nmt.config.keys import Key, Variant, sections
+from nmt.config.reference import Key, Variant, sections
 from nmt.config.schema import schema_text
 from nmt.insight.glossary import GLOSSARY
 

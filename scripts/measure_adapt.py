@@ -22,14 +22,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nmt.atomic import write_text
+from nmt.cleaning.normalize import normalize
+from nmt.cleaning.selection import select
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_pairs, sides_of
-from nmt.data.selection import select
-from nmt.runs import RunFolder
-from nmt.training.forgetting import read_forgetting
+from nmt.corpora.pairs import read_pairs, sides_of
+from nmt.runs.folder import RunFolder
+from nmt.system.files import write_text
+from nmt.training.fine_tuning import read_forgetting
 
 LOCALISATION = Path(__file__).resolve().parent.parent / "data" / "localisation"
 TEXTS = {"messages": "libreoffice.jsonl", "descriptions": "descriptions.jsonl"}

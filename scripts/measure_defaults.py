@@ -29,12 +29,12 @@ from pathlib import Path
 from filelock import FileLock
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config, settings_to_yaml
+from nmt.config.reading import load_config, settings_to_yaml
 from nmt.config.recommended import recommended
-from nmt.data.corpus import read_pairs
-from nmt.distributed import ALONE
-from nmt.history import read_history
-from nmt.runs import RunFolder
+from nmt.corpora.pairs import read_pairs
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import read_history
+from nmt.system.distributed import ALONE
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = Path(__file__).resolve().with_name("measured_defaults.json")

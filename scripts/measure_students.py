@@ -21,13 +21,13 @@ from typing import Any
 
 from bench_decode import Worker
 
-from nmt.atomic import write_json
 from nmt.config.corpus import CorpusFiles
-from nmt.ctranslate2.exports import exports_of
-from nmt.data.corpus import read_pairs
+from nmt.corpora.pairs import read_pairs
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.insight.fonts import drawing
-from nmt.runs import RunFolder, open_run
+from nmt.runs.exports import exports_of
+from nmt.runs.folder import RunFolder, open_run
+from nmt.system.files import write_json
 
 COLOURS = {"PyTorch": "#0b57a4", "CTranslate2 int8": "#b35c00"}
 

@@ -32,13 +32,13 @@ from sacrebleu.metrics.chrf import CHRF
 from typed_inputs import CHARACTER, Pairs, choose, repeats, words_of
 
 import nmt
-from nmt.atomic import write_text
+from nmt.cleaning.casing import title_case
 from nmt.config.inference import DecodingConfig
-from nmt.data.corpus import read_pairs
-from nmt.data.letters import title_case
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError, NmtError
 from nmt.evaluation.metrics import score
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.system.files import write_text
 
 COPIED = {
     "emoji": ["😀", "👍", "❤️", "🎉", "🐶", "😂😂", "🔥", "👩‍🚀", "🇩🇪", "✅"],

@@ -34,18 +34,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.config.file import load_config
+from nmt.batches.batches import Batch
 from nmt.config.inference import ModelConfig
-from nmt.data.batches import Batch
-from nmt.data.vocabulary import OWN_SPECIAL_IDS
-from nmt.decoding.beam import greedy_search
+from nmt.config.reading import load_config
+from nmt.decoding.beam_search import greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.device import own_the_process
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model
 from nmt.models.packed import pack_linear_maps
 from nmt.models.recurrence import Bidirectional, reversal_within
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.system.devices import own_the_process
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS
 from nmt.training.loss import Objective
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "what_attention_bought"

@@ -42,11 +42,11 @@ from pathlib import Path
 from sacrebleu.metrics.chrf import CHRF
 
 import nmt
-from nmt.atomic import write_text
-from nmt.data.corpus import read_pairs
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError, NmtError
 from nmt.evaluation.metrics import score
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.system.files import write_text
 
 Pairs = Sequence[tuple[str, str]]
 

@@ -33,20 +33,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.atomic import read_json, write_text
-from nmt.config.file import load_config
-from nmt.data.tokenizer import load_tokenizers
+from nmt.config.reading import load_config
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.decoding.translator import Translator, load
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
-from nmt.history import duration, read_history
 from nmt.insight.explanation import explain_attention
 from nmt.insight.fonts import drawing
 from nmt.insight.systems import ComparedFiles, Material, TranslatedSet, read_material
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder, open_run
-from nmt.source import Source
+from nmt.runs.folder import RunFolder, open_run
+from nmt.runs.history import duration, read_history
+from nmt.system.files import read_json, write_text
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIGS = REPOSITORY / "configs" / "what_attention_bought"
@@ -267,7 +267,7 @@ def once(name: str, folder: Path) -> None:
     """One round of `speed` for one configuration, in this process."""
     from bench_train import measure  # which lies beside this file
 
-    from nmt.distributed import ALONE
+    from nmt.system.distributed import ALONE
 
     settings = ["training.threads=1", "training.processes=1"]
     config = load_config(CONFIGS / f"{name}.yaml", settings)
@@ -280,7 +280,7 @@ def alignments(place: Place) -> None:
     """The picture of three models' attention, side by side."""
     from PIL import Image
 
-    from nmt.insight.attention_picture import make_figure
+    from nmt.insight.attention_output import make_figure
 
     panels = []
     for name in ("additive", "dot", "transformer"):

@@ -14,14 +14,14 @@ from browser import Browser, started_browser
 from forked import ForkServer
 from hypothesis import Phase, settings
 
+from nmt.batches.augmentation import Augmented, ragged
+from nmt.batches.batches import Batch, collate
 from nmt.cli.main import main
 from nmt.config.inference import TransformerConfig
-from nmt.console import show_messages
-from nmt.data.augmentation import Augmented, ragged
-from nmt.data.batches import Batch, collate
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import NmtError
 from nmt.models.transformer import Transformer
+from nmt.system.console import show_messages
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 
 VOCAB_SIZE = 11
 Pairs = Sequence[tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]]

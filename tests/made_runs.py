@@ -8,11 +8,11 @@ import torch
 import yaml
 from conftest import RUN_CONFIG
 
-from nmt.checkpoint import save_weights
 from nmt.config.inference import TokenizerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, save_tokenizers
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import save_weights
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, save_tokenizers
 
 WORDS = "ein mann schläft auf dem sofa und eine frau sitzt neben ihm im grünen park mit ihrem hund während es regnet"
 LINES = 16

@@ -23,14 +23,14 @@ from safetensors.torch import load_file
 import nmt
 from nmt.adaptation import outcome
 from nmt.adaptation.outcome import average_with_base, verdict
-from nmt.adaptation.planning import write_plan
-from nmt.checkpoint import write_weights
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.evaluation.significance import paired_interval
-from nmt.history import read_history
-from nmt.runs import RunFolder
-from nmt.training.forgetting import Forgetting, read_forgetting
+from nmt.recipes.adapt import write_plan
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import read_history
+from nmt.runs.weights import write_weights
+from nmt.training.fine_tuning import Forgetting, read_forgetting
 
 FAST = [part for setting in (
     "training.max_steps=10", "training.validate_every=5", "training.log_every=5", "training.batch_tokens=400",

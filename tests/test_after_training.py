@@ -8,11 +8,11 @@ import pytest
 from conftest import Cli, assert_says
 from made_runs import made_run
 
-import nmt.exporting.after_training
+import nmt.interop.after_training
 from nmt.config.evaluation import ExportConfig
 from nmt.decoding.translator import load
-from nmt.exporting.after_training import export_after_training
-from nmt.runs import RunFolder
+from nmt.interop.after_training import export_after_training
+from nmt.runs.folder import RunFolder
 
 
 def test_a_training_is_followed_by_exports_and_a_refusal_is_a_line(copy_task: Path, cli: Cli) -> None:
@@ -39,7 +39,7 @@ def test_a_missing_package_and_a_bug_are_lines(
     def broken(run: RunFolder, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(nmt.exporting.after_training, "export_argos", broken)
+    monkeypatch.setattr(nmt.interop.after_training, "export_argos", broken)
     capsys.readouterr()
     export_after_training(run, config)
     missing, bug = capsys.readouterr().err.splitlines()
@@ -54,7 +54,7 @@ def test_large_validation_sets_are_compared_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lines from the whole of it, evenly spread."""
-    monkeypatch.setattr(nmt.exporting.after_training, "MAX_LINES", 5)
+    monkeypatch.setattr(nmt.interop.after_training, "MAX_LINES", 5)
     run = made_run(tmp_path, {})
     capsys.readouterr()
     export_after_training(run, run.config())
@@ -62,7 +62,7 @@ def test_large_validation_sets_are_compared_in_part(
     config = run.config().model_copy(update={"export": ExportConfig()})
     export_after_training(run, config)
     assert "\nexport: " in f"\n{capsys.readouterr().err}"
-    from nmt.exporting.proof import proof_text
+    from nmt.interop.verification import proof_text
 
     whole, part = proof_text(run, None, None), proof_text(run, None, None, max_lines=5)
     assert part.src == [whole.src[index] for index in (0, 3, 6, 9, 12)]

@@ -9,14 +9,14 @@ from conftest import Cli
 from torch.nn import functional as F
 
 from nmt.config.inference import TokenizerConfig, TransformerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
-from nmt.data.vocabulary import SPECIAL_PIECES
 from nmt.decoding.alignment import WordAligner, align, word_numbers
 from nmt.decoding.hypothesis import WordAlignment
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.models.ensemble import Ensemble
+from nmt.models.source import Source
 from nmt.models.transformer import Memory, Transformer
-from nmt.source import Source
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer
+from nmt.tokenizers.vocabulary import SPECIAL_PIECES
 
 
 def test_attention_to_the_pieces_of_a_word_adds_up() -> None:

@@ -15,14 +15,14 @@ from conftest import Cli, has_exact_int8
 from made_runs import LINES, made_run, text
 from marian_models import TAGS, sentences, write_folder
 
-import nmt.exporting.proof
+import nmt.interop.verification
 from nmt.config.inference import InferenceConfig
-from nmt.data.hashes import file_hashes
+from nmt.corpora.hashes import file_hashes
 from nmt.decoding.translator import load
 from nmt.errors import ExportError, RunError
-from nmt.exporting.argos import argos_code, export_argos, metadata
-from nmt.marian.importing import import_model
-from nmt.runs import RunFolder
+from nmt.interop.argos import argos_code, export_argos, metadata
+from nmt.interop.importing import import_model
+from nmt.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_imported_models_go_and_those_with_target_tags_are_refused(
     for name, tags, tag in (("plain", (), None), ("tagged", TAGS, "deu")):
         write_folder(tmp_path / name, tags=tags)
         import_model(tmp_path / name, None, "en", "zh", tag)
-    monkeypatch.setattr(nmt.exporting.proof, "BLEU_DIFFERENCE", 100)  # outputs of random models are endless
+    monkeypatch.setattr(nmt.interop.verification, "BLEU_DIFFERENCE", 100)  # outputs of random models are endless
     result = export_argos(RunFolder(Path("runs/plain")), "float32", lines, lines, "cpu")
     with zipfile.ZipFile(Path(result.folder) / "plain.argosmodel") as archive:
         spm = archive.read("translate-en_zh-plain/sentencepiece.model")
@@ -133,7 +133,7 @@ def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
 def test_a_package_that_translates_worse_is_refused_with_its_own_command(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.exporting.proof, "BLEU_DIFFERENCE", -1000.0)
+    monkeypatch.setattr(nmt.interop.verification, "BLEU_DIFFERENCE", -1000.0)
     with pytest.raises(ExportError, match=rf"not kept.*nmt export argos --model {run.path} --quantization int16$"):
         export_argos(run, "int8", device="cpu", max_lines=1)
 

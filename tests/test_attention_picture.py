@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from nmt.errors import ConfigError
-from nmt.insight.attention_picture import draw, make_figure
+from nmt.insight.attention_output import draw, make_figure
 from nmt.insight.fonts import drawing, find_fonts
 from tests.conftest import Cli
 

@@ -7,11 +7,11 @@ import torch
 from test_transformer import SHAPES, make_model, named, ragged, source, torchs_transformer
 from torch import Tensor, nn
 
+from nmt.batches.batches import pad
 from nmt.config.inference import TransformerConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import BOS_ID, PAD_ID
 from nmt.models.ensemble import Ensemble
 from nmt.models.transformer import Transformer
+from nmt.tokenizers.vocabulary import BOS_ID, PAD_ID
 
 SOURCES, TARGETS = ragged([9, 2, 6]), ragged([4, 7, 5], seed=1)
 

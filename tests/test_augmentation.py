@@ -22,25 +22,25 @@ import regex
 import torch
 from test_training import newest_weights, trained
 
-import nmt.data.batches
+import nmt.batches.batches
 import nmt.training.feeding
+from nmt.batches.augmentation import Augmentation, Augmented, reach
+from nmt.batches.batches import batch_loader, plan_epoch
+from nmt.batches.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.batches.lexicon import Lexicon, learn_lexicon
+from nmt.cleaning.normalize import normalize
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
-from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
+from nmt.config.reading import load_config
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.augmentation import Augmentation, Augmented, reach
-from nmt.data.batches import batch_loader, plan_epoch
-from nmt.data.cleaning import normalize
 from nmt.data.copying import made_up_text
-from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
-from nmt.data.lexicon import Lexicon, learn_lexicon
-from nmt.data.subwords import SubwordSampler
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
 from nmt.errors import ConfigError
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.subwords import SubwordSampler
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
+from nmt.tokenizers.vocabulary import EOS_ID, OWN_SPECIAL_IDS, UNK_ID
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 FILES = HeldOutFiles(src=TINY / "val.en", tgt=TINY / "val.zh")
@@ -406,7 +406,7 @@ def test_two_pairs_that_are_too_long_together_are_not_joined(corpus: Corpus) -> 
 def test_no_batch_outgrows_its_reach(
     corpus: Corpus, settings: dict[str, float], room: int, has_phrases: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.data.batches, "num_workers", lambda device, is_augmented: 0)
+    monkeypatch.setattr(nmt.batches.batches, "num_workers", lambda device, is_augmented: 0)
     encoded = corpus[1]
     max_length = room + int(max(encoded.src.lengths.max(), encoded.tgt.lengths.max()))
     config = AugmentationConfig(**settings)
@@ -481,7 +481,7 @@ def test_workers_make_the_same_batches_with_every_start_method(
     corpus: Corpus, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if method != "as chosen":
-        monkeypatch.setattr(nmt.data.batches, "START_METHOD", method)
+        monkeypatch.setattr(nmt.batches.batches, "START_METHOD", method)
     encoded = corpus[1]
     plan = plan_epoch(encoded.src.lengths, encoded.tgt.lengths, 600, 1, 0)
     change = augmentation(corpus, has_phrases=True, subword_sampling=0.3, typed_input=0.6, fragments=0.6)

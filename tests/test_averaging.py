@@ -14,11 +14,11 @@ from test_training import digest, new_trainer, newest_weights, records, trained
 from torch import nn
 
 import nmt.training.trainer
-from nmt.checkpoint import check_checkpoint, load_weights, mean_of_weights, save_weights, weights_of
-from nmt.config.file import load_config
+from nmt.config.reading import load_config
 from nmt.errors import ConfigError, InterruptedTrainingError, RunError, TrainingError
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.weights import check_checkpoint, load_weights, mean_of_weights, save_weights, weights_of
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.preflight import rehearse
 from nmt.training.trainer import Trainer

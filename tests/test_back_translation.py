@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import Cli
 
-from nmt.data.corpus import read_pairs
-from nmt.data.selection import select
-from nmt.runs import RunFolder
+from nmt.cleaning.selection import select
+from nmt.corpora.pairs import read_pairs
+from nmt.runs.folder import RunFolder
 
 REPOSITORY = Path(__file__).parent.parent
 TINY = REPOSITORY / "data" / "tiny"

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import nmt.data.batches
-import nmt.data.dataset
+import nmt.batches.batches
+import nmt.batches.dataset
+from nmt.batches.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.tokenizer_training import ensure_tokenizers
+from nmt.tokenizers.building import ensure_tokenizers
 
 WriteLines = Callable[[str, list[str]], Path]
 Lengths = NDArray[np.int32]
@@ -216,7 +216,7 @@ def test_a_plan_equals_that_of_a_loop_over_all_pairs(
     drawn = data.draw(st.none() | st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=300))
     chosen = np.arange(len(pairs)) if drawn is None else np.array(drawn)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.data.batches, "_PIECE", piece)
+        monkeypatch.setattr(nmt.batches.batches, "_PIECE", piece)
         plan = plan_epoch(src, tgt, batch_tokens, 0, 0, None if drawn is None else chosen)
     assert sorted(index for batch in as_lists(plan) for index in batch) == sorted(chosen.tolist())
     found = Counter(tuple((int(src[index]), int(tgt[index])) for index in batch) for batch in plan)
@@ -306,7 +306,7 @@ def test_the_loader_yields_the_batches_of_the_plan_in_order(corpus_of: CorpusOf)
 def test_batches_of_the_loader_equal_collated_pairs_though_pages_are_released(
     corpus_of: CorpusOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 20)
+    monkeypatch.setattr(nmt.batches.dataset, "_PAIRS_MAPPED", 20)
     corpus = corpus_of(*like_multi30k(300, seed=3))
     plan = plan_epoch(corpus.src.lengths, corpus.tgt.lengths, 256, 5, 2)
     for batch, chosen in zip(batch_loader(corpus, plan, torch.device("cpu")), plan, strict=True):

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt.batches.batches import Batch
 from nmt.config.inference import RnnConfig
-from nmt.data.batches import Batch
 from nmt.models.factory import build_model
-from nmt.source import Source
+from nmt.models.source import Source
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 

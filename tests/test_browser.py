@@ -14,11 +14,11 @@ from made_up import made_up
 from numpy.typing import NDArray
 from numpy_transformer import NumpyTransformer
 
-from nmt.data.tokenizer import load_tokenizers
 from nmt.insight.attention import KINDS
 from nmt.insight.attention_page import page_of, write_page
 from nmt.insight.explanation import explain
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 SRC = "3 1 4 1 5 9"
 READY = "document.documentElement.dataset.ready"

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import yaml
 
-from nmt.config.file import load_config
-from nmt.data.corpus import read_pairs
-from nmt.data.selection import RULES, select, write_examples
+from nmt.cleaning.selection import RULES, select, write_examples
+from nmt.config.reading import load_config
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import NmtError
 
 CLEAN = (

@@ -20,12 +20,12 @@ from conftest import Cli, assert_says, refused
 from safetensors.torch import load_file, save_file
 
 import nmt
-from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig
-from nmt.data.corpus import Side
+from nmt.config.reading import load_config
+from nmt.corpora.pairs import Side
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.stored import stored_hypotheses
-from nmt.runs import RunFolder, run_named
+from nmt.runs.folder import RunFolder, run_named
 from nmt.training.resuming import check_same
 
 
@@ -177,7 +177,7 @@ def test_a_conversation_on_a_terminal(in_solved: Path) -> None:
 
 CONVERSATION = """
 from nmt.cli.translate import _translate_typed
-from nmt.console import show_messages
+from nmt.system.console import show_messages
 
 show_messages()
 _translate_typed(None, lambda line: line.encode().decode().upper())

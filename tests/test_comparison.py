@@ -22,14 +22,14 @@ from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT
-from nmt.data.corpus import Side
+from nmt.corpora.pairs import Side
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.stored import stored_hypotheses
 from nmt.insight.comparison import compare, gap_exceeds_spread
 from nmt.insight.comparison_page import marked, write_page
 from nmt.insight.differences import changed_ngrams, changed_words
 from nmt.insight.systems import ComparedFiles, Material, Output, Sources, System, TranslatedSet, read_material
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
 
 WriteLines = Callable[[str, list[str]], Path]
 TRUTH = [f"{line} ({number})" for number in range(6) for line in SENTENCES["de"]]

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from nmt.config import augmentation, corpus, data, evaluation, inference, source, training
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
-from nmt.config.file import load_config, load_inference_config, to_yaml
 from nmt.config.inference import InferenceConfig
+from nmt.config.reading import load_config, load_inference_config, to_yaml
 from nmt.config.section import Section
 from nmt.config.training import Config
 from nmt.errors import ConfigError
@@ -583,7 +583,7 @@ def test_a_home_that_does_not_exist_is_refused(load: Load) -> None:
 
 def test_an_alias_of_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("data: &a [*a]\n")
-    code = "from pathlib import Path\nfrom nmt.config.file import load_config\nload_config(Path('run.yaml'))"
+    code = "from pathlib import Path\nfrom nmt.config.reading import load_config\nload_config(Path('run.yaml'))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=10)
     assert "ConfigError" in done.stderr
 

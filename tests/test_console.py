@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.console import log, progress_bar, show_messages
+from nmt.system.console import log, progress_bar, show_messages
 
 
 class Terminal(io.StringIO):

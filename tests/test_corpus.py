@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from conftest import assert_says, refused, unread_tokenizer
 
+from nmt.batches.dataset import encode_corpus
+from nmt.cleaning.normalize import normalize
 from nmt.config.corpus import CorpusFiles
-from nmt.data.cleaning import normalize
-from nmt.data.corpus import count_pairs, read_pairs
-from nmt.data.dataset import encode_corpus
-from nmt.data.hashes import file_hash
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import Tokenizers
-from nmt.data.vocabulary import OWN_SPECIAL_IDS
+from nmt.corpora.hashes import file_hash
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import count_pairs, read_pairs
 from nmt.errors import DataError
+from nmt.tokenizers.tokenizer import Tokenizers
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS
 
 DAMAGED = bytearray(gzip.compress(b"hello world\n" * 1000))
 DAMAGED[20] ^= 0xFF

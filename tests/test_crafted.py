@@ -19,18 +19,18 @@ from conftest import COPY_TASK, RUN_CONFIG, assert_says
 from safetensors.torch import save_file
 
 import nmt
-from nmt.checkpoint import check_weights, weights_of
-from nmt.config.file import load_config
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.data.lines import line_blocks
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
-from nmt.data.vocabulary import SPECIAL_PIECES
+from nmt.config.reading import load_config
+from nmt.corpora.lines import line_blocks
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.source_text import LONG_LINE_CHARACTERS, SourceText
 from nmt.decoding.translator import Translator
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.models.factory import build_model, parameter_shapes
-from nmt.runs import open_run, run_named
+from nmt.runs.folder import open_run, run_named
+from nmt.runs.weights import check_weights, weights_of
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers
+from nmt.tokenizers.vocabulary import SPECIAL_PIECES
 
 WORDS = [*SPECIAL_PIECES, *"abcdef"]
 MB = 1 << 20
@@ -57,7 +57,7 @@ LOAD = FOR_EACH.format(
     imports="import torch, nmt.decoding.torch_engine, nmt.decoding.translator",
     action="nmt.decoding.translator.load(folder, device='cpu', engine='torch')",
 )
-READ_CONFIG = FOR_EACH.format(imports="from nmt.runs import open_run", action="open_run(folder).config()")
+READ_CONFIG = FOR_EACH.format(imports="from nmt.runs.folder import open_run", action="open_run(folder).config()")
 
 
 @pytest.fixture(autouse=True)
@@ -352,7 +352,7 @@ def test_a_line_of_10_mb_takes_the_memory_of_a_few() -> None:
 import resource
 from pathlib import Path
 from nmt.config.inference import TokenizerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer
 from nmt.decoding.source_text import SourceText
 
 tokenizer = SentencePieceTokenizer.train(["a b c d"] * 99, TokenizerConfig(type="char", vocab_size=300))
@@ -383,7 +383,7 @@ def test_a_nul_is_found_where_it_is(tmp_path: Path) -> None:
 BYSTANDER = """
 import logging, os, random, signal, sys, warnings
 import numpy, torch
-import nmt.device
+import nmt.system.devices
 from nmt.decoding.translator import load
 
 def process():
@@ -403,7 +403,7 @@ def process():
 calls = []
 class Library:
     mallopt = staticmethod(lambda *options: calls.append(options) or 1)
-nmt.device.ctypes.CDLL = lambda name: Library
+nmt.system.devices.ctypes.CDLL = lambda name: Library
 before = process()
 translator = load(sys.argv[1], device="cpu", engine="torch")
 translator.translate(["a b c", "f"])

@@ -9,10 +9,10 @@ import pytest
 from browser import Browser
 from conftest import Cli, assert_says
 
+from nmt.cleaning.profile import Profile, bin_width, length_bins, profile_corpora
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.data.profile import Profile, bin_width, length_bins, profile_corpora
-from nmt.insight.data_text import data_text
+from nmt.insight.data_output import data_text
 from nmt.insight.text_table import bar
 
 # Pair 1 and 5 are the same, 2 is a copy, 3 has an empty side, 4 is not UTF-8, 6 is in another script, 7 has tags.
@@ -141,15 +141,15 @@ def profiled(pairs: list[tuple[bytes, bytes]]) -> Profile:
 
 def test_several_processes_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.data.corpus.BLOCK_PAIRS", 3)
+    monkeypatch.setattr("nmt.corpora.pairs.BLOCK_PAIRS", 3)
     pairs = [(f"Line {n} of {n % 7}.".encode(), f"Zeile {n % 5}.{'я' * (n % 3)}".encode()) for n in range(40)]
     alone = profiled(pairs)
     with monkeypatch.context() as patched:
-        patched.setattr("nmt.data.selection.num_processes_for", lambda pairs: 3)
+        patched.setattr("nmt.cleaning.selection.num_processes_for", lambda pairs: 3)
         assert alone == profiled(pairs)
     assert alone.pairs == 48
     assert alone.corpora[0].pairs == 40
-    monkeypatch.setattr("nmt.data.corpus.BLOCK_PAIRS", 1000)
+    monkeypatch.setattr("nmt.corpora.pairs.BLOCK_PAIRS", 1000)
     assert alone == profiled(pairs)
     assert sum(one.count for one in alone.ratio) == 46  # two pairs of the second are not complete
     for side in (alone.src, alone.tgt):

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from conftest import unread_tokenizer
 
-import nmt.data.dataset
+import nmt.batches.dataset
+from nmt.batches.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
+from nmt.cleaning.normalize import normalize
+from nmt.cleaning.selection import select
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.cleaning import normalize
-from nmt.data.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
-from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import DataError
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.tokenizer import Tokenizers
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 
 WriteLines = Callable[[str, list[str]], Path]
 
@@ -146,7 +146,7 @@ def test_an_encoded_corpus_is_opened_again(numbers: CorpusFiles, tokenizer_folde
         path.touch()  # newer, and the same text
     (CACHE / first.key / ".DS_Store").touch()  # as macOS leaves it; an empty file cannot be mapped
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(nmt.data.dataset, "count_pairs", None)  # nor are the lines counted again
+        monkeypatch.setattr(nmt.batches.dataset, "count_pairs", None)  # nor are the lines counted again
         second = encode_corpus([numbers], NEVER, tokenizer_folder, 10)
     assert rows(second) == rows(first) == [([4, 5], [8]), ([6], [9, 10, 11]), ([7], [12])]
     assert second.key == first.key
@@ -270,11 +270,11 @@ def test_pages_that_were_read_are_released(tmp_path: Path, monkeypatch: pytest.M
 
     side = EncodedSide(tmp_path, "src", "uint16", "uint32", OWN_SPECIAL_IDS)
     order = np.random.default_rng(0).permutation(count)
-    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 10**9)
+    monkeypatch.setattr(nmt.batches.dataset, "_PAIRS_MAPPED", 10**9)
     ids, lengths = side.gather(order)
     assert (len(ids), set(lengths.tolist())) == (count * length, {length})
     assert mapped_kilobytes() > 3000
-    monkeypatch.setattr(nmt.data.dataset, "_PAIRS_MAPPED", 1000)
+    monkeypatch.setattr(nmt.batches.dataset, "_PAIRS_MAPPED", 1000)
     side.gather(order[:1001])
     assert mapped_kilobytes() == 0
 
@@ -284,7 +284,7 @@ def test_places_beyond_four_billion_take_eight_bytes(tmp_path: Path) -> None:
     for last, dtype in ((4, "uint32"), (6, "int64")):
         for side in ("src", "tgt"):
             lengths[:last].tofile(tmp_path / f"{side}.lengths")
-        assert nmt.data.dataset._write_starts(tmp_path) == dtype
+        assert nmt.batches.dataset._write_starts(tmp_path) == dtype
         starts = np.fromfile(tmp_path / "tgt.starts", dtype=dtype).tolist()
         assert starts == [0, *np.cumsum(lengths[: last - 1], dtype=np.int64).tolist()]
 

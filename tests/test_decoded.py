@@ -10,16 +10,16 @@ import yaml
 from conftest import Cli
 from test_formats import HARD, TINY, write_texts, write_tmx
 
-import nmt.data.corpus
-import nmt.data.decoded
+import nmt.corpora.pairs
+import nmt.corpora.tmx_cache
 from nmt.config.corpus import CorpusFiles, TrainingFiles
-from nmt.config.file import load_config, to_yaml
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import Config
-from nmt.data.corpus import count_pairs, places_of, read_blocks, read_pairs
-from nmt.data.decoded import with_decoded_corpora
-from nmt.data.hashes import CACHE
-from nmt.data.tables import NumberedPair
-from nmt.data.tmx import read_tmx, warn_once
+from nmt.corpora.hashes import CACHE
+from nmt.corpora.pairs import count_pairs, places_of, read_blocks, read_pairs
+from nmt.corpora.tables import NumberedPair
+from nmt.corpora.tmx import read_tmx, warn_once
+from nmt.corpora.tmx_cache import with_decoded_corpora
 from nmt.errors import DataError
 
 # With units that are skipped, so that the numbers of units and pairs differ.
@@ -45,7 +45,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         files.append(path)
         yield from read_tmx(path, *arguments)  # type: ignore[arg-type]
 
-    for module in (nmt.data.corpus, nmt.data.decoded):
+    for module in (nmt.corpora.pairs, nmt.corpora.tmx_cache):
         monkeypatch.setattr(module, "read_tmx", counted)
     return files
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import read_pairs
-from nmt.data.discovery import discover
+from nmt.corpora.discovery import discover
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import NmtError
 
 PAIRS = [("one", "eins"), ("two", "zwei")]

@@ -13,19 +13,19 @@ import sacrebleu
 import yaml
 from conftest import Cli
 
-from nmt.config.file import load_config
+from nmt.cleaning.selection import select
 from nmt.config.inference import DecodingConfig, TokenizerConfig
+from nmt.config.reading import load_config
 from nmt.config.training import Config
-from nmt.data.corpus import read_pairs
-from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.corpora.pairs import read_pairs
 from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.locks import locked
 from nmt.recipes import distill
 from nmt.recipes.distill import choose, write_student
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 CONFIG = """\

@@ -16,11 +16,11 @@ import torch
 from forked import ForkServer
 from safetensors.torch import load_file
 
-from nmt.checkpoint import check_checkpoint
-from nmt.config.file import load_config
-from nmt.distributed import ALONE, Ranks
+from nmt.config.reading import load_config
 from nmt.errors import ConfigError
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.weights import check_checkpoint
+from nmt.system.distributed import ALONE, Ranks
 from nmt.training.start import train
 
 # As torchrun starts processes, but torch is loaded once, without supervision. `{patch}` runs in each process.
@@ -29,7 +29,7 @@ import json, os, signal, socket, sys, time
 import torch
 import nmt.training.trainer as t
 from nmt.cli.main import main
-from nmt.distributed import joined
+from nmt.system.distributed import joined
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     port = probe.getsockname()[1]
@@ -335,7 +335,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nmt.distributed import joined
+    from nmt.system.distributed import joined
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
@@ -347,8 +347,8 @@ def test_half_an_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 LOADER = """
 import multiprocessing, multiprocessing.forkserver, os, signal, time
 import numpy as np, torch
-import nmt.data.batches as batches
-from nmt.data.vocabulary import OWN_SPECIAL_IDS
+import nmt.batches.batches as batches
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS
 
 class Side:
     special = OWN_SPECIAL_IDS

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import nmt.training.trainer
-from nmt.checkpoint import check_checkpoint
-from nmt.config.file import load_config
-from nmt.data.tokenizer import load_tokenizers
-from nmt.device import bf16_slowdown
+from nmt.config.reading import load_config
 from nmt.errors import DataError, NmtError, TrainingError, is_out_of_memory
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.weights import check_checkpoint
+from nmt.system.devices import bf16_slowdown
+from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.feeding import Share
 from nmt.training.start import train
 from nmt.training.trainer import Trainer

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import count_pairs
-from nmt.data.drift import Gap, find_gap
+from nmt.corpora.misalignment import Gap, find_gap
+from nmt.corpora.pairs import count_pairs
 from nmt.errors import DataError
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"

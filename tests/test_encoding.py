@@ -21,22 +21,22 @@ from conftest import assert_says
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nmt.data.corpus
-import nmt.data.encoding
-import nmt.processes
+import nmt.batches.encoding
+import nmt.corpora.pairs
+import nmt.system.processes
+from nmt.batches.dataset import CACHE, encode_corpus
+from nmt.batches.encoding import Encoded, Job, _encoder, encode_block, encode_blocks
+from nmt.cleaning.normalize import CleaningCounts, clean, normalize
+from nmt.cleaning.selection import select
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.cleaning import CleaningCounts, clean, normalize
-from nmt.data.corpus import Block, read_blocks, read_pairs
-from nmt.data.dataset import CACHE, encode_corpus
-from nmt.data.encoding import Encoded, Job, _encoder, encode_block, encode_blocks
-from nmt.data.lines import decode_lines
-from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
+from nmt.corpora.lines import decode_lines
+from nmt.corpora.pairs import Block, read_blocks, read_pairs
 from nmt.errors import DataError, TrainingError
-from nmt.processes import num_processes_for
+from nmt.system.processes import num_processes_for
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 
 WriteLines = Callable[[str, list[str]], Path]
 FILES = CorpusFiles(src=Path("s"), tgt=Path("t"))
@@ -47,7 +47,7 @@ WORDS = ["the", "Hund", "größer", "学习", "on", "e\u0301te", "a\u2028b", "pl
 @pytest.fixture(autouse=True)
 def _small_blocks_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nmt.data.corpus, "BLOCK_PAIRS", 30)
+    monkeypatch.setattr(nmt.corpora.pairs, "BLOCK_PAIRS", 30)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_blocks_are_the_files_cut_after_lines(corpora: list[CorpusFiles]) -> Non
 
 
 def test_a_block_of_long_lines_is_one_pair(write_lines: WriteLines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.data.corpus, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(nmt.corpora.pairs, "BLOCK_BYTES", 1000)
     files = CorpusFiles(src=write_lines("l.en", ["a" * 400] * 7), tgt=write_lines("l.de", ["b" * 800] * 7))
     assert [len(block.lines()[0]) for block in read_blocks(files)] == [1] * 7
     short = CorpusFiles(src=write_lines("s.en", ["a" * 99] * 7), tgt=write_lines("s.de", ["b" * 99] * 7))
@@ -264,17 +264,17 @@ def test_the_rules_of_cleaning_count_each_pair_once() -> None:
 
 
 def test_small_corpora_are_encoded_by_one_process_and_large_ones_by_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.processes, "available_cores", lambda: 64)
+    monkeypatch.setattr(nmt.system.processes, "available_cores", lambda: 64)
     assert num_processes_for(19_999) == 0
-    assert num_processes_for(20_000) == nmt.processes.MAX_PROCESSES
-    monkeypatch.setattr(nmt.processes, "available_cores", lambda: 3)
+    assert num_processes_for(20_000) == nmt.system.processes.MAX_PROCESSES
+    monkeypatch.setattr(nmt.system.processes, "available_cores", lambda: 3)
     assert num_processes_for(10_000_000) == 3
 
 
 def test_the_amount_of_queued_text_is_limited(
     tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.data.corpus, "MAX_PENDING_BYTES", 1000)
+    monkeypatch.setattr(nmt.corpora.pairs, "MAX_PENDING_BYTES", 1000)
     drawn = 0
 
     def blocks() -> Iterator[Block]:
@@ -348,7 +348,7 @@ def test_a_consumer_that_stops_leaves_no_process(tokenizers: Tokenizers, tmp_pat
 
 ENDLESS = """
 import itertools, sys
-import nmt.data.dataset as dataset
+import nmt.batches.dataset as dataset
 dataset.num_processes_for = lambda pairs: 2
 chosen_blocks = dataset.chosen_blocks
 dataset.chosen_blocks = lambda *given: itertools.cycle(list(chosen_blocks(*given)))
@@ -392,7 +392,7 @@ def test_a_training_that_is_stopped_while_it_encodes_leaves_no_process_and_no_tr
 def test_a_worker_does_not_load_torch(tokenizers: Tokenizers, tmp_path: Path) -> None:
     prepare = functools.partial(_encoder, tmp_path / "tokenizer", JOB, 1)
     program = (
-        "import sys; from nmt.processes import serve; serve(); "
+        "import sys; from nmt.system.processes import serve; serve(); "
         "assert 'sentencepiece' in sys.modules; sys.exit('torch' in sys.modules)"
     )
     result = subprocess.run(

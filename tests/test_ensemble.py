@@ -27,14 +27,10 @@ from test_search import (
 )
 
 import nmt
-from nmt.atomic import read_json, write_text
-from nmt.checkpoint import load_weights, save_weights
-from nmt.config.file import load_config, to_yaml
+from nmt.batches.batches import pad
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad
-from nmt.data.corpus import Side
-from nmt.data.tokenizer import Tokenizer, Tokenizers, WordTokenizer, load_tokenizers, same_tokenizers, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES
+from nmt.config.reading import load_config, to_yaml
+from nmt.corpora.pairs import Side
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, RunError
@@ -43,8 +39,19 @@ from nmt.evaluation.metrics import make_metrics
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
-from nmt.runs import RunFolder
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import load_weights, save_weights
+from nmt.system.files import read_json, write_text
+from nmt.tokenizers.tokenizer import (
+    Tokenizer,
+    Tokenizers,
+    WordTokenizer,
+    load_tokenizers,
+    same_tokenizers,
+    save_tokenizers,
+)
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES
 
 A_, B_, C_ = 4, 5, 6
 

@@ -17,15 +17,15 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokeniz
 from test_training import trained
 
 from nmt.config.evaluation import EvaluationConfig, Metric
-from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
-from nmt.data.corpus import Side
-from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.config.reading import load_config
+from nmt.corpora.pairs import Side
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language
 from nmt.evaluation.metrics import make_metrics, metric_names, score
-from nmt.history import HIGHER_IS_BETTER
-from nmt.runs import run_named
+from nmt.runs.folder import run_named
+from nmt.runs.history import HIGHER_IS_BETTER
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer
 from nmt.training.preparation import prepare
 
 WriteLines = Callable[[str, list[str]], Path]

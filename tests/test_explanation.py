@@ -17,18 +17,18 @@ from test_attention_weights import SOURCES, TARGETS, names, torchs_weights
 from test_search import Prefix, lively_model, next_log_probs, random_sentences
 from test_transformer import make_model
 
-from nmt.checkpoint import save_weights
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, attention_maps
 from nmt.insight.explanation import Explanation, explain, explain_attention, gradient_times_input
 from nmt.models.factory import build_model
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder
-from nmt.source import Source
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import save_weights
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, WordTokenizer, load_tokenizers, save_tokenizers
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES
 
 SRC_WORDS, TGT_WORDS = "abcdefg", "ABCDEFGHI"
 

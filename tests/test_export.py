@@ -28,27 +28,27 @@ from packaging.utils import canonicalize_name
 from safetensors.torch import load_file
 from test_translator import assert_threads_find_what_one_finds, different_calls
 
-import nmt.ctranslate2.export
 import nmt.ctranslate2.shortlist
 import nmt.decoding.engines
-import nmt.exporting.proof
-from nmt.atomic import read_json
-from nmt.checkpoint import save_weights, write_weights
+import nmt.interop.ctranslate2
+import nmt.interop.verification
+from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
-from nmt.ctranslate2.engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
-from nmt.ctranslate2.export import export_ctranslate2, write_model
-from nmt.data.batches import pad, source_of
-from nmt.data.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
+from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
-from nmt.exporting.proof import Verification, proof_text
+from nmt.interop.ctranslate2 import export_ctranslate2, write_model
+from nmt.interop.verification import Verification, proof_text
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import save_weights, write_weights
+from nmt.system.files import read_json
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 SRC_WORDS = ["<0x0A>", "▁", '"', "\\", "\x00", "ß", "\u200b", "｟a｠", "a￨b", "0"]
 TGT_WORDS = ["a", "b", "\x7f", "<0x41>", "▁<s>", "\ufeff", "x"]
@@ -417,10 +417,10 @@ def test_an_export_that_translates_differently_is_refused_and_an_earlier_one_kep
     run: RunFolder, quantization: str, better: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the norms negated, and a limit for BLEU low enough for a random model."""
-    monkeypatch.setattr(nmt.exporting.proof, "BLEU_DIFFERENCE", 0.01)
+    monkeypatch.setattr(nmt.interop.verification, "BLEU_DIFFERENCE", 0.01)
     folder = run.exports / f"ctranslate2-{quantization}"
     (folder / "kept").mkdir(parents=True)
-    monkeypatch.setattr(nmt.ctranslate2.export, "_norm", lambda spec, norm: broken_norm(spec, norm))
+    monkeypatch.setattr(nmt.interop.ctranslate2, "_norm", lambda spec, norm: broken_norm(spec, norm))
 
     def broken_norm(spec: object, norm: torch.nn.LayerNorm) -> None:
         spec.gamma, spec.beta = (-value.detach().numpy() for value in (norm.weight, norm.bias))

@@ -30,14 +30,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
+from nmt.corpora.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.data.compression import opened
-from nmt.data.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
 from nmt.decoding.parallel import ParallelTranslator
 from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation, with_prefixes
 from nmt.errors import ConfigError, DataError, RunError
-from nmt.runs import open_run, open_runs
+from nmt.runs.folder import open_run, open_runs
 
 NMT = [sys.executable, "-m", "nmt", "translate"]
 MADE_FROM = {"model": "one", "search": {"beam_size": 5}}
@@ -161,7 +161,7 @@ def test_a_line_without_an_end_takes_linear_time_and_bounded_memory(
 def test_a_line_is_cut_where_it_is_longer_than_the_longest(
     tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nmt.data.lines.LONGEST_LINE", 10_000)
+    monkeypatch.setattr("nmt.corpora.lines.LONGEST_LINE", 10_000)
     line = ("0123456789" * 1001)[: 10_000 + more]
     (tmp_path / "a.txt").write_text(f"{line}\n\n{line}\n{line}", encoding="utf-8")
     with (tmp_path / "a.txt").open("rb") as file:
@@ -760,8 +760,8 @@ PEAK = r"""
 import re, sys
 from pathlib import Path
 from nmt.config.inference import DecodingConfig
-from nmt.data.tokenizer import Tokenizers, WordTokenizer
-from nmt.data.vocabulary import SPECIAL_PIECES
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
+from nmt.tokenizers.vocabulary import SPECIAL_PIECES
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.translator import Translator

@@ -12,9 +12,9 @@ from made_runs import made_run, text
 from sacrebleu import sentence_chrf
 
 import nmt
-from nmt.config.file import load_config
+from nmt.config.reading import load_config
 from nmt.evaluation.filtering import dual_cross_entropy
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
 
 
 @pytest.fixture

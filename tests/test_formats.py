@@ -21,18 +21,18 @@ import yaml
 from backports import zstd
 from conftest import Cli, assert_says, refused
 
-from nmt.atomic import read_json
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TokenizerConfig
+from nmt.config.reading import load_config, to_yaml
+from nmt.corpora.hashes import corpus_hashes, corpus_keys
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import count_pairs, places_of, read_pairs, sides_of
 from nmt.data import compression
-from nmt.data.corpus import count_pairs, places_of, read_pairs, sides_of
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.hashes import corpus_hashes, corpus_keys
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer_training import ensure_tokenizers
 from nmt.decoding.files import Files
 from nmt.errors import ConfigError, DataError, MissingExtraError
+from nmt.system.files import read_json
+from nmt.tokenizers.building import ensure_tokenizers
 from nmt.training.divergence import listed
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -375,7 +375,7 @@ def test_a_document_type_is_allowed_and_no_entity(tmp_path: Path) -> None:
 
 MEMORY = """
 from pathlib import Path
-from nmt.data.tmx import read_tmx
+from nmt.corpora.tmx import read_tmx
 
 def peak():  # ru_maxrss would include that of the process that started this one
     lines = Path("/proc/self/status").read_text().splitlines()

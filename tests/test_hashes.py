@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import nmt.data.hashes
-from nmt.data.hashes import CACHE, file_hash, file_hashes
+import nmt.corpora.hashes
+from nmt.corpora.hashes import CACHE, file_hash, file_hashes
 from nmt.errors import DataError
 
 
 @pytest.fixture(autouse=True)
 def _every_file_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nmt.data.hashes, "LARGE", 0)
-    monkeypatch.setattr(nmt.data.hashes, "_TICK_NS", -(10**12))
+    monkeypatch.setattr(nmt.corpora.hashes, "LARGE", 0)
+    monkeypatch.setattr(nmt.corpora.hashes, "_TICK_NS", -(10**12))
 
 
 def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +56,14 @@ def test_a_change_with_equal_size_and_date_is_detected() -> None:
 
 
 def test_a_file_that_has_just_been_written_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.data.hashes, "_TICK_NS", 3 * 10**9)
+    monkeypatch.setattr(nmt.corpora.hashes, "_TICK_NS", 3 * 10**9)
     Path("a").write_text("one")
     file_hash(Path("a"))
     assert not (CACHE / "files.json").exists()
 
 
 def test_a_small_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.data.hashes, "LARGE", 4)
+    monkeypatch.setattr(nmt.corpora.hashes, "LARGE", 4)
     Path("a").write_text("one")
     file_hash(Path("a"))
     assert not (CACHE / "files.json").exists()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.history import History, ValidationMetric, is_better, read_history
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import History, ValidationMetric, is_better, read_history
 
 TRAIN = {
     "kind": "train", "step": 3, "epoch": 1, "loss": 2.5, "smoothed_loss": 2.75, "learning_rate": 1e-3, "grad_norm": 0.5,

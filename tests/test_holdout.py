@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 from conftest import COPY_TASK, Cli
 
-from nmt import atomic
+from nmt.cleaning.holdout import draw, with_hold_outs
+from nmt.cleaning.selection import select
+from nmt.cleaning.sentence_index import SentenceIndex
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import TokenizerConfig
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import Config
-from nmt.data.corpus import read_pairs
-from nmt.data.holdout import draw, with_hold_outs
-from nmt.data.selection import select
-from nmt.data.sentence_index import SentenceIndex
-from nmt.data.tokenizer import SentencePieceTokenizer
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import ConfigError, DataError, NmtError
-from nmt.inheritance import load_run_config
 from nmt.locks import locked
-from nmt.runs import RunFolder
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import RunFolder
+from nmt.system import files as atomic
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer
 
 Pair = tuple[str, str]
 NONE = SentenceIndex()
@@ -372,8 +372,8 @@ def test_a_killed_drawing_leaves_nothing_half(write: Callable[..., Path], monkey
 def test_of_two_processes_one_draws(write: Callable[..., Path]) -> None:
     path = write(made_up(3000), "validation: {holdout: 300}")
     program = (
-        "import sys; from pathlib import Path; from nmt.config.file import load_config\n"
-        "from nmt.console import show_messages; from nmt.data.holdout import with_hold_outs\n"
+        "import sys; from pathlib import Path; from nmt.config.reading import load_config\n"
+        "from nmt.system.console import show_messages; from nmt.cleaning.holdout import with_hold_outs\n"
         "config = load_config(Path(sys.argv[1]), ['training.seed=' + sys.argv[2]]); print('ready', flush=True)\n"
         "show_messages(); with_hold_outs(config)"
     )

@@ -15,19 +15,19 @@ from marian_models import write_folder
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-import nmt.exporting.huggingface
-from nmt.atomic import read_json
+import nmt.interop.huggingface
+from nmt.batches.batches import pad, source_of
 from nmt.config.inference import InferenceConfig
-from nmt.data.batches import pad, source_of
-from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
 from nmt.errors import MissingExtraError, RunError
 from nmt.evaluation.metrics import Score
-from nmt.exporting.huggingface import export_huggingface
-from nmt.exporting.proof import Verification
-from nmt.marian.importing import import_model
-from nmt.runs import RunFolder
+from nmt.interop.huggingface import export_huggingface
+from nmt.interop.importing import import_model
+from nmt.interop.verification import Verification
+from nmt.runs.folder import RunFolder
+from nmt.system.files import read_json
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_logits_are_ours(
     logits differ where a start of zeros is the row of a tied matrix.
     """
     same = Verification(1, 1, 1, Score("BLEU", 0.0, ""), Score("BLEU", 0.0, ""))
-    monkeypatch.setattr(nmt.exporting.huggingface, "verify", lambda *arguments: [same])
+    monkeypatch.setattr(nmt.interop.huggingface, "verify", lambda *arguments: [same])
     run = made_run(tmp_path, {"preset": "marian", **model}, joint=joint)
     theirs, tokenizer = loaded(Path(export_huggingface(run, device="cpu").folder))
     tokenizers = load_tokenizers(run.tokenizer)

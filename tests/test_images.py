@@ -21,26 +21,26 @@ from huggingface_hub import ModelCard
 from numpy.typing import NDArray
 from PIL import Image
 
-import nmt.insight.report_page
+import nmt.insight.report_output
+from nmt.batches.batches import source_of
+from nmt.batches.dataset import encode_corpus
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
+from nmt.config.reading import load_config
 from nmt.config.source import ImageSource
-from nmt.data.batches import source_of
-from nmt.data.dataset import encode_corpus
-from nmt.data.tokenizer import Tokenizers, WordTokenizer, load_tokenizers
-from nmt.data.vectors import open_vectors, patches
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
+from nmt.corpora.vectors import open_vectors, patches
 from nmt.decoding.torch_engine import load_torch_engine
 from nmt.decoding.trace import Node, SearchTree
 from nmt.errors import ConfigError, DataError, MissingExtraError
 from nmt.insight.attention import AttentionMaps, Picture
 from nmt.insight.attention_page import write_page
 from nmt.insight.explanation import Candidate, Explanation, Step
+from nmt.models.embeddings import VectorLayer
 from nmt.models.positions import sinusoidal_positions_2d
-from nmt.models.source_layer import VectorLayer
 from nmt.models.transformer import Transformer
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, load_tokenizers
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
 from tests.browser import Browser
 from tests.conftest import Cli, unread_tokenizer
 
@@ -315,7 +315,7 @@ def test_a_training_on_pictures_ends_with_a_report_that_shows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     write_image_task(tmp_path, monkeypatch)
-    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    monkeypatch.setattr(nmt.insight.report_output, "_charts", lambda report: iter(()))  # they take a second
     code, _, err = cli("train", "images.yaml", "--set", "evaluation.report=true")
     assert (code, "report: runs/images/report/index.html" in err) == (0, True), err
     page = Path("runs/images/report/index.html").read_text(encoding="utf-8")

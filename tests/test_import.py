@@ -25,21 +25,21 @@ from marian_models import TAGS, sentences, spm, vocabulary, write_folder
 from safetensors.torch import load_file
 
 import nmt
+from nmt.batches.augmentation import Augmentation, ragged
+from nmt.cleaning.casing import lowercase, title_case, without_punctuation
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import Config
-from nmt.data.augmentation import Augmentation, ragged
-from nmt.data.letters import lowercase, title_case, without_punctuation
-from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.alignment import WordAligner
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
-from nmt.marian.importing import import_model
+from nmt.interop.importing import import_model
+from nmt.interop.marian_npz import read_pieces
 from nmt.marian.names import hugging_face_names
-from nmt.marian.npz import read_pieces
 from nmt.models.positions import sinusoidal_positions
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder, open_run
+from nmt.runs.folder import RunFolder, open_run
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pytest
 import torch
 from conftest import Cli
 
-import nmt.device
-from nmt import environment
-from nmt.environment import EXTRAS, Device, Extra, read_environment
+import nmt.system.devices
 from nmt.errors import PACKAGES
+from nmt.system import environment
+from nmt.system.environment import EXTRAS, Device, Extra, read_environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -104,7 +104,7 @@ def test_a_broken_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", broken)
-    monkeypatch.setattr(nmt.device, "bf16_slowdown", lambda device: 1.0)
+    monkeypatch.setattr(nmt.system.devices, "bf16_slowdown", lambda device: 1.0)
     found = [device for device in environment._devices() if device["name"] == "cuda:0"]
     assert found == [Device(name="cuda:0", model="CUDA error: unknown error", memory_gb=None, bf16_speed=None)]
 

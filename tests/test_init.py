@@ -12,19 +12,19 @@ import pytest
 import torch
 from conftest import Cli
 
+from nmt.cleaning.inspection import Inspection, inspect
+from nmt.cleaning.normalize import CleaningCounts
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
+from nmt.config.reading import load_config
 from nmt.config.recommended import RECOMMENDED, holdout, recommended
 from nmt.config.training import Config
-from nmt.data.cleaning import CleaningCounts
-from nmt.data.corpus import read_pairs
-from nmt.data.discovery import Corpora, discover
-from nmt.data.inspection import Inspection, inspect
-from nmt.data.starter import named_tests, tokens_for
-from nmt.data.tokenizer_training import train_tokenizers
+from nmt.corpora.discovery import Corpora, discover
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError
-from nmt.runs import RunFolder
+from nmt.recipes.starter import named_tests, tokens_for
+from nmt.runs.folder import RunFolder
+from nmt.tokenizers.building import train_tokenizers
 from nmt.training.preparation import Prepared
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
@@ -432,7 +432,7 @@ def test_a_rule_that_would_leave_out_much_of_the_text_is_off(cli: Cli) -> None:
 
 
 def test_a_large_corpus_is_sampled_evenly_and_counted(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    monkeypatch.setattr("nmt.data.inspection.SAMPLED_PAIRS", 500)
+    monkeypatch.setattr("nmt.cleaning.inspection.SAMPLED_PAIRS", 500)
     pairs = [(f"word {number}", f"wort {number}") for number in range(5000)]
     _, found = inspected(pairs, "en", "de")
     assert found.pairs == 5000

@@ -13,23 +13,23 @@ from conftest import COPY_TASK, Cli, write_copy_task
 from safetensors.torch import load_file
 
 import nmt
-from nmt.checkpoint import save_weights
-from nmt.config.file import load_config, to_yaml
+from nmt.batches.mixture import epoch_counts, pairs_of_epoch
 from nmt.config.inference import TransformerConfig
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.section import ModelPart
 from nmt.config.source import VectorSource
 from nmt.config.training import Config
-from nmt.data.mixture import epoch_counts, pairs_of_epoch
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.distributed import Ranks
 from nmt.errors import ConfigError, DataError, NmtError, RunError
-from nmt.inheritance import load_run_config
-from nmt.insight.report_page import write_report
+from nmt.insight.report_output import write_report
 from nmt.models.factory import build_model
-from nmt.runs import RunFolder, run_named
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import RunFolder, run_named
+from nmt.runs.weights import save_weights
+from nmt.system.distributed import Ranks
+from nmt.tokenizers.building import ensure_tokenizers
 from nmt.training.averaged_run import average_models
 from nmt.training.fewer_layers import kept_layers
-from nmt.training.forgetting import read_forgetting, score_after
+from nmt.training.fine_tuning import read_forgetting, score_after
 from nmt.training.freezing import freeze
 from nmt.training.preparation import prepare
 from nmt.training.record import read_record
@@ -166,7 +166,7 @@ def test_the_gradients_norm_is_that_of_what_is_trained(work: Path) -> None:
         src_ids = torch.tensor([[*map(words.index, src.split()), 2]])
         ids = [*map(words.index, tgt.split())]
         logits = model(
-            nmt.source.Source(src_ids, torch.ones_like(src_ids, dtype=torch.bool)), torch.tensor([[1, *ids]])
+            nmt.models.source.Source(src_ids, torch.ones_like(src_ids, dtype=torch.bool)), torch.tensor([[1, *ids]])
         )
         total = total + torch.nn.functional.cross_entropy(logits[0], torch.tensor([*ids, 2]), reduction="sum")
         tokens += len(ids) + 1

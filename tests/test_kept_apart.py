@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
+from nmt.cleaning.holdout import with_hold_outs
+from nmt.cleaning.selection import select
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config, to_yaml
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import Config
-from nmt.data.holdout import with_hold_outs
-from nmt.data.selection import select
 from nmt.errors import ConfigError
-from nmt.inheritance import load_run_config
-from nmt.runs import run_named
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import run_named
 
 Pairs = list[tuple[str, str]]
 OLD = """\

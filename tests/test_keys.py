@@ -14,9 +14,9 @@ import yaml
 from conftest import Cli
 from pydantic import BaseModel
 
-from nmt.config import file
-from nmt.config.file import load_config, to_yaml
-from nmt.config.keys import places
+from nmt.config import reading as file
+from nmt.config.reading import load_config, to_yaml
+from nmt.config.reference import places
 from nmt.config.training import Config
 from nmt.errors import ConfigError
 

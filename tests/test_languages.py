@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from nmt.batches.encoding import Job, encode_block
+from nmt.cleaning.normalize import normalize
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.cleaning import normalize
-from nmt.data.corpus import Block
-from nmt.data.encoding import Job, encode_block
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
-from nmt.data.vocabulary import UNK_ID
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import Block
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
+from nmt.tokenizers.vocabulary import UNK_ID
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 SIZES = {"bpe": 1500, "unigram": 1500, "char": 2000}

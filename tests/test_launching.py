@@ -14,7 +14,7 @@ import pytest
 import yaml
 from conftest import Cli
 
-from nmt.processes import python_command
+from nmt.system.processes import python_command
 from nmt.training.launching import launch
 
 

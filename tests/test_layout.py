@@ -48,7 +48,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     sorter.prepare()  # raises CycleError, which names the circle
 
 
-@pytest.mark.parametrize("program", ["import nmt", "import nmt.data.tokenizer"])
+@pytest.mark.parametrize("program", ["import nmt", "import nmt.tokenizers.tokenizer"])
 def test_torch_is_not_loaded_without_need(program: str) -> None:
     check = f"{program}\nimport sys; sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)

@@ -7,8 +7,8 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.letters import is_in_capitals, lowercase, without_punctuation
-from nmt.languages import has_case
+from nmt.cleaning.casing import is_in_capitals, lowercase, without_punctuation
+from nmt.config.languages import has_case
 
 NO_MARKS = {
     "हिन्दी भाषा।": "हिन्दी भाषा",

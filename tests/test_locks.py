@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import assert_says
 
-from nmt.atomic import building
 from nmt.errors import RunError
 from nmt.locks import is_locked, locked
-from nmt.runs import RUNS, RunFolder, run_named
+from nmt.runs.folder import RUNS, RunFolder, run_named
+from nmt.system.files import building
 from nmt.training.averaged_run import average_checkpoints
 
 # Each child repeatedly takes and releases a lock; its owner creates the file `owner`, which must not exist.
@@ -21,9 +21,9 @@ MANY = """
 import os, sys, time
 from pathlib import Path
 from nmt.errors import RunError
-from nmt.atomic import building
+from nmt.system.files import building
 from nmt.locks import locked
-from nmt.runs import run_named
+from nmt.runs.folder import run_named
 
 def own():
     os.close(os.open("owner", os.O_CREAT | os.O_EXCL))

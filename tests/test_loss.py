@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.config.inference import TransformerConfig
 from nmt.config.layouts import LayoutName
 from nmt.models.factory import build_model
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
 from nmt.training import loss
 from nmt.training.loss import Objective, chunk_rows, cross_entropy_sums, logits_bytes, plain_sums
 

@@ -16,18 +16,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt.training.trainer
+from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig
-from nmt.ctranslate2.engine import load_ctranslate2_engine
-from nmt.ctranslate2.export import write_model
-from nmt.data.batches import pad, source_of
-from nmt.data.marian import MarianTokenizer
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
+from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 from nmt.decoding.torch_engine import TorchEngine, load_model
-from nmt.inheritance import load_run_config
-from nmt.marian.importing import import_model
+from nmt.interop.ctranslate2 import write_model
+from nmt.interop.importing import import_model
 from nmt.marian.names import hugging_face_names
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder, run_named
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import RunFolder, run_named
+from nmt.tokenizers.marian import MarianTokenizer
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.trainer import Trainer

@@ -16,19 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import nmt.processes
+import nmt.system.processes
 import nmt.training.preflight
+from nmt.batches.augmentation import Reach, reach
+from nmt.batches.batches import Batch, plan_epoch
+from nmt.batches.dataset import EncodedCorpus
 from nmt.config.augmentation import AugmentationConfig
-from nmt.config.file import load_config
 from nmt.config.inference import TransformerConfig
+from nmt.config.reading import load_config
 from nmt.config.training import Config
-from nmt.data.augmentation import Reach, reach
-from nmt.data.batches import Batch, plan_epoch
-from nmt.data.dataset import EncodedCorpus
-from nmt.device import keep_freed_memory
 from nmt.errors import RunError, TrainingError
 from nmt.models.factory import build_model
-from nmt.runs import RunFolder, run_named
+from nmt.runs.folder import RunFolder, run_named
+from nmt.system.devices import keep_freed_memory
 from nmt.training.loss import LossSums, Objective, chunk_rows, logits_bytes
 from nmt.training.memory import USABLE, fit_batch_tokens, free_memory, try_batch, try_worst_batch, worst_batch
 from nmt.training.start import train
@@ -242,14 +242,14 @@ def test_a_containers_page_cache_is_free_memory(
     limit, used, cache = files
     for name, text in ((limit, "16000000"), (used, "15900000"), ("memory.stat", f"anon 1100000\n{cache} 14800000")):
         (tmp_path / group / name).write_text(f"{text}\n")
-    monkeypatch.setattr(nmt.processes, "GROUPS", tmp_path)
-    monkeypatch.setattr(nmt.processes, "OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(nmt.system.processes, "GROUPS", tmp_path)
+    monkeypatch.setattr(nmt.system.processes, "OWN_GROUPS", tmp_path / "own")
     assert free_memory(torch.device("cpu")) == 14_900_000
 
 
 PAGE_FAULTS = """
 import resource, sys, torch
-from nmt.device import keep_freed_memory
+from nmt.system.devices import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 x = torch.ones(16_000_000)
@@ -330,7 +330,7 @@ def test_an_older_glibc_keeps_freed_memory_or_its_own_rule(
 ) -> None:
     """Emulated: with its own rule switched off and 128 KB left as the limit, every tensor would be mapped anew."""
     library = Glibc(largest)
-    monkeypatch.setattr("nmt.device.ctypes.CDLL", lambda name: library)
+    monkeypatch.setattr("nmt.system.devices.ctypes.CDLL", lambda name: library)
     keep_freed_memory()
     assert (library.is_dynamic, library.mmap) == (dynamic, mmap)
     assert library.trim == (2**17 if dynamic else 2**30)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.batches.batches import plan_epoch
+from nmt.batches.mixture import describe_mixture, epoch_counts, pairs_of_epoch
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
-from nmt.data.batches import plan_epoch
-from nmt.data.mixture import describe_mixture, epoch_counts, pairs_of_epoch
 from nmt.errors import DataError
 
 

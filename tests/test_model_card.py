@@ -7,7 +7,7 @@ from conftest import Cli
 from huggingface_hub import ModelCard
 
 from nmt.evaluation.metrics import Score
-from nmt.insight.model_card import CardFacts, CardScores, model_card
+from nmt.interop.model_card import CardFacts, CardScores, model_card
 
 
 def facts(**changed: object) -> CardFacts:

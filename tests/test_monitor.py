@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nmt.config.file import load_config
-from nmt.runs import run_named
+from nmt.config.reading import load_config
+from nmt.runs.folder import run_named
 from nmt.training.divergence import Skipped
 from nmt.training.monitor import Monitor
 from nmt.training.resuming import check_same, resolve_processes

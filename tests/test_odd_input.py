@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt.config.inference import Copied, DecodingConfig, TokenizerConfig
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.decoding.alignment import WordAligner
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.decoding.records import as_json
@@ -24,7 +23,8 @@ from nmt.decoding.request import Request
 from nmt.decoding.sentences import Part, emoji_apart, is_copied
 from nmt.decoding.translator import Translator
 from nmt.errors import RunError
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 
 REPOSITORY = Path(__file__).parent.parent
 SHARED_RUN = REPOSITORY.parent / "shared" / "runs" / "multi30k_en_de_6000"

@@ -9,13 +9,13 @@ from torch import nn
 
 import nmt.models.packed
 from nmt.config.inference import RnnConfig
-from nmt.data.tokenizer import load_tokenizers
 from nmt.decoding.torch_engine import load_torch_engine
 from nmt.models.packed import PackedLinear, can_pack, pack_linear_maps
 from nmt.models.rnn import Rnn
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.runs import RunFolder
-from nmt.source import Source
+from nmt.runs.folder import RunFolder
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 333])

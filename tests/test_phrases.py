@@ -11,20 +11,20 @@ from random import Random
 import numpy as np
 import pytest
 
-import nmt.data.lexicon
+import nmt.batches.lexicon
+from nmt.batches.augmentation import Augmentation, Augmented
+from nmt.batches.dataset import EncodedCorpus, Ragged, encode_corpus
+from nmt.batches.lexicon import Lexicon, learn_lexicon, links_of, sample
+from nmt.batches.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, blocks, draw_phrases
 from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.augmentation import Augmentation, Augmented
-from nmt.data.dataset import EncodedCorpus, Ragged, encode_corpus
-from nmt.data.lexicon import Lexicon, learn_lexicon, links_of, sample
-from nmt.data.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, blocks, draw_phrases
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.data.vocabulary import UNK_ID
 from nmt.data.words import is_text, words_of
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
+from nmt.tokenizers.vocabulary import UNK_ID
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 
@@ -134,8 +134,8 @@ def test_model_1_gives_what_the_formula_gives_in_both_directions(capsys: pytest.
     assert capsys.readouterr().err.startswith("aligned the words of 5 pairs in ")
     side = [line.lower().split() for line in PAIRS]
     pairs = list(zip(side[::2], side[1::2], strict=True))
-    forward = slow_model_1(pairs, nmt.data.lexicon.ITERATIONS)
-    backward = slow_model_1([(tgt, src) for src, tgt in pairs], nmt.data.lexicon.ITERATIONS)
+    forward = slow_model_1(pairs, nmt.batches.lexicon.ITERATIONS)
+    backward = slow_model_1([(tgt, src) for src, tgt in pairs], nmt.batches.lexicon.ITERATIONS)
     largest = 0.0
     for src, tgt in pairs:
         found = lexicon.posteriors([word.upper() for word in src], [f" {word}" for word in tgt])
@@ -164,13 +164,13 @@ def test_links_are_every_source_word_with_every_target_word() -> None:
 def test_a_sample_is_spread_evenly_and_has_few_enough_pairs_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(1).integers(1, 30, size=(2, 5000)).astype(np.int32)
     assert sample(*lengths).tolist() == [*range(5000)]
-    monkeypatch.setattr(nmt.data.lexicon, "MAX_PAIRS", 1000)
+    monkeypatch.setattr(nmt.batches.lexicon, "MAX_PAIRS", 1000)
     pairs = sample(*lengths)
     assert len(pairs) == 1000
     assert {0, 4999} < {*pairs.tolist()}
     assert set(np.diff(pairs)) <= {4, 5, 6}
     for limit in (20_000, 100_000):
-        monkeypatch.setattr(nmt.data.lexicon, "MAX_LINKS", limit)
+        monkeypatch.setattr(nmt.batches.lexicon, "MAX_LINKS", limit)
         pairs = sample(*lengths)
         assert 0.8 * limit < (lengths[0][pairs] * lengths[1][pairs]).sum() <= limit
         assert len(set(pairs)) == len(pairs)

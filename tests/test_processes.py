@@ -14,7 +14,7 @@ import torch
 from conftest import Cli
 
 from nmt.errors import MissingExtraError, TrainingError
-from nmt.processes import BROKEN_OFF, Workers, control_groups
+from nmt.system.processes import BROKEN_OFF, Workers, control_groups
 
 LACKING = """
 def prepare():

@@ -18,14 +18,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from nmt.config.evaluation import Metric
-from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
 from nmt.evaluation.stored import Evaluated, store
 from nmt.insight import progress_text
 from nmt.insight.progress import RunStatus, read_status
 from nmt.locks import locked
-from nmt.runs import RunFolder
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import RunFolder
 from tests.conftest import RUN_CONFIG, Cli, assert_says
 
 NO_PROCESS = 2**22 + 1  # Linux numbers no process higher than 2**22; nor do others
@@ -147,7 +147,7 @@ def test_whether_a_run_is_being_trained(
 def test_a_training_that_is_killed_is_no_longer_being_trained(make_run: Callable[..., RunFolder]) -> None:
     run = make_run("copy", *RECORDS)
     program = (
-        "import time\nfrom nmt.runs import run_named\nrun = run_named('copy')\n"
+        "import time\nfrom nmt.runs.folder import run_named\nrun = run_named('copy')\n"
         "with run.locked(), run.marked_as_training():\n    print('marked', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:

@@ -21,28 +21,28 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.batches.batches import batch_loader, plan_epoch, source_of
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
+from nmt.batches.mixture import pairs_of_epoch
+from nmt.cleaning.normalize import normalize
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config, to_yaml
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.section import Section
 from nmt.config.training import Config
-from nmt.data.batches import batch_loader, plan_epoch, source_of
-from nmt.data.cleaning import normalize
+from nmt.corpora.lines import count_lines, line_blocks, read_lines
 from nmt.data.compression import opened
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.lines import count_lines, line_blocks, read_lines
-from nmt.data.mixture import pairs_of_epoch
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
-from nmt.decoding.beam import beam_search
+from nmt.decoding.beam_search import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
 from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation
-from nmt.distributed import Ranks
 from nmt.errors import ConfigError
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.system.distributed import Ranks
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.training.feeding import updates_from
 
 # ------------------------------------------------------------------------------------------------- lines

@@ -12,9 +12,9 @@ from conftest import Cli
 from safetensors import safe_open
 
 import nmt
-from nmt.config.file import load_config
+from nmt.config.reading import load_config
 from nmt.errors import RunError
-from nmt.runs import RunFolder, run_named
+from nmt.runs.folder import RunFolder, run_named
 from nmt.training.preparation import Prepared
 from nmt.training.record import TrainingRecord, read_record, record_start
 from nmt.training.start import train

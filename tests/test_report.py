@@ -27,20 +27,20 @@ from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
 import nmt
-import nmt.insight.report_page
+import nmt.insight.report_output
 import nmt.insight.validation_set
-from nmt.atomic import read_json, write_json
-from nmt.checkpoint import write_weights
+from nmt.batches.batches import source_of
 from nmt.cli.main import main
-from nmt.config.file import load_config
-from nmt.data.batches import source_of
-from nmt.data.tokenizer import load_tokenizers
+from nmt.config.reading import load_config
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.evaluation.stored import stored_evaluations
-from nmt.insight.charts import Curve, bars, curves
+from nmt.insight.drawing import Curve, bars, curves
 from nmt.insight.report import changed_settings, gather
 from nmt.insight.validation_set import choose_examples, translate_validation_set
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import write_weights
+from nmt.system.files import read_json, write_json
+from nmt.tokenizers.tokenizer import load_tokenizers
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -65,7 +65,7 @@ def copied(solved: Path, folder: Path) -> RunFolder:
 def run(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run without a report, in the current folder; its reports have no pictures, which take a second."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))
+    monkeypatch.setattr(nmt.insight.report_output, "_charts", lambda report: iter(()))
     return copied(solved, tmp_path)
 
 
@@ -495,7 +495,7 @@ def test_a_report_that_fails_is_a_line_and_the_training_is_done(
     def fails(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(nmt.insight.report_page, "write_report", fails)
+    monkeypatch.setattr(nmt.insight.report_output, "write_report", fails)
     code, _, stderr = cli("train", "copy.yaml")
     assert code == 0
     last = stderr.splitlines()[-1]

@@ -22,18 +22,18 @@ from test_search import TableModel, constraints, source
 import nmt.decoding.records
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.config.source import VectorSource
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
-from nmt.data.vocabulary import EOS_ID, OWN_SPECIAL_IDS
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.forbidden import ForbiddenWords
+from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.mbr import by_risk, expected_chrf
 from nmt.decoding.records import as_json
 from nmt.decoding.request import Request, Sampling
-from nmt.decoding.risk import by_risk, expected_chrf
 from nmt.decoding.sampling import drawn_tokens, random_numbers, sampled, truncated
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translation, Translator
 from nmt.errors import ConfigError, DataError, RunError
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
+from nmt.tokenizers.vocabulary import EOS_ID, OWN_SPECIAL_IDS
 
 A_, B_, C_ = 4, 5, 6
 STEP = {A_: 0.5, B_: 0.2, EOS_ID: 0.3}

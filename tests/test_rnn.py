@@ -19,18 +19,18 @@ from test_search import V, assert_same, beam, naive_beam, random_sentences, sour
 from test_training import newest_weights, trained
 from torch import Tensor, nn
 
-import nmt.insight.report_page
-from nmt.config.file import load_config, to_yaml
+import nmt.insight.report_output
+from nmt.batches.batches import pad
 from nmt.config.inference import RnnConfig, TransformerConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import BOS_ID, PAD_ID
+from nmt.config.reading import load_config, to_yaml
 from nmt.errors import ConfigError, RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
 from nmt.models.rnn import Memory, Rnn, SourceAttention
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.tokenizers.vocabulary import BOS_ID, PAD_ID
 
 Array = NDArray[np.float64]
 SHAPES: list[dict[str, Any]] = [
@@ -377,7 +377,7 @@ def test_what_needs_attention_or_a_transformer_is_refused_in_one_message(
     copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(rnn_task(copy_task, NONE), "none", "training.max_steps=2", "training.validate_every=2")
-    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    monkeypatch.setattr(nmt.insight.report_output, "_charts", lambda report: iter(()))  # they take a second
     code, out, _ = cli("report", "--with-data", "--model", "runs/none")  # which needs none, and says that it shows none
     assert (code, out) == (0, "runs/none/report/index.html\n")
     page = Path(out.strip()).read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ import unicodedata
 import pytest
 import regex
 
+from nmt.cleaning.rules import PAIR_RULES, PairRules, usual_ratio
+from nmt.cleaning.scripts import is_out_of_script, scripts_of
 from nmt.config.cleaning import CleaningConfig
-from nmt.data.rules import PAIR_RULES, PairRules, usual_ratio
-from nmt.data.scripts import is_out_of_script, scripts_of
 
 SENTENCES = """
 „Ärger über die Größe der Äpfel“ – 20 °C…
@@ -86,7 +86,7 @@ def test_letters_are_in_the_scripts_that_unicode_says() -> None:
 
 
 def test_all_languages_of_the_list_have_scripts() -> None:
-    from nmt.languages import LANGUAGE_CODES
+    from nmt.config.languages import LANGUAGE_CODES
 
     assert {code for code in LANGUAGE_CODES if not scripts_of(code)} <= {"ae", "ie", "ii", "pi"}  # uncertain
     assert scripts_of("sr") == {"Cyrl", "Latn"}

@@ -8,10 +8,10 @@ import unicodedata
 
 import pytest
 
+from nmt.cleaning.normalize import normalize
+from nmt.cleaning.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
+from nmt.cleaning.scripts import _may_be_outside, is_out_of_script, scripts_of, share_in_script
 from nmt.config.cleaning import CleaningConfig
-from nmt.data.cleaning import normalize
-from nmt.data.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
-from nmt.data.scripts import _may_be_outside, is_out_of_script, scripts_of, share_in_script
 from nmt.errors import ConfigError
 
 SENTENCES = [
@@ -340,7 +340,7 @@ def test_without_the_library_the_message_says_what_to_install() -> None:
 import sys
 sys.modules["py3langid"] = None
 from nmt.config.cleaning import CleaningConfig
-from nmt.data.rules import PairRules
+from nmt.cleaning.rules import PairRules
 PairRules(CleaningConfig(language=True), "en", "de")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

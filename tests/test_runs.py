@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import refused
 
-from nmt.atomic import read_json, replacing, write_json, write_text
 from nmt.errors import RunError
-from nmt.runs import RUNS, RunFolder, open_run, run_named
+from nmt.runs.folder import RUNS, RunFolder, open_run, run_named
+from nmt.system.files import read_json, replacing, write_json, write_text
 
 CONFIG = """\
 data:
@@ -25,7 +25,7 @@ training: {max_steps: 9}
 KILL_AT_EVERY_LINE = """
 import json, os, sys
 from pathlib import Path
-from nmt.atomic import replacing
+from nmt.system.files import replacing
 
 NEW = "new " * 5_000
 path = Path("kept/file")
@@ -140,7 +140,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     path = tmp_path / "file.txt"
     path.write_text("old")
     died = python(
-        "import os\nfrom pathlib import Path\nfrom nmt.atomic import replacing\n"
+        "import os\nfrom pathlib import Path\nfrom nmt.system.files import replacing\n"
         f"with replacing(Path({str(path)!r})) as temporary:\n"
         "    temporary.write_text('half of')\n"
         "    os._exit(7)\n"
@@ -190,7 +190,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_folder(tmp_path: Path)
     path.mkdir()
     (path / "old").write_text("old")
     died = python(
-        "import os\nfrom pathlib import Path\nfrom nmt.atomic import replacing\n"
+        "import os\nfrom pathlib import Path\nfrom nmt.system.files import replacing\n"
         f"with replacing(Path({str(path)!r})) as temporary:\n"
         "    temporary.mkdir()\n"
         "    (temporary / 'new').write_text('half of')\n"

@@ -13,10 +13,8 @@ from test_crafted import Echo
 from test_export import APART, ARCHITECTURES, engine_for, random_model, random_sources
 from test_search import lively_model, random_sentences
 
+from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
-from nmt.data.batches import source_of
-from nmt.data.tokenizer import Tokenizers, WordTokenizer
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.decoding.hypothesis import ScoredTokens
 from nmt.decoding.scoring import Scorer, Totals
 from nmt.decoding.source_text import SourceText
@@ -25,6 +23,8 @@ from nmt.decoding.translator import LINES_AT_ONCE
 from nmt.errors import TrainingError
 from nmt.models.ensemble import Ensemble
 from nmt.models.interface import Seq2SeqModel
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 LETTERS = WordTokenizer([*SPECIAL_PIECES, *"abcdefg"])  # 11 ids, as the models of the other tests have
 JOINT = Tokenizers(LETTERS, LETTERS)

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
-from nmt.data.batches import source_of
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
-from nmt.decoding.beam import beam_search, greedy_search
+from nmt.decoding.beam_search import beam_search, greedy_search
 from nmt.decoding.candidates import active_rows, best_candidates
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
 
 V = 11
 Prefix = tuple[int, ...]

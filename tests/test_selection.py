@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nmt.data.corpus
-import nmt.data.selection
-from nmt.atomic import building
+import nmt.cleaning.selection
+import nmt.corpora.pairs
+from nmt.batches.dataset import encode_corpus
+from nmt.cleaning.normalize import normalize
+from nmt.cleaning.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.cleaning import normalize
-from nmt.data.corpus import read_pairs
-from nmt.data.dataset import encode_corpus
-from nmt.data.hashes import CACHE, prune_cache
-from nmt.data.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
-from nmt.data.tokenizer_training import ensure_tokenizers
+from nmt.corpora.hashes import CACHE, prune_cache
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError
+from nmt.system.files import building
+from nmt.tokenizers.building import ensure_tokenizers
 
 WriteLines = Callable[[str, list[str]], Path]
 LANGUAGES = ("en", "de")
@@ -30,7 +30,7 @@ LANGUAGES = ("en", "de")
 @pytest.fixture(autouse=True)
 def _small_blocks_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nmt.data.corpus, "BLOCK_PAIRS", 7)
+    monkeypatch.setattr(nmt.corpora.pairs, "BLOCK_PAIRS", 7)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_repeated_and_excluded_pairs_agree_with_sets(
     number: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nmt.data.selection, "num_processes_for", lambda pairs: number)
+    monkeypatch.setattr(nmt.cleaning.selection, "num_processes_for", lambda pairs: number)
     test = CorpusFiles(src=write_lines("t.en", ["word 1", "", "x"]), tgt=write_lines("t.de", ["y", "Wort 2", ""]))
     excluded = [test] if with_excluded else []
     verdicts = tuple(judge_corpora(corpora, cleaning, LANGUAGES, excluded))
@@ -147,7 +147,7 @@ def test_a_selection_is_read_before_the_cache_can_be_emptied(
             yield temporary
         prune_cache()
 
-    monkeypatch.setattr(nmt.data.selection, "building", emptied_after)
+    monkeypatch.setattr(nmt.cleaning.selection, "building", emptied_after)
     assert select(corpora, CleaningConfig(duplicates="pair"), LANGUAGES) is not None
 
 

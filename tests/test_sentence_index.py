@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.cleaning.sentence_index import SentenceIndex, independent, pair_hashes, sentence_hashes, times_before
 from nmt.config.corpus import CorpusFiles
-from nmt.data.sentence_index import SentenceIndex, independent, pair_hashes, sentence_hashes, times_before
 
 WriteLines = Callable[[str, list[str]], Path]
 LINES = st.sampled_from(["", "a", "b", "ab", "e\u0301"])

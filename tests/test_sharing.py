@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt import processes
 from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError
+from nmt.system import processes
 from nmt.training.feeding import cut
 from nmt.training.sharing import choose_processes, shared
 

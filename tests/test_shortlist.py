@@ -10,17 +10,17 @@ from test_export import APART, SMALL, random_model, random_sources
 from test_phrases import PAIRS, slow_model_1, words
 
 import nmt.ctranslate2.shortlist
+from nmt.batches.lexicon import ITERATIONS
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.ctranslate2.engine import load_ctranslate2_engine
-from nmt.ctranslate2.export import write_model
 from nmt.ctranslate2.shortlist import FILE, learn_shortlist
-from nmt.data.lexicon import ITERATIONS
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers
-from nmt.data.vocabulary import UNK_ID
+from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import DataError
-from nmt.runs import RunFolder
+from nmt.interop.ctranslate2 import write_model
+from nmt.runs.folder import RunFolder
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
+from nmt.tokenizers.vocabulary import UNK_ID
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"
 

@@ -13,18 +13,18 @@ import torch
 from test_augmentation import augmentation
 from torch import Tensor, nn
 
+from nmt.batches.augmentation import Augmentation
+from nmt.batches.batches import Batch, batch_loader, plan_epoch, source_of
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig, TransformerConfig
-from nmt.ctranslate2.export import write_model
-from nmt.data.augmentation import Augmentation
-from nmt.data.batches import Batch, batch_loader, plan_epoch, source_of
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.statistics import side_report
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizers, save_tokenizers
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.errors import RunError
+from nmt.interop.ctranslate2 import write_model
 from nmt.models.factory import build_model
 from nmt.models.transformer import Transformer
+from nmt.tokenizers.statistics import side_report
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, save_tokenizers
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SpecialIds
 from nmt.training.loss import Objective
 
 V = 70

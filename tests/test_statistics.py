@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import nmt.data.statistics
+import nmt.tokenizers.statistics
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.hashes import CACHE
-from nmt.data.statistics import Seen, Survey, side_report, survey
-from nmt.data.tokenizer import SentencePieceTokenizer, WordTokenizer
+from nmt.corpora.hashes import CACHE
 from nmt.errors import DataError
+from nmt.tokenizers.statistics import Seen, Survey, side_report, survey
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, WordTokenizer
 
 WriteLines = Callable[[str, list[str]], Path]
 WORDS = ["der", "Hund", "größer", "学习", "\u2028", "a"]
@@ -74,7 +74,7 @@ def test_the_second_survey_reads_nothing_until_a_text_changes(
     first = survey([train], {"t": test})
     assert first == Survey(2, 1, {"t": Seen(1, 1)})
     with monkeypatch.context() as patch:
-        patch.setattr(nmt.data.statistics, "chosen_blocks", None)
+        patch.setattr(nmt.tokenizers.statistics, "chosen_blocks", None)
         assert survey([train], {"t": test}) == first
     assert survey([train], {"another name": test}).held_out == {"another name": Seen(1, 1)}
     assert survey([train, test], {}) == Survey(3, 1, {})

@@ -12,13 +12,13 @@ from safetensors.numpy import save_file
 
 import nmt.evaluation.evaluate
 import nmt.evaluation.stored
-from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import Side
+from nmt.corpora.pairs import Side
 from nmt.decoding.request import Request
 from nmt.evaluation.evaluate import evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.evaluation.stored import Evaluated, store, stored_evaluations, stored_hypotheses
-from nmt.runs import RunFolder
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import RunFolder
 from tests.conftest import RUN_CONFIG
 
 

@@ -22,18 +22,18 @@ from conftest import write_copy_task
 from forked import TRAIN, Forked, ForkServer
 from safetensors.torch import load_file
 
-import nmt.atomic
-import nmt.data.batches
+import nmt.batches.batches
+import nmt.system.files
 import nmt.training.feeding
 import nmt.training.resuming
-from nmt.atomic import append, flush_one, rename, write_bytes
-from nmt.checkpoint import check_checkpoint, load_weights, write_weights
-from nmt.config.file import load_config, to_yaml
+from nmt.batches.dataset import EncodedCorpus
+from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import TrainingConfig
-from nmt.data.dataset import EncodedCorpus
 from nmt.errors import InterruptedTrainingError, NmtError, RunError, TrainingError
-from nmt.history import Progress
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.history import Progress
+from nmt.runs.weights import check_checkpoint, load_weights, write_weights
+from nmt.system.files import append, flush_one, rename, write_bytes
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
@@ -140,7 +140,7 @@ def test_a_second_training_of_a_run_is_refused_and_a_killed_one_reported(
 ) -> None:
     run = trained(copy_task, "run", "training.max_steps=6")
     program = (
-        "import sys, time\nfrom nmt.runs import run_named\n"
+        "import sys, time\nfrom nmt.runs.folder import run_named\n"
         "run = run_named('run')\nwith run.locked(), run.marked_as_training():\n"
         "    print('locked', flush=True)\n    time.sleep(60)\n"
     )
@@ -287,7 +287,7 @@ def test_a_process_that_prepares_a_validation_may_die(copy_task: Path, monkeypat
                                                       capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     """As on a GPU, where validations have such processes too."""
     straight = trained(copy_task, "straight", "training.batch_tokens=25")
-    monkeypatch.setattr(nmt.data.batches, "num_workers", lambda device, is_augmented: 1)
+    monkeypatch.setattr(nmt.batches.batches, "num_workers", lambda device, is_augmented: 1)
     original = Objective.forward
 
     def deadly(self: Objective, *arguments: Any) -> Any:
@@ -321,7 +321,7 @@ def test_a_corpus_that_two_trainings_encode_at_once_is_encoded_by_one(tmp_path: 
     folder = tmp_path / "cache" / "key"
     (tmp_path / "cache" / ".key.a1b2c3d4.nmt-part").mkdir(parents=True)  # of one that was killed
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom nmt.atomic import building\n"
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.system.files import building\n"
         "with building(Path(sys.argv[1])) as temporary:\n"
         "    print('waited' if temporary is None else 'made', flush=True)\n"
         "    if temporary is not None:\n"
@@ -433,7 +433,7 @@ assert libc.capset(header, sets) == 0
 def test_what_cannot_be_written_is_named_and_not_a_temporary_file(tmp_path: Path) -> None:
     program = """
 from pathlib import Path
-from nmt.atomic import building, write_text
+from nmt.system.files import building, write_text
 from nmt.locks import locked
 
 def tried(path, write):

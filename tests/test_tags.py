@@ -10,26 +10,26 @@ from conftest import COPY_TASK, Cli
 from made_runs import LINES, made_run, text
 
 import nmt
-from nmt.atomic import read_json
-from nmt.checkpoint import save_weights
+from nmt.batches.augmentation import Augmentation
+from nmt.batches.batches import batch_loader
+from nmt.batches.dataset import Ragged, encode_corpus
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
-from nmt.config.file import load_config
 from nmt.config.inference import TokenizerConfig
+from nmt.config.reading import load_config
 from nmt.config.training import AugmentationConfig, Config, TrainingConfig
-from nmt.ctranslate2.export import export_ctranslate2
-from nmt.data.augmentation import Augmentation
-from nmt.data.batches import batch_loader
-from nmt.data.dataset import Ragged, encode_corpus
-from nmt.data.tokenizer import Tokenizers, load_tokenizers, save_tokenizers, tag_id
-from nmt.data.tokenizer_training import train_tokenizers
 from nmt.decoding.hypothesis import forbidden_ids
 from nmt.decoding.request import Request, Sampling
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, DataError
-from nmt.exporting.argos import export_argos
-from nmt.exporting.huggingface import export_huggingface
-from nmt.runs import RunFolder
+from nmt.interop.argos import export_argos
+from nmt.interop.ctranslate2 import export_ctranslate2
+from nmt.interop.huggingface import export_huggingface
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import save_weights
+from nmt.system.files import read_json
+from nmt.tokenizers.building import train_tokenizers
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers, save_tokenizers, tag_id
 from nmt.training.start import train
 
 Kind = Literal["bpe", "unigram", "char", "word"]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.cleaning.normalize import normalize
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
-from nmt.data.cleaning import normalize
-from nmt.data.statistics import side_report
-from nmt.data.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer, load_tokenizers, save_tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers, train_tokenizers
-from nmt.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from nmt.errors import RunError, VocabularyError
+from nmt.tokenizers.building import ensure_tokenizers, train_tokenizers
+from nmt.tokenizers.statistics import side_report
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer, load_tokenizers, save_tokenizers
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 Kind = Literal["bpe", "unigram", "char", "word"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "char", "word")

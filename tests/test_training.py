@@ -20,14 +20,14 @@ from safetensors.torch import load_file
 import nmt.training.monitor
 import nmt.training.preflight
 import nmt.training.trainer
-from nmt.checkpoint import check_checkpoint, load_checkpoint
-from nmt.config.file import load_config
+from nmt.batches.mixture import pairs_of_epoch
+from nmt.config.reading import load_config
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.mixture import pairs_of_epoch
 from nmt.errors import DataError, NmtError, RunError, TrainingError
-from nmt.history import HIGHER_IS_BETTER, Progress
 from nmt.insight.progress import read_status
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.history import HIGHER_IS_BETTER, Progress
+from nmt.runs.weights import check_checkpoint, load_checkpoint
 from nmt.training.feeding import Share
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
@@ -214,7 +214,7 @@ def test_stopped_and_resumed_equals_straight_to_the_bit(
 @pytest.mark.slow
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_previous_one(forks: ForkServer, copy_task: Path) -> None:
     program = (
-        "import os, sys, nmt.checkpoint as c\n"
+        "import os, sys, nmt.runs.weights as c\n"
         "original = c.write_bytes\n"
         "def dying(path, data):\n"
         "    os._exit(9) if path.name == 'state.safetensors' and path.parent.name == '12' else original(path, data)\n"
@@ -544,7 +544,7 @@ def test_a_run_resumes_only_with_the_same_corpus_weights(copy_task: Path) -> Non
 
 def test_a_checkpoint_of_another_format_is_refused(copy_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as other:
-        other.setattr(nmt.checkpoint, "FORMAT", 1)
+        other.setattr(nmt.runs.weights, "FORMAT", 1)
         run = trained(copy_task, "run")
     with pytest.raises(RunError, match=r"12/progress\.json: saved by another version of nmt"):
         trained(copy_task, "run", "training.max_steps=24")

@@ -14,16 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.batches.batches import pad, source_of
 from nmt.config.inference import TransformerConfig
 from nmt.config.layouts import LayoutName, PositionKind
-from nmt.data.batches import pad, source_of
-from nmt.data.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 from nmt.masks import look_ahead_mask
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.factory import build_model
 from nmt.models.positions import PositionalEncoding, sinusoidal_positions
+from nmt.models.source import Source
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer
-from nmt.source import Source
+from nmt.tokenizers.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 
 V = 11
 

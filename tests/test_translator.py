@@ -11,9 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.data.batches import source_of
-from nmt.data.tokenizer import (
+from nmt.decoding.beam_search import beam_search, greedy_search
+from nmt.decoding.constraints import Constraints
+from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis
+from nmt.decoding.request import Request
+from nmt.decoding.torch_engine import TorchEngine
+from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
+from nmt.models.source import Source
+from nmt.models.transformer import Transformer
+from nmt.tokenizers.tokenizer import (
     SentencePieceTokenizer,
     Tokenizer,
     Tokenizers,
@@ -21,15 +29,7 @@ from nmt.data.tokenizer import (
     load_tokenizers,
     save_tokenizers,
 )
-from nmt.data.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
-from nmt.decoding.beam import beam_search, greedy_search
-from nmt.decoding.constraints import Constraints
-from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis
-from nmt.decoding.request import Request
-from nmt.decoding.torch_engine import TorchEngine
-from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
-from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 WORDS = [f"w{number}" for number in range(500)]
 

@@ -14,7 +14,7 @@ import pytest
 from sacrebleu import corpus_chrf
 
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import read_pairs
+from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError
 
 REPOSITORY = Path(__file__).parent.parent

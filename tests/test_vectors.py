@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 import nmt
-import nmt.insight.report_page
+import nmt.insight.report_output
+from nmt.batches.batches import plan_epoch, source_of
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
+from nmt.cleaning.selection import select
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config
 from nmt.config.inference import RnnConfig, TransformerConfig
+from nmt.config.reading import load_config
 from nmt.config.source import VectorSource
-from nmt.data.batches import plan_epoch, source_of
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.selection import select
-from nmt.data.tokenizer import Tokenizers, WordTokenizer
-from nmt.data.vectors import open_vectors
-from nmt.data.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
+from nmt.corpora.vectors import open_vectors
 from nmt.decoding.files import OutputFiles
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, DataError
+from nmt.models.embeddings import VectorLayer
 from nmt.models.rnn import Rnn
-from nmt.models.source_layer import VectorLayer
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
+from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES
 from tests.conftest import Cli
 
 F = 3
@@ -496,7 +496,7 @@ def test_the_whole_way_through_the_command_line(vector_task: Path, cli: Cli) -> 
 def test_a_report_and_a_comparison_name_vectors_by_their_row(
     vector_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nmt.insight.report_page, "_charts", lambda report: iter(()))  # they take a second
+    monkeypatch.setattr(nmt.insight.report_output, "_charts", lambda report: iter(()))  # they take a second
     assert cli("train", "vectors.yaml", "--set", "training.processes=1", "--set", "training.max_steps=1")[0] == 0
     (vector_task.parent / "val").rename(vector_task.parent / "same")
     random = np.random.default_rng(2)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from nmt.processes import available_cores
-from nmt.waiting import bound_waiting, teams_needed, waited_for_cores
+from nmt.system.openmp import bound_waiting, teams_needed, waited_for_cores
+from nmt.system.processes import available_cores
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "OMP_NUM_THREADS")}
@@ -37,7 +37,7 @@ def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() 
     program = """
 import sys
 from pathlib import Path
-from nmt import waiting
+from nmt.system import openmp as waiting
 from nmt.cli.main import main
 waiting.TASKS = Path("nowhere")
 sys.argv = ["nmt", "--version"]
@@ -56,7 +56,7 @@ def test_time_without_a_core_is_measured() -> None:
     """Two loops that share a core wait for it in turn."""
     program = """
 import os, time
-from nmt.waiting import waited_for_cores
+from nmt.system.openmp import waited_for_cores
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 other = os.fork()
 until = time.monotonic() + 0.6
@@ -87,7 +87,7 @@ def test_threads_spin_less_while_they_wait_for_a_core_and_compute_the_same() -> 
     program = """
 import time
 import torch
-from nmt import waiting
+from nmt.system import openmp as waiting
 
 def wait_for(number):
     for _ in range(200):
@@ -119,7 +119,7 @@ assert torch.equal(numbers @ numbers, before)
 
 ENDS_MEANWHILE = """
 import time, torch
-import nmt.waiting as waiting
+import nmt.system.openmp as waiting
 
 zeros = torch.zeros
 torch.zeros = lambda size: zeros(1 << 27)  # the start of a team takes long

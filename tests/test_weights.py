@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import nmt
-from nmt.checkpoint import load_weights, save_weights
 from nmt.config.inference import TransformerConfig
 from nmt.errors import RunError
+from nmt.models.source import Source
 from nmt.models.transformer import Transformer
-from nmt.source import Source
+from nmt.runs.weights import load_weights, save_weights
 
 SIZE = 11
 SHARED = {"all": 1, "decoder": 2, "none": 3}

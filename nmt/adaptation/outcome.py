@@ -3,12 +3,12 @@
 import shutil
 from collections.abc import Collection, Sequence
 
-from nmt.atomic import replacing
-from nmt.checkpoint import mean_of_weights, write_weights
-from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import RunError
-from nmt.runs import RunFolder
-from nmt.training.forgetting import Forgetting
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import mean_of_weights, write_weights
+from nmt.system.files import replacing
+from nmt.training.fine_tuning import Forgetting
 from nmt.training.record import read_record
 
 

@@ -10,14 +10,14 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.cli.train import finish, train_run
-from nmt.distributed import ALONE, is_launched
 from nmt.errors import ConfigError, NmtError
-from nmt.inheritance import load_run_config, starting_run
-from nmt.runs import RunFolder, run_named
+from nmt.runs.base import load_run_config, starting_run
+from nmt.runs.folder import RunFolder, run_named
+from nmt.system.distributed import ALONE, is_launched
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.adaptation.planning import Plan
-    from nmt.training.forgetting import Forgetting
+    from nmt.recipes.adapt import Plan
+    from nmt.training.fine_tuning import Forgetting
 
 
 def adapt(
@@ -45,7 +45,7 @@ def adapt(
     run = run_named(f"{base.name}-adapted" if name is None else name)
     if base.path.resolve() == run.path.resolve():
         raise ConfigError(f"{base.path} is the folder of the new run, too; give it another --name")
-    from nmt.adaptation.planning import write_plan
+    from nmt.recipes.adapt import write_plan
 
     file = Path(f"{run.name}.yaml")
     plan = write_plan(base, data, keep or [], overrides or [], file, fresh)
@@ -63,7 +63,7 @@ def _print_result(run: RunFolder, changes: "list[Forgetting]", plan: "Plan", max
     """Print the verdict and the scores; return whether it is a warning."""
     from nmt.adaptation.outcome import verdict
     from nmt.insight.text_table import aligned
-    from nmt.training.forgetting import table
+    from nmt.training.fine_tuning import table
 
     line, is_warning = verdict(changes, plan.general, max_drop)
     changes.sort(key=lambda one: one.name != plan.new)

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from nmt.atomic import write_text
 from nmt.cli import options
 from nmt.errors import ConfigError
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
+from nmt.system.files import write_text
 
 PICTURES = (".png", ".svg")
 
@@ -33,12 +33,12 @@ def attention(
         if chosen := [option for option, value in given.items() if value is not None]:
             raise ConfigError(f"a {suffix} file holds all layers and heads: leave out {', '.join(chosen)}")
     run = open_run(model)
-    from nmt.device import own_the_process
     from nmt.insight.explanation import explain, explain_attention
+    from nmt.system.devices import own_the_process
 
     own_the_process()
     if suffix in PICTURES:
-        from nmt.insight.attention_picture import draw
+        from nmt.insight.attention_output import draw
 
         maps = explain_attention(run, source, given_tgt, device or "auto")
         draw(maps, output, kind or "cross", layer, head, run.name)

@@ -6,7 +6,7 @@ from typer import Option
 
 from nmt.cli.options import DeviceOption, JsonOption, ModelsOption
 from nmt.errors import ConfigError
-from nmt.runs import open_runs
+from nmt.runs.folder import open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.evaluation.stored import AveragedRun

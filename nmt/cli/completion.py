@@ -3,7 +3,7 @@
 The shell calls `nmt` for it at each press of the key, so nothing heavy is imported, and nothing may fail.
 """
 
-from nmt.runs import run_names
+from nmt.runs.folder import run_names
 
 
 def complete_run(incomplete: str) -> list[str]:
@@ -13,7 +13,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_key(incomplete: str) -> list[str]:
     """The sections and keys that start so: the keys of a section once it is typed."""
-    from nmt.config.keys import places, sections
+    from nmt.config.reference import places, sections
 
     paths = [section.name for section in sections()]
     if any(incomplete.startswith(f"{path}.") for path in paths):
@@ -26,7 +26,7 @@ def complete_setting(incomplete: str) -> list[str]:
 
     A shell adds a space to a single answer, so where only one section is left, its keys are the answer.
     """
-    from nmt.config.keys import places, sections
+    from nmt.config.reference import places, sections
 
     found = [f"{section.name}." for section in sections() if section.name.startswith(incomplete)]
     if len(found) > 1:

@@ -12,9 +12,9 @@ from typer import Option
 from nmt.cli import options
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.config.file import load_config
-from nmt.console import log
+from nmt.config.reading import load_config
 from nmt.errors import ConfigError
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.config.training import Config
@@ -34,9 +34,9 @@ def data(
 
     The rules are those that `nmt init` writes, or with --config those of a configuration.
     """
+    from nmt.cleaning.profile import profile_corpora
     from nmt.data.cleaned import check_folder, write_cleaned
-    from nmt.data.profile import profile_corpora
-    from nmt.insight.data_text import data_text, write_page
+    from nmt.insight.data_output import data_text, write_page
 
     if output is not None:
         options.check_output(output, ".html")
@@ -65,8 +65,8 @@ def _chosen(
 ) -> tuple[Sequence[CorpusFiles], tuple[str, str], CleaningConfig, dict[str, CorpusFiles], list[CorpusFiles]]:
     """What the command line names: the corpora, their languages, the rules, the test sets by the name that is shown,
     and the texts whose sentences leave the corpora: test sets, those drawn from the corpora, and `data.exclude`."""
-    from nmt.data.corpus import name_of
-    from nmt.data.discovery import discover
+    from nmt.corpora.discovery import discover
+    from nmt.corpora.pairs import name_of
 
     cleaning, tests, excluded = CleaningConfig.recommended(), dict[str, CorpusFiles](), list[CorpusFiles]()
     if config is not None:

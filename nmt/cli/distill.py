@@ -8,12 +8,12 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.cli.train import finish, train_run
+from nmt.config.formats import pairs_format
 from nmt.config.section import MAX_BEAMS
-from nmt.distributed import ALONE
 from nmt.errors import ConfigError
-from nmt.inheritance import load_run_config
-from nmt.runs import run_named
-from nmt.suffixes import pairs_format
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import run_named
+from nmt.system.distributed import ALONE
 
 
 def distill(

@@ -10,14 +10,14 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.config.evaluation import EvaluationConfig, Metric
+from nmt.config.formats import pairs_format
 from nmt.errors import ConfigError
-from nmt.runs import RunFolder, open_runs
-from nmt.suffixes import pairs_format
+from nmt.runs.folder import RunFolder, open_runs
 
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric
 
-    from nmt.data.corpus import Side
+    from nmt.corpora.pairs import Side
     from nmt.evaluation.evaluate import Evaluation, NamedText
 
 
@@ -153,7 +153,7 @@ def evaluate(
 
 def _score_file(hyp: Path, text: "_Texts", has_models: bool, scoring: options.ScoringOptions, shown: "_Shown") -> None:
     """Score translations that exist."""
-    from nmt.data.corpus import Side
+    from nmt.corpora.pairs import Side
     from nmt.evaluation.evaluate import evaluate_file, read_test_set
 
     if not (text.ref or text.test_set or text.is_one_file) or has_models:

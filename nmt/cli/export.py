@@ -10,7 +10,7 @@ from typer import Option
 
 from nmt.cli.options import DeviceOption, JsonOption, RunOption, grouped
 from nmt.config.corpus import CorpusFiles
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.exporting.description import ExportedRun
@@ -55,7 +55,7 @@ def export_ctranslate2(
 
     The export's folder can be copied to another machine, and translates there without PyTorch.
     """
-    from nmt.ctranslate2.export import export_ctranslate2 as export
+    from nmt.interop.ctranslate2 import export_ctranslate2 as export
 
     files = None if shortlist is None else CorpusFiles(src=shortlist[0], tgt=shortlist[1])
     options.run(export, quantization=quantization, shortlist=files)
@@ -67,7 +67,7 @@ def export_argos(quantization: QuantizationOption = "int8", *, options: _Options
 
     The package is searched as Argos Translate does, and compared with PyTorch.
     """
-    from nmt.exporting.argos import export_argos as export
+    from nmt.interop.argos import export_argos as export
 
     options.run(export, quantization=quantization)
 
@@ -82,7 +82,7 @@ def export_huggingface(
 
     For models with model.preset: marian, and imported ones.
     """
-    from nmt.exporting.huggingface import export_huggingface as export
+    from nmt.interop.huggingface import export_huggingface as export
 
     options.run(export, license=license)
 
@@ -93,6 +93,6 @@ def export_onnx(*, options: _Options) -> None:
 
     The graphs are the encoder, and the decoder with its cache.
     """
-    from nmt.exporting.onnx import export_onnx as export
+    from nmt.interop.onnx import export_onnx as export
 
     options.run(export)

@@ -32,7 +32,7 @@ def filter_corpora(
     With --forward and --backward, pairs are scored by their dual conditional cross-entropy; with one, by its
     cross-entropy.
     """
-    from nmt.data.discovery import discover
+    from nmt.corpora.discovery import discover
     from nmt.evaluation.filtering import Judges, Limits, filter_pairs
 
     judges = Judges(forward or (), backward or (), round_trip, engine or "auto", device or "auto")

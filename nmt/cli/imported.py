@@ -8,8 +8,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from nmt.cli.options import JsonOption, SrcLangOption, TgtLangOption
-from nmt.console import log
 from nmt.errors import printable
+from nmt.system.console import log
 
 
 def import_model(
@@ -24,9 +24,9 @@ def import_model(
 
     The run translates, is evaluated and exported as a trained one, and `nmt train --init-from` trains it further.
     """
-    from nmt.marian.importing import PREFIX, download
-    from nmt.marian.importing import import_model as do_import
-    from nmt.runs import run_named
+    from nmt.interop.importing import PREFIX, download
+    from nmt.interop.importing import import_model as do_import
+    from nmt.runs.folder import run_named
 
     folder, full_name = Path(model), None
     if model.startswith(PREFIX):

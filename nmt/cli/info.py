@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from nmt.cli.options import JsonOption
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.environment import Device, Environment, Package
+    from nmt.system.environment import Device, Environment, Package
 
 
 def info(as_json: JsonOption = False) -> None:
     """Print versions, devices, and which optional packages are missing: what a bug report needs."""
-    from nmt.environment import read_environment
+    from nmt.system.environment import read_environment
 
     environment = read_environment()
     print(json.dumps(environment) if as_json else "\n".join(_lines(environment)))

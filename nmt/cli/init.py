@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from nmt.cli import options
-from nmt.console import log
 from nmt.errors import ConfigError, TrainingError, printable
-from nmt.history import duration
+from nmt.runs.history import duration
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
+    from nmt.cleaning.inspection import Inspection
     from nmt.config.training import Config
-    from nmt.data.inspection import Inspection
     from nmt.training.trial import Speed
 
 _LONG = 4 * 3600
@@ -33,10 +33,10 @@ def init(
     no_trial: Annotated[bool, Option("--no-trial", help="Do not measure how long the training will take.")] = False,
 ) -> None:
     """Look at a corpus, and write a configuration that suits it."""
-    from nmt.config.file import load_config
-    from nmt.data.discovery import discover
-    from nmt.data.inspection import describe, inspect
-    from nmt.data.starter import named_tests, starting_config
+    from nmt.cleaning.inspection import describe, inspect
+    from nmt.config.reading import load_config
+    from nmt.corpora.discovery import discover
+    from nmt.recipes.starter import named_tests, starting_config
 
     found_corpora = discover(corpora or [], src, tgt, src_lang, tgt_lang)
     languages = found_corpora.src_lang, found_corpora.tgt_lang

@@ -38,11 +38,11 @@ from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
-from nmt.console import log, show_messages
 from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
-from nmt.processes import bound_kernel_caches
+from nmt.system.console import log, show_messages
+from nmt.system.openmp import bound_waiting
+from nmt.system.processes import bound_kernel_caches
 from nmt.version import __version__
-from nmt.waiting import bound_waiting
 
 # Faults of the machine, not of the command.
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)

@@ -17,10 +17,10 @@ from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
 from nmt.config.training import Config
-from nmt.console import log
 from nmt.errors import ConfigError, DataError
-from nmt.inheritance import load_run_config
-from nmt.runs import RunFolder, run_named
+from nmt.runs.base import load_run_config
+from nmt.runs.folder import RunFolder, run_named
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from sacrebleu.metrics.base import Metric as SacreMetric

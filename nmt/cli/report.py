@@ -5,7 +5,7 @@ from typing import Annotated
 from typer import Option
 
 from nmt.cli.options import DeviceOption, RunOption
-from nmt.runs import open_run
+from nmt.runs.folder import open_run
 
 
 def report(
@@ -16,8 +16,8 @@ def report(
     device: DeviceOption = None,
 ) -> None:
     """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
-    from nmt.device import own_the_process
-    from nmt.insight.report_page import write_report
+    from nmt.insight.report_output import write_report
+    from nmt.system.devices import own_the_process
 
     own_the_process()
     print(write_report(open_run(model), device or "auto", license, dataset or (), with_data))

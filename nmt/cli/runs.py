@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Option
 
 from nmt.cli.options import JsonOption
-from nmt.console import log
 from nmt.errors import RunError, printable
-from nmt.runs import RUNS
+from nmt.runs.folder import RUNS
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.insight.progress import RunStatus
@@ -28,7 +28,7 @@ def runs(
 
     found = sorted_by(all_statuses(), sort)
     if prune_cache:
-        from nmt.data import hashes
+        from nmt.corpora import hashes
 
         if live := ", ".join(status.name for status in found if status.is_being_trained):
             raise RunError(f"{live}: is being trained, from text in {hashes.CACHE}; prune it after that")

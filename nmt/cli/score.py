@@ -10,11 +10,11 @@ from typer import Option
 
 from nmt.cli import options
 from nmt.config.corpus import CorpusFiles
+from nmt.config.formats import pairs_format
 from nmt.config.inference import InferenceConfig
-from nmt.console import log
 from nmt.errors import ConfigError
-from nmt.runs import open_runs
-from nmt.suffixes import pairs_format
+from nmt.runs.folder import open_runs
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.hypothesis import ScoredTokens
@@ -37,7 +37,7 @@ def score(
     They are the model's own, without the constraints of a search. With several models, each --model RUN, their
     probabilities are averaged.
     """
-    from nmt.data.corpus import count_pairs
+    from nmt.corpora.pairs import count_pairs
     from nmt.decoding.scoring import Totals, load_scorer, pairs_to_score
 
     config = open_runs(models)[0].inference_config()
@@ -61,7 +61,7 @@ def _files(corpora: list[Path], src: Path | None, tgt: Path | None, config: Infe
     if corpora:
         if config.source.type != "text":
             raise ConfigError(f"the sources of this model are {config.source.type}; name them with --src, and --tgt")
-        from nmt.data.discovery import discover
+        from nmt.corpora.discovery import discover
 
         return list(discover(corpora, src, tgt, config.data.src_lang, config.data.tgt_lang).files)
     if src is None or tgt is None:

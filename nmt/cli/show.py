@@ -9,7 +9,7 @@ import typer
 
 from nmt.cli.options import JsonOption, RunOption
 from nmt.errors import ConfigError
-from nmt.runs import find_run
+from nmt.runs.folder import find_run
 
 
 def show(

@@ -11,14 +11,14 @@ from typer import Option
 
 from nmt.cli.options import ConfigArgument, FreshOption, NameOption, SetOption, configured_run, run_option
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.distributed import Ranks, is_launched, joined
 from nmt.errors import ConfigError, NmtError
-from nmt.processes import python_command
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.distributed import Ranks, is_launched, joined
+from nmt.system.processes import python_command
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.training.forgetting import Forgetting
+    from nmt.training.fine_tuning import Forgetting
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
         trained = train_run(settings, run, fresh, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and trained is not None and (changes := finish(settings, run, trained)):
         from nmt.insight.text_table import aligned
-        from nmt.training.forgetting import table
+        from nmt.training.fine_tuning import table
 
         log.info(aligned(table(changes), left=(0, 2)))
 
@@ -73,14 +73,14 @@ def finish(settings: Config, run: RunFolder, trained: bool) -> "list[Forgetting]
     """What follows a training: what it gained and forgot, which is returned; the exports; the report."""
     changes = []
     if settings.training.init_from is not None:
-        from nmt.training.forgetting import score_after
+        from nmt.training.fine_tuning import score_after
 
         try:
             changes = score_after(run)
         except NmtError as error:  # the training is done
             log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
     if trained and settings.export.after_training:
-        from nmt.exporting.after_training import export_after_training
+        from nmt.interop.after_training import export_after_training
 
         export_after_training(run, settings)
     if trained and settings.evaluation.report:
@@ -92,7 +92,7 @@ def _write_report(run: RunFolder, device: str) -> None:
     """Write the report about a run; the training is done, so a failure is a line."""
     began = time.perf_counter()
     try:
-        from nmt.insight.report_page import write_report
+        from nmt.insight.report_output import write_report
 
         page = write_report(run, device, with_data=True)
     except Exception as error:  # also a bug: `nmt report` shows it with its traceback

@@ -14,9 +14,9 @@ from typer import Argument, Option
 from nmt.cli import options
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
-from nmt.console import log
 from nmt.errors import ConfigError, DataError
-from nmt.runs import RunFolder, open_runs
+from nmt.runs.folder import RunFolder, open_runs
+from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.files import Files

@@ -12,9 +12,9 @@ def vocab(
 ) -> None:
     """Build the vocabulary of a run, and report how well it covers the validation set."""
     settings, run = configured_run("vocab", file, overrides, name)
-    from nmt.data.decoded import with_decoded_corpora
-    from nmt.data.holdout import with_hold_outs
-    from nmt.data.statistics import vocabulary_report
+    from nmt.cleaning.holdout import with_hold_outs
+    from nmt.corpora.tmx_cache import with_decoded_corpora
+    from nmt.tokenizers.statistics import vocabulary_report
 
     settings = with_hold_outs(with_decoded_corpora(settings))
     report, tokenizer = vocabulary_report(settings, run), settings.tokenizer

@@ -19,9 +19,9 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from nmt.config.formats import COMPRESSIONS, PAIRS_FORMATS, pairs_format
 from nmt.config.inference import TokenizerConfig
 from nmt.config.section import Section
-from nmt.suffixes import COMPRESSIONS, PAIRS_FORMATS, pairs_format
 
 
 def _relative_to_config(path: Path, info: ValidationInfo) -> Path:
@@ -79,7 +79,7 @@ class CorpusFiles(Section):
 
     @property
     def decoded(self) -> Path | None:
-        """The folder of the cache with the pairs of `pairs`, if it was parsed before (nmt.data.decoded)."""
+        """The folder of the cache with the pairs of `pairs`, if it was parsed before (nmt.corpora.tmx_cache)."""
         return self._decoded
 
     def decoded_in(self, folder: Path) -> Self:

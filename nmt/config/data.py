@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles, HeldOutFiles, TrainingFiles, in_the_languages
 from nmt.config.inference import TextConfig
+from nmt.config.languages import check_language, language_suffix
 from nmt.config.section import Rate
-from nmt.languages import check_language, language_suffix
 
 
 def _as_list(value: Any) -> Any:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from nmt.config.languages import check_language
 from nmt.config.layouts import LAYOUTS, Layout, LayoutName, PositionKind
 from nmt.config.section import (
     MAX_LAYERS,
@@ -31,7 +32,6 @@ from nmt.config.section import (
     Width,
 )
 from nmt.config.source import TEXT, SourceConfig
-from nmt.languages import check_language
 
 Copied = Literal["symbols", "addresses", "numbers"]
 """Kinds of text that may be copied to a translation."""

@@ -6,7 +6,7 @@ In the YAML, a comment has a space after its #, and a key that is switched off h
 import textwrap
 from collections.abc import Iterator
 
-from nmt.config.keys import Key, Place, Variant, nearest, places, sections
+from nmt.config.reference import Key, Place, Variant, nearest, places, sections
 from nmt.errors import ConfigError
 from nmt.version import __version__
 

@@ -10,10 +10,10 @@ from itertools import groupby
 
 import numpy as np
 
+from nmt.batches.lexicon import MAX_PAIRS, links_of, model_1, sample
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import count_pairs, is_empty, read_pairs
-from nmt.data.lexicon import MAX_PAIRS, links_of, model_1, sample
-from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.corpora.pairs import count_pairs, is_empty, read_pairs
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 FILE = "vmap.txt"
 """CTranslate2's name for it; without this file it computes all columns."""
@@ -26,7 +26,7 @@ FREQUENT = 100
 
 
 def learn_shortlist(files: CorpusFiles, tokenizers: Tokenizers) -> str:
-    """The content of the file, from translations: IBM Model 1 of the pieces of a sample (`nmt.data.lexicon`).
+    """The content of the file, from translations: IBM Model 1 of the pieces of a sample (`nmt.batches.lexicon`).
 
     The targets may be people's, or a model's own. Raises `DataError` as `read_pairs` does, and if there are none.
     """

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.atomic import replacing
+from nmt.cleaning.selection import RULES, Verdicts, write_examples
 from nmt.config.corpus import CorpusFiles
-from nmt.data.corpus import reader_of
-from nmt.data.selection import RULES, Verdicts, write_examples
+from nmt.config.formats import CLEANING_FILE, without_compression
+from nmt.corpora.pairs import reader_of
 from nmt.errors import ConfigError, DataError
-from nmt.suffixes import CLEANING_FILE, without_compression
+from nmt.system.files import replacing
 
 
 def check_folder(folder: Path) -> None:

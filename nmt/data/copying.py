@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 _EMOJI = [*range(0x1F300, 0x1F321), *range(0x1F330, 0x1F394), *range(0x1F3A0, 0x1F3CB), *range(0x1F400, 0x1F4FE),
           *range(0x1F600, 0x1F650), *range(0x1F680, 0x1F6C6), *range(0x1F910, 0x1F93B)]  # fmt: skip

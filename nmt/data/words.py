@@ -12,8 +12,8 @@ import unicodedata
 import numpy as np
 import regex
 
-from nmt.data.dataset import Ragged
-from nmt.data.tokenizer import Tokenizer
+from nmt.batches.dataset import Ragged
+from nmt.tokenizers.tokenizer import Tokenizer
 
 # Unicode's categories P and S: punctuation and symbols.
 _WORD = regex.compile(r"\s*(?:[\p{P}\p{S}]+|[^\s\p{P}\p{S}](?:\S*[^\s\p{P}\p{S}])?)")

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.tokenizer import Tokenizer, Tokenizers
+from nmt.config.languages import is_without_spaces
 from nmt.decoding.engines import Engine
 from nmt.decoding.hypothesis import WordAlignment
-from nmt.languages import is_without_spaces
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 

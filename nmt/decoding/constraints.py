@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from nmt.batches.batches import pad
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad
-from nmt.data.vocabulary import SpecialIds
 from nmt.decoding.hypothesis import forbidden_ids
+from nmt.tokenizers.vocabulary import SpecialIds
 
 _FREE = -1
 """In `forced`: any token may follow here."""
@@ -31,7 +31,7 @@ class Constraints:
     - `max_lengths`: a translation of this number of tokens is finished without `</s>`.
     - `forced`: the tokens that each translation begins with, even if they are forbidden. Their log-probability is 0;
       they count in the length. CTranslate2's `target_prefix` is the same, except for an immediate end: see
-      nmt/ctranslate2/engine.py.
+      nmt/decoding/ctranslate2_engine.py.
 
     Where no token is allowed, the translation ends.
     """

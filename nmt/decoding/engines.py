@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
-from nmt.console import log
-from nmt.ctranslate2.engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.ctranslate2.exports import Export, export_again, exports_of
-from nmt.data.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
+from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.errors import ConfigError, RunError
-from nmt.runs import RunFolder
+from nmt.runs.exports import Export, export_again, exports_of
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers, same_tokenizers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,20 +15,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from nmt.atomic import flush, read_json, write_json
+from nmt.config.formats import COMPRESSIONS
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.console import log, progress_bar
+from nmt.corpora.hashes import source_hash
+from nmt.corpora.lines import Readable, line_blocks, read_lines
 from nmt.data.compression import opened
-from nmt.data.hashes import source_hash
-from nmt.data.lines import Readable, line_blocks, read_lines
 from nmt.decoding.parallel import LineTranslator
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError
-from nmt.runs import RunFolder
-from nmt.suffixes import COMPRESSIONS
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log, progress_bar
+from nmt.system.files import flush, read_json, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _input_blocks(
 
 def _vector_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[Item]]:
     """The vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
-    from nmt.data.vectors import open_vectors, vector_blocks  # which imports numpy
+    from nmt.corpora.vectors import open_vectors, vector_blocks  # which imports numpy
 
     assert source.type != "text"
     bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")

@@ -5,11 +5,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from nmt.data.vocabulary import SpecialIds
 from nmt.errors import TrainingError
+from nmt.tokenizers.vocabulary import SpecialIds
 
 if TYPE_CHECKING:  # a translator of text needs no numpy
-    from nmt.data.vectors import Vectors
+    from nmt.corpora.vectors import Vectors
 
 EncodedSource: TypeAlias = "Sequence[int] | Vectors"
 """A source as an engine reads it: ids without `</s>`, or vectors (S, F)."""

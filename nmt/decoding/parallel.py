@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from nmt.console import show_messages
 from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, Translator, with_prefixes
-from nmt.processes import Workers, available_cores
+from nmt.system.console import show_messages
+from nmt.system.processes import Workers, available_cores
 
 _UnderWay: TypeAlias = "Future[tuple[str, list[Translation]]]"
 _Block: TypeAlias = tuple[int, Sequence[Item], list[str] | None, Request]

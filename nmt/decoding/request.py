@@ -25,7 +25,7 @@ class Sampling:
     count: int = 1
     """Number of draws for each source."""
     by_risk: bool = False
-    """Order the draws by their mean chrF against all of them (`nmt.decoding.risk`), not as they were drawn."""
+    """Order the draws by their mean chrF against all of them (`nmt.decoding.mbr`), not as they were drawn."""
 
     def __post_init__(self) -> None:
         wrong = (

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoding.beam import greedy_search
+from nmt.decoding.beam_search import greedy_search
 from nmt.decoding.candidates import Candidates, Prefixes
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.models.interface import M, S, Seq2SeqModel
-from nmt.source import Source
+from nmt.models.source import Source
 
 
 def sampled(

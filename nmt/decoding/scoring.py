@@ -8,15 +8,15 @@ from pathlib import Path
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
-from nmt.console import log
-from nmt.data.corpus import read_pairs, reader_of
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import Tokenizers
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import read_pairs, reader_of
 from nmt.decoding.engines import Engine, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import ScoredTokens
 from nmt.decoding.source_text import Item, SourceEncoder, beginning, source_encoder
 from nmt.decoding.translator import LINES_AT_ONCE, scored_pairs
-from nmt.runs import open_runs
+from nmt.runs.folder import open_runs
+from nmt.system.console import log
+from nmt.tokenizers.tokenizer import Tokenizers
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ def pairs_to_score(files: CorpusFiles, source: SourceConfig) -> Iterator[tuple[I
     if source.type == "text":
         yield from read_pairs(files)
         return
-    from nmt.data.vectors import vector_blocks  # which imports numpy
+    from nmt.corpora.vectors import vector_blocks  # which imports numpy
 
     reader_of(files, source).count()
     vectors = itertools.chain.from_iterable(vector_blocks(files.src_file, source))
@@ -112,7 +112,7 @@ def load_scorer(
     tokenizers, decoding = shared_tokenizers(runs), configs[0].decoding
     loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
-        from nmt import device as devices  # which imports torch
+        from nmt.system import devices  # which imports torch
 
         devices.own_the_process()
     max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>

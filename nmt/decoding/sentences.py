@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nmt.config.inference import Copied
-from nmt.languages import base_language, is_without_spaces, joins_sentences
+from nmt.config.languages import base_language, is_without_spaces, joins_sentences
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # "1." of a list and an initial ("A. Smith") alone are no sentence.

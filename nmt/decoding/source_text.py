@@ -9,18 +9,18 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from nmt.cleaning.casing import has_dotless_i, is_in_capitals, lowercase
 from nmt.config.inference import Copied, DecodingConfig
+from nmt.config.languages import base_language
 from nmt.config.source import ImageSource, SourceConfig, VectorSource
-from nmt.console import log
-from nmt.data.letters import has_dotless_i, is_in_capitals, lowercase
-from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.hypothesis import EncodedSource
 from nmt.decoding.sentences import Part, emoji_apart, is_copied, split_sentences, split_to_fit
 from nmt.errors import ConfigError
-from nmt.languages import base_language
+from nmt.system.console import log
+from nmt.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # a translator of text needs no numpy
-    from nmt.data.vectors import Vectors
+    from nmt.corpora.vectors import Vectors
 
 
 LONG_LINE_CHARACTERS = 1 << 14  # SentencePiece needs hundreds of bytes of memory for each character

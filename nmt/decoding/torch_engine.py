@@ -7,25 +7,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.checkpoint import check_weights, load_weights
+from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig
-from nmt.data.batches import pad, source_of
-from nmt.data.tokenizer import Tokenizers
-from nmt.decoding.beam import beam_search, greedy_search
+from nmt.decoding.beam_search import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.forbidden import ForbiddenWords
+from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis
 from nmt.decoding.request import Sampling
 from nmt.decoding.sampling import random_numbers, sampled
 from nmt.decoding.trace import SearchTree, TracedStep, search_tree
-from nmt.device import choose_device, choose_dtype
 from nmt.errors import RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel, TrainableModel
 from nmt.models.packed import pack_linear_maps
-from nmt.runs import RunFolder
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import check_weights, load_weights
+from nmt.system.devices import choose_device, choose_dtype
+from nmt.tokenizers.tokenizer import Tokenizers
 
 
 class TorchEngine:

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
-from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.candidates import Candidates
 from nmt.decoding.hypothesis import Hypothesis
+from nmt.tokenizers.tokenizer import Tokenizer
 
 State = Literal["kept", "pruned", "finished"]
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.console import log
-from nmt.data.tokenizer import Tokenizer, Tokenizers
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import (
     DIVERGED,
@@ -27,7 +25,9 @@ from nmt.decoding.request import BEST, Request
 from nmt.decoding.sentences import join_parts
 from nmt.decoding.source_text import Item, PartedSource, source_encoder
 from nmt.errors import ConfigError, DataError, TrainingError
-from nmt.runs import open_runs
+from nmt.runs.folder import open_runs
+from nmt.system.console import log
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment import WordAligner
@@ -251,7 +251,7 @@ class Translator:
         for hypotheses in results:  # each becomes text while the rest is searched
             best_of([hypotheses])  # raises an error if it is not a number
             if request.sampling and request.sampling.by_risk:
-                from nmt.decoding.risk import by_risk  # which imports numpy
+                from nmt.decoding.mbr import by_risk  # which imports numpy
 
                 hypotheses = [hypotheses[index] for index in by_risk([self._decode(one.tokens) for one in hypotheses])]
             found.append(hypotheses[: request.n_best])
@@ -372,7 +372,7 @@ def load(
     tokenizers = shared_tokenizers(runs, tgt_tag)
     loaded = load_engine(runs, tokenizers, device, engine, precision, decoding.precision)
     if own_process and loaded.name == "torch":
-        from nmt import device as devices  # which imports torch
+        from nmt.system import devices  # which imports torch
 
         devices.own_the_process()
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)

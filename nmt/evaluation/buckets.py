@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 
+from nmt.config.languages import is_without_spaces
 from nmt.config.source import SourceConfig
 from nmt.decoding.source_text import Item
-from nmt.languages import is_without_spaces
 
 # Buckets begin at these values; the first one begins below them.
 SOURCE_LENGTHS = (10, 20, 30, 40, 50, 60)

@@ -10,22 +10,22 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.evaluation import Metric
+from nmt.config.formats import PAIRS_FORMATS, pairs_format
 from nmt.config.inference import DecodingConfig
+from nmt.config.languages import check_language, language_suffix
 from nmt.config.source import TEXT, SourceConfig
-from nmt.console import log
-from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import Side, sides_of
-from nmt.data.hashes import lines_key, side_key
+from nmt.corpora.hashes import lines_key, side_key
+from nmt.corpora.pairs import Side, sides_of
 from nmt.decoding.request import BEST, Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
-from nmt.distributed import ALONE, Ranks
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.metrics import Score, score
 from nmt.evaluation.stored import Evaluated, store
-from nmt.languages import check_language, language_suffix
-from nmt.runs import RunFolder
-from nmt.suffixes import PAIRS_FORMATS, pairs_format
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.distributed import ALONE, Ranks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_test_set(src: Side, references: Sequence[Side], source: SourceConfig = 
     if source.type == "text":
         sources: list[Item] = [*src.lines()]
     else:
-        from nmt.data.vectors import open_vectors
+        from nmt.corpora.vectors import open_vectors
 
         sources = [*open_vectors(src.path, source).read()]
     if not sources:
@@ -183,7 +183,7 @@ def named_text(src: Path | None, references: Sequence[Path], languages: tuple[st
     if src is None or pairs_format(src) is None:
         formats = " ".join(f".{name}" for name in PAIRS_FORMATS)
         raise ConfigError(f"--src and --ref go together, unless --src is a file with both sides ({formats})")
-    from nmt.data.discovery import discover
+    from nmt.corpora.discovery import discover
 
     try:
         found = discover([src], src_lang=languages[0] or None, tgt_lang=languages[1] or None)

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
+from nmt.cleaning.selection import RULES, Verdicts, counts_of, judge_corpora
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
-from nmt.console import log
+from nmt.corpora.pairs import read_pairs
 from nmt.data.cleaned import check_folder, write_cleaned
-from nmt.data.corpus import read_pairs
-from nmt.data.selection import RULES, Verdicts, counts_of, judge_corpora
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
 from nmt.errors import ConfigError, DataError
-from nmt.runs import open_runs
+from nmt.runs.folder import open_runs
+from nmt.system.console import log
 
 _ON_TEXT = CleaningConfig(identical=True, duplicates="pair")
 _RULES = (*RULES, "too_long", "cross_entropy", "chrf", "keep")

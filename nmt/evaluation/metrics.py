@@ -11,8 +11,8 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
 from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
+from nmt.config.languages import base_language, is_without_spaces, script_of
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
-from nmt.languages import base_language, is_without_spaces, script_of
 
 _OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _DOWNLOADED = ("spm", "flores101", "flores200", "spBLEU-1K")

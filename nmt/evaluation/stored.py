@@ -13,18 +13,18 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from nmt.atomic import file_sha256, write_json, write_text
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
-from nmt.console import log
-from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import Side, sides_of
-from nmt.data.hashes import side_key
-from nmt.data.lines import read_lines
+from nmt.corpora.hashes import side_key
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import Side, sides_of
 from nmt.decoding.request import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
-from nmt.runs import Recorded, RunFolder
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import Recorded, RunFolder
+from nmt.system.console import log
+from nmt.system.files import file_sha256, write_json, write_text
 
 
 class Evaluated(Recorded):

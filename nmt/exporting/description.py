@@ -5,10 +5,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nmt.ctranslate2.exports import ModelFile
 from nmt.errors import RunError
-from nmt.exporting.proof import Verification
-from nmt.runs import Recorded, RunFolder, find_run
+from nmt.interop.verification import Verification
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import Recorded, RunFolder, find_run
 from nmt.training.record import read_record
 
 UNKNOWN_LICENSE = "unknown"

@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.data.batches import pad, source_of
-from nmt.data.tokenizer import Tokenizer, Tokenizers
-from nmt.data.vectors import picture_of
+from nmt.batches.batches import pad, source_of
+from nmt.config.languages import is_without_spaces
+from nmt.corpora.vectors import picture_of
 from nmt.decoding.alignment import word_numbers
 from nmt.decoding.hypothesis import EncodedSource
-from nmt.languages import is_without_spaces
 from nmt.models.interface import Seq2SeqModel
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from nmt.atomic import write_text
 from nmt.insight.explanation import Explanation
 from nmt.insight.pages import packed, render
+from nmt.system.files import write_text
 
 
 def write_page(explanation: Explanation, path: Path) -> None:

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.atomic import write_text
+from nmt.config.languages import is_without_spaces
 from nmt.evaluation.significance import Interval
 from nmt.insight.comparison import Comparison, Spread
-from nmt.insight.comparison_text import SEEDS_NOTE, notes, p_text
+from nmt.insight.comparison_output import SEEDS_NOTE, notes, p_text
 from nmt.insight.pages import render
-from nmt.languages import is_without_spaces
+from nmt.system.files import write_text
 
 
 class Span(NamedTuple):

@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
-from nmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizers
-from nmt.data.vectors import patches, read_image
+from nmt.corpora.vectors import patches, read_image
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.forbidden import ForbiddenWords
+from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
 from nmt.decoding.source_text import source_encoder
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
 from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
-from nmt.device import choose_device
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs
 from nmt.models.interface import TrainableModel
-from nmt.runs import RunFolder
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.runs.folder import RunFolder
+from nmt.system.devices import choose_device
+from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizers
 
 NUM_CANDIDATES = 10
 NUM_WHAT_IFS = 2

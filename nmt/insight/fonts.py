@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nmt.console import log
+from nmt.system.console import log
 
 FIRST_FAMILY = "DejaVu Sans"  # comes with matplotlib
 MAX_NAMED = 20

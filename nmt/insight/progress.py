@@ -11,9 +11,17 @@ from typing import Literal
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError
 from nmt.evaluation.stored import AveragedRun, stored_evaluations
-from nmt.history import VALIDATION_METRICS, History, Progress, TrainInterval, Validation, ValidationMetric, read_history
 from nmt.locks import is_locked
-from nmt.runs import RUNS, Recorded, RunFolder, checkpoint_steps, find_run, latest_in
+from nmt.runs.folder import RUNS, Recorded, RunFolder, checkpoint_steps, find_run, latest_in
+from nmt.runs.history import (
+    VALIDATION_METRICS,
+    History,
+    Progress,
+    TrainInterval,
+    Validation,
+    ValidationMetric,
+    read_history,
+)
 from nmt.training.stopping import reached
 
 State = Literal[

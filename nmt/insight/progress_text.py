@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from nmt.errors import ConfigError, NmtError, printable
-from nmt.history import Validation, duration, read_history
 from nmt.insight.progress import MEANING, RunStatus, read_status
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import Validation, duration, read_history
 
 REDRAW_SECONDS = 2.0
 MAX_FAILURES = 5

@@ -9,21 +9,21 @@ from typing import NamedTuple
 from nmt.config.evaluation import Metric
 from nmt.config.section import Section
 from nmt.config.training import Config
-from nmt.ctranslate2.exports import ModelFile
-from nmt.data.corpus import sides_of
-from nmt.data.lines import read_lines
-from nmt.data.tokenizer import load_tokenizers
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import sides_of
 from nmt.decoding.torch_engine import TorchEngine, load_model
-from nmt.device import choose_device
 from nmt.errors import DataError
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.evaluation.stored import AveragedRun, Stored, stored_evaluations
-from nmt.history import History, Validation, read_history
 from nmt.insight.progress import MEANING, read_status
 from nmt.insight.validation_set import ReportedScore, ValidationResult, translate_validation_set
-from nmt.runs import RunFolder
-from nmt.training.forgetting import Forgetting, read_forgetting
+from nmt.runs.exports import ModelFile
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import History, Validation, read_history
+from nmt.system.devices import choose_device
+from nmt.tokenizers.tokenizer import load_tokenizers
+from nmt.training.fine_tuning import Forgetting, read_forgetting
 from nmt.training.record import TrainingRecord, read_record, recorded_corpus
 
 MAX_RESAMPLED_LINES = 5000

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.console import log
-from nmt.data.corpus import Side, sides_of
-from nmt.data.lines import read_lines
-from nmt.data.vectors import source_names
+from nmt.corpora.lines import read_lines
+from nmt.corpora.pairs import Side, sides_of
+from nmt.corpora.vectors import source_names
 from nmt.errors import ConfigError, DataError
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.evaluate import (
@@ -24,7 +23,8 @@ from nmt.evaluation.evaluate import (
 )
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import stored_hypotheses
-from nmt.runs import RUNS, RunFolder, open_run
+from nmt.runs.folder import RUNS, RunFolder, open_run
+from nmt.system.console import log
 from nmt.training.resuming import differences
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.training import Config
-from nmt.data.tokenizer import Tokenizers
-from nmt.data.vectors import source_names
+from nmt.corpora.vectors import source_names
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
@@ -22,6 +21,7 @@ from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import Score, configured_metrics, make_metrics
 from nmt.evaluation.significance import Interval, confidence_intervals
 from nmt.insight.attention import Picture
+from nmt.tokenizers.tokenizer import Tokenizers
 
 MAX_LINES = 2000
 """Of a longer validation set, this many lines at even distances are translated, so that time and memory are bounded."""

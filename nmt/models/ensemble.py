@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt.models.interface import DecoderState, Layers, Seq2SeqModel
-from nmt.source import Source
+from nmt.models.source import Source
 
 
 class EnsembleState:

@@ -18,9 +18,9 @@ from nmt.config.section import ModelPart
 from nmt.config.source import SourceConfig
 from nmt.errors import RunError
 from nmt.models.dropout import Dropout
+from nmt.models.embeddings import VectorLayer
 from nmt.models.positions import PositionalEncoding
-from nmt.models.source_layer import VectorLayer
-from nmt.source import Source
+from nmt.models.source import Source
 
 
 class DecoderState(Protocol):

@@ -40,7 +40,7 @@ from nmt.config.source import TEXT, SourceConfig
 from nmt.models.attention import attention_bias
 from nmt.models.interface import Layers, TrainableModel
 from nmt.models.recurrence import NUM_GATES, NUM_STATES, Bidirectional, Recurrence, States, reordered, reversal_within
-from nmt.source import Source
+from nmt.models.source import Source
 
 
 class Memory(NamedTuple):

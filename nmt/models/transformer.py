@@ -21,7 +21,7 @@ from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, at
 from nmt.models.dropout import Dropout
 from nmt.models.interface import Backend, L, Layers, TrainableModel
 from nmt.models.positions import PositionalEncoding
-from nmt.source import Source
+from nmt.models.source import Source
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,

@@ -4,15 +4,15 @@ from typing import Any
 
 import torch
 
+from nmt.batches.batches import Plan, share_of_real_positions
+from nmt.batches.mixture import describe_mixture
+from nmt.cleaning.selection import table
 from nmt.config.training import Config, TrainingConfig
-from nmt.console import log
-from nmt.data.batches import Plan, share_of_real_positions
-from nmt.data.mixture import describe_mixture
-from nmt.data.selection import table
-from nmt.device import bf16_slowdown
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.interface import TrainableModel
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.devices import bf16_slowdown
 from nmt.training.preparation import Prepared
 from nmt.training.stopping import total_steps
 

@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nmt.atomic import file_sha256, replacing, write_json
-from nmt.checkpoint import mean_of_weights, write_weights
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.translator import load
 from nmt.errors import RunError
 from nmt.evaluation.evaluate import corpus_test_set, evaluate
 from nmt.evaluation.metrics import configured_metrics
 from nmt.evaluation.stored import AveragedRun
-from nmt.runs import RunFolder, checkpoint_steps, run_named
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.weights import mean_of_weights, write_weights
+from nmt.system.files import file_sha256, replacing, write_json
 from nmt.training.record import read_record
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from nmt.checkpoint import weights_of
+from nmt.runs.weights import weights_of
 
 
 class MovingAverage:

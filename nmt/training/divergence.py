@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.checkpoint import weights_of
+from nmt.batches.dataset import EncodedCorpus
+from nmt.config.formats import pairs_format
 from nmt.config.training import Config
-from nmt.data.corpus import places_of
-from nmt.data.dataset import EncodedCorpus
-from nmt.history import Progress
-from nmt.suffixes import pairs_format
+from nmt.corpora.pairs import places_of
+from nmt.runs.history import Progress
+from nmt.runs.weights import weights_of
 
 MAX_SKIPPED = 20  # updates in a row, whose gradients are not finite
 MAX_LINES_SHOWN = 10

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nmt.batches.augmentation import Augmentation
+from nmt.batches.batches import Batch, Plan, batch_loader, plan_epoch
+from nmt.batches.dataset import EncodedCorpus
+from nmt.batches.mixture import pairs_of_epoch
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.data.augmentation import Augmentation
-from nmt.data.batches import Batch, Plan, batch_loader, plan_epoch
-from nmt.data.dataset import EncodedCorpus
-from nmt.data.mixture import pairs_of_epoch
-from nmt.distributed import Ranks
 from nmt.errors import WorkerError
+from nmt.system.console import log
+from nmt.system.distributed import Ranks
 from nmt.training.preparation import Prepared
 
 MAX_DEATHS = 3  # of workers, in a row

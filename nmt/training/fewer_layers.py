@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from nmt.checkpoint import copy_weights, read_weights, weights_of
+from nmt.runs.weights import copy_weights, read_weights, weights_of
 
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
 

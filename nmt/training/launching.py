@@ -16,8 +16,8 @@ from types import FrameType
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 from torch.distributed.elastic.utils.distributed import create_c10d_store
 
-from nmt.processes import cores_to_use
-from nmt.training.interruption import SIGNALS
+from nmt.system.processes import cores_to_use
+from nmt.training.limits import SIGNALS
 
 HOST = "127.0.0.1"
 
@@ -27,7 +27,7 @@ logging.getLogger("torch.distributed.elastic").propagate = False
 
 
 def launch(count: int, command: Sequence[str], threads: int | None = None) -> int:
-    """Run `command` in `count` processes that meet in `nmt.distributed.joined`; return the exit code.
+    """Run `command` in `count` processes that meet in `nmt.system.distributed.joined`; return the exit code.
 
     Each process uses `threads` threads, by default its share of the cores. Signals to this process are forwarded to
     all of them. A process that fails prints its message and ends the others; its exit code is returned.

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from nmt.data.batches import Batch
+from nmt.batches.batches import Batch
 from nmt.models.interface import Backend, TrainableModel
 
 # Logits in one chunk. On a CPU a chunk should fit into the cache, but matrix products over fewer than a few hundred

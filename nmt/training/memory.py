@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nmt.batches.augmentation import Reach
+from nmt.batches.batches import Batch
 from nmt.config.training import TrainingConfig
-from nmt.data.augmentation import Reach
-from nmt.data.batches import Batch
 from nmt.errors import TrainingError, is_out_of_memory
-from nmt.processes import control_groups
-from nmt.source import Source
+from nmt.models.source import Source
+from nmt.system.processes import control_groups
 from nmt.training.loss import Objective, logits_bytes
 
 # Fraction of the free memory; the rest is for fragmentation and for other programs.

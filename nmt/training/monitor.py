@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from nmt.atomic import append, flush_one, write_text
-from nmt.console import log, progress_bar
-from nmt.distributed import ALONE, Ranks
+from nmt.system.console import log, progress_bar
+from nmt.system.distributed import ALONE, Ranks
+from nmt.system.files import append, flush_one, write_text
 from nmt.training.divergence import Skipped
 
 

@@ -1,13 +1,13 @@
 """The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay."""
 
-from nmt.atomic import file_sha256
 from nmt.config.corpus import CorpusFiles
 from nmt.config.training import Config
-from nmt.console import log
 from nmt.errors import DataError
 from nmt.evaluation.evaluate import corpus_test_set
-from nmt.inheritance import starting_run
-from nmt.runs import RunFolder
+from nmt.runs.base import starting_run
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.files import file_sha256
 from nmt.training.record import RecordedFile, RecordedOrigin, read_record, recorded_corpus
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nmt.atomic import temporary_folder
-from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.batches.augmentation import reach
 from nmt.config.training import Config, TrainingConfig
-from nmt.data.augmentation import reach
-from nmt.data.statistics import side_report, survey
 from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import load_checkpoint, save_checkpoint
+from nmt.system.files import temporary_folder
+from nmt.tokenizers.statistics import side_report, survey
 from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
 from nmt.training.preparation import Prepared, Problems
 from nmt.training.trainer import Trainer, evaluating

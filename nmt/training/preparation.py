@@ -8,24 +8,24 @@ from typing import NamedTuple
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
+from nmt.batches.batches import num_workers, start_worker_server
+from nmt.batches.dataset import EncodedCorpus, encode_corpus
+from nmt.batches.lexicon import Lexicon, learn_lexicon
+from nmt.cleaning.selection import Selection, select
 from nmt.config.evaluation import Metric
+from nmt.config.languages import is_without_spaces
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.data.batches import num_workers, start_worker_server
-from nmt.data.corpus import count_pairs
-from nmt.data.dataset import EncodedCorpus, encode_corpus
-from nmt.data.lexicon import Lexicon, learn_lexicon
-from nmt.data.selection import Selection, select
-from nmt.data.tokenizer import Tokenizers, load_tokenizers
-from nmt.data.tokenizer_training import ensure_tokenizers
-from nmt.device import choose_device, choose_dtype
-from nmt.distributed import ALONE, Ranks
+from nmt.corpora.pairs import count_pairs
 from nmt.errors import ConfigError, MissingExtraError, NmtError, how_to_install
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
 from nmt.evaluation.metrics import configured_metrics, make_metrics
-from nmt.inheritance import copy_tokenizer, starting_run
-from nmt.languages import is_without_spaces
-from nmt.runs import RunFolder
+from nmt.runs.base import copy_tokenizer, starting_run
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.devices import choose_device, choose_dtype
+from nmt.system.distributed import ALONE, Ranks
+from nmt.tokenizers.building import ensure_tokenizers
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
 
 
 class Prepared(NamedTuple):

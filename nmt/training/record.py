@@ -15,15 +15,15 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from nmt.atomic import write_json
+from nmt.cleaning.normalize import CleaningCounts
 from nmt.config.corpus import CorpusFiles
 from nmt.config.source import SourceConfig
 from nmt.config.training import Config
-from nmt.data.cleaning import CleaningCounts
-from nmt.data.hashes import corpus_hashes
+from nmt.corpora.hashes import corpus_hashes
 from nmt.errors import RunError
-from nmt.processes import available_cores, processor_name
-from nmt.runs import Recorded, RunFolder
+from nmt.runs.folder import Recorded, RunFolder
+from nmt.system.files import write_json
+from nmt.system.processes import available_cores, processor_name
 from nmt.training.preparation import Prepared
 from nmt.training.resuming import check_same
 from nmt.version import __version__

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from nmt.atomic import rename
-from nmt.checkpoint import check_checkpoint
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.data.hashes import corpus_keys
-from nmt.device import choose_device
+from nmt.corpora.hashes import corpus_keys
 from nmt.errors import ConfigError, DataError, RunError
-from nmt.history import Progress
-from nmt.processes import cores_to_use
-from nmt.runs import RunFolder, checkpoint_steps, unused
+from nmt.runs.folder import RunFolder, checkpoint_steps, unused
+from nmt.runs.history import Progress
+from nmt.runs.weights import check_checkpoint
+from nmt.system.console import log
+from nmt.system.devices import choose_device
+from nmt.system.files import rename
+from nmt.system.processes import cores_to_use
 from nmt.training.memory import with_batches
 from nmt.training.sharing import shared
 from nmt.training.stopping import reached

@@ -11,9 +11,9 @@ import sys
 import torch
 
 from nmt.config.training import TrainingConfig
-from nmt.device import choose_device
 from nmt.errors import ConfigError
-from nmt.processes import cores_to_use
+from nmt.system.devices import choose_device
+from nmt.system.processes import cores_to_use
 
 # Padded tokens of a part: with fewer, one process with all threads is faster than a process a core (docs/lab/speed.md).
 MIN_PART_TOKENS = 1_000

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import torch
 
-from nmt.atomic import rename, write_text
-from nmt.config.file import to_yaml
+from nmt.cleaning.holdout import with_hold_outs
+from nmt.cleaning.selection import write_examples
+from nmt.config.reading import to_yaml
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.data.decoded import with_decoded_corpora
-from nmt.data.holdout import with_hold_outs
-from nmt.data.selection import write_examples
-from nmt.device import own_the_process
-from nmt.distributed import ALONE, Ranks
+from nmt.corpora.tmx_cache import with_decoded_corpora
 from nmt.errors import ConfigError, RunError
-from nmt.runs import RunFolder
-from nmt.training.forgetting import score_before
-from nmt.training.interruption import plain_messages
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.devices import own_the_process
+from nmt.system.distributed import ALONE, Ranks
+from nmt.system.files import rename, write_text
+from nmt.training.fine_tuning import score_before
+from nmt.training.limits import plain_messages
 from nmt.training.monitor import Monitor
 from nmt.training.origin import find_origin
 from nmt.training.preflight import rehearse, warnings

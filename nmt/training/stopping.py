@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nmt.config.training import TrainingConfig
-from nmt.history import Progress
+from nmt.runs.history import Progress
 
 
 class Limit(NamedTuple):

@@ -12,28 +12,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.atomic import write_json
-from nmt.checkpoint import load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
+from nmt.batches.batches import Batch, plan_epoch
+from nmt.batches.dataset import EncodedCorpus
 from nmt.config.training import Config
-from nmt.console import log
-from nmt.data.batches import Batch, plan_epoch
-from nmt.data.dataset import EncodedCorpus
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
-from nmt.distributed import ALONE, Ranks
 from nmt.errors import InterruptedTrainingError, TrainingError, WorkerError, is_out_of_memory
 from nmt.evaluation.evaluate import evaluate
-from nmt.history import Progress, duration, is_better
 from nmt.models.factory import build_model
 from nmt.models.interface import TrainableModel
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import Progress, duration, is_better
+from nmt.runs.weights import load_checkpoint, replace_progress, retain, save_checkpoint, save_weights
+from nmt.system.console import log
+from nmt.system.distributed import ALONE, Ranks
+from nmt.system.files import write_json
 from nmt.training.announcement import announce, warn_of_warmup
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, diagnosis, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
 from nmt.training.fewer_layers import load_start
 from nmt.training.freezing import clear_rows, freeze, keep_rows
-from nmt.training.interruption import SIGNALS, Signals, Stopped
+from nmt.training.limits import SIGNALS, Signals, Stopped
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import IntervalSums, Monitor
 from nmt.training.optimization import learning_rate, make_optimizer, update

@@ -13,8 +13,8 @@ import torch
 from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.training import Config
-from nmt.device import bf16_slowdown, own_the_process
-from nmt.runs import RunFolder
+from nmt.runs.folder import RunFolder
+from nmt.system.devices import bf16_slowdown, own_the_process
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import Prepared, prepare
 from nmt.training.trainer import Trainer

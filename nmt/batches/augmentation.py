@@ -1,0 +1,210 @@
+"""Random changes to training pairs, different each time a pair is seen.
+
+They are subword sampling, typed input, fragments, copies, and word dropout of what the decoder reads. A pair's text is
+decoded from its ids. A tag before its source (`data.train.tag`, or an imported model's) is set aside meanwhile.
+Everything random depends on the seed, the epoch and the number of the batch in the epoch's plan, so it is the same
+after a resume, in any worker and in any process.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.batches.dataset import EncodedCorpus, Ragged
+from nmt.batches.lexicon import Lexicon
+from nmt.batches.phrases import draw_phrases
+from nmt.cleaning.casing import has_dotless_i, lowercase, title_case, without_punctuation
+from nmt.config.augmentation import AugmentationConfig
+from nmt.config.languages import base_language, has_case
+from nmt.config.training import Config
+from nmt.data.copying import Copies
+from nmt.tokenizers.subwords import SubwordSampler
+from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
+
+# A sampled sentence has more pieces than the epoch's plan counted: with a BPE of 4,000 on captions and a dropout of
+# 0.1, 1.2 times as many. A sentence that would have more than STRETCH times the pieces of the longest one in its batch
+# is not changed, which limits the size of a batch.
+STRETCH = 2.0
+JOINED = 4 / 3  # three rows of n positions become two rows of 2n
+
+Change = Callable[[str], str]
+NO_TAGS = np.zeros(0, dtype=np.int64)
+
+
+class Augmented(NamedTuple):
+    """The augmented pairs of a batch."""
+
+    src: Ragged
+    tgt: Ragged
+    tgt_seen: NDArray[np.integer]
+    """The ids of `tgt` that the decoder reads, with `<unk>` in place of those that word dropout chose."""
+
+
+class Augmentation:
+    """A run's `augmentation`, for the batches of one epoch."""
+
+    def __init__(self, config: Config, tokenizers: Tokenizers, epoch: int, lexicon: Lexicon | None = None) -> None:
+        """`lexicon` is that of the training corpus; without one, all `fragments` are joined pairs."""
+        self._config = config.augmentation
+        self._max_length = config.data.max_length
+        language = config.data.src_lang
+        dotless_i = has_dotless_i(base_language(language))
+        self._changes: list[Change] = [without_punctuation]
+        if has_case(language):
+            self._changes += [functools.partial(change, dotless_i=dotless_i) for change in (lowercase, title_case)]
+        self._seed = (config.training.seed, epoch)
+        self._tokenizer = tokenizers.src
+        self._src_unk, self._tgt_unk = tokenizers.src.special.unk, tokenizers.tgt.special.unk
+        self._copies = Copies(tokenizers, config.augmentation.copies) if config.augmentation.copies else None
+        self._lexicon = lexicon
+        self._tags = np.array(tokenizers.src.special.tags, dtype=np.int64)
+        alpha, kind = config.augmentation.subword_sampling, config.tokenizer.type
+        self._samplers = [
+            SubwordSampler(tokenizer, kind, alpha) if alpha and isinstance(tokenizer, SentencePieceTokenizer) else None
+            for tokenizer in (tokenizers.src, tokenizers.tgt)
+        ]
+
+    def __call__(self, number: int, src: Ragged, tgt: Ragged) -> Augmented:
+        """Augment the pairs of batch `number` of the epoch."""
+        config = self._config
+        random = np.random.default_rng([*self._seed, 2, number])  # 2: other draws than plan and mixture
+        src, tags = self._without_tags(src)
+        is_fragments = random.random() < config.fragments
+        cuts: list[tuple[int, int]] = []
+        if is_fragments and self._lexicon and random.random() < 0.5:
+            if phrases := draw_phrases(self._lexicon, src, tgt, random):
+                src, tgt = ragged([phrase.src for phrase in phrases]), ragged([phrase.tgt for phrase in phrases])
+                tags = tags[[phrase.row for phrase in phrases]]
+        elif is_fragments:
+            src, tgt, tags, cuts = self._joined(src, tgt, tags)
+        if config.changes_text:
+            limits = self._limit(src, tags), self._limit(tgt, NO_TAGS)
+            changes = self._drawn_changes(len(src[1]), random)
+            draws = Random(int(random.integers(2**62)))
+            if self._copies:
+                pairs = list(zip(_rows(src), _rows(tgt), strict=True))
+                copied = self._copies.insert(pairs, cuts or [(0, 0)] * len(pairs), limits, draws)
+                src, tgt = (ragged(side) for side in zip(*pairs, strict=True))
+                # A change of the source alone would teach the model to change what it copies.
+                changes = [None if has_copy else change for change, has_copy in zip(changes, copied, strict=True)]
+            if src[0].ndim == 1:  # ids: vectors are not text
+                src = self._rewritten(src, changes, self._samplers[0], draws, limits[0], tags)
+            tgt = self._rewritten(tgt, [None] * len(tgt[1]), self._samplers[1], draws, limits[1])
+        seen = tgt[0]
+        if config.tgt_word_dropout:
+            seen = np.where(random.random(len(seen)) < config.tgt_word_dropout, self._tgt_unk, seen)
+        return Augmented(_with_tags(src, tags), tgt, seen)
+
+    def _drawn_changes(self, count: int, random: np.random.Generator) -> list[Change | None]:
+        """A randomly chosen change, or None, for each of `count` sources."""
+        is_changed = random.random(count) < self._config.typed_input
+        chosen = random.integers(len(self._changes), size=count)
+        return [self._changes[index] if changed else None for changed, index in zip(is_changed, chosen, strict=True)]
+
+    def _without_tags(self, src: Ragged) -> tuple[Ragged, NDArray[np.integer]]:
+        """The sources without tags, and the tag of each, or 0, which is none: `<pad>`."""
+        ids, lengths = src
+        if not len(self._tags):
+            return src, np.zeros(len(lengths), dtype=np.int64)
+        first = ids[np.cumsum(lengths) - lengths]
+        tags = np.where(np.isin(first, self._tags), first, 0)
+        return (np.delete(ids, (np.cumsum(lengths) - lengths)[tags > 0]), lengths - (tags > 0)), tags
+
+    def _room(self, tags: NDArray[np.integer]) -> int:
+        """Maximum number of ids of a row, without its tag."""
+        return self._max_length - bool(tags.any())
+
+    def _limit(self, side: Ragged, tags: NDArray[np.integer]) -> int:
+        """Maximum number of ids of a changed row."""
+        return min(self._room(tags), int(STRETCH * int(side[1].max())))
+
+    def _joined(
+        self, src: Ragged, tgt: Ragged, tags: NDArray[np.integer]
+    ) -> tuple[Ragged, Ragged, NDArray[np.integer], list[tuple[int, int]]]:
+        """Concatenate every two pairs: the batch has half the rows, twice as long.
+
+        A sentence's first SentencePiece piece includes the space before it, so the ids are simply concatenated. Two
+        pairs that would be too long together, or that have different tags, stay separate. Also returns the tag of each
+        row, and the numbers of ids of its first pair, (0, 0) for a row of one.
+        """
+        groups: list[tuple[int, ...]] = []
+        half, room = len(tags) // 2, self._room(tags)
+        for pair in zip(range(half), range(half, 2 * half), strict=True):
+            one, other = pair
+            fits = all(lengths[one] + lengths[other] <= room for _, lengths in (src, tgt))
+            groups += [pair] if fits and tags[one] == tags[other] else [(one,), (other,)]
+        groups += [(index,) for index in range(2 * half, len(tags))]
+        sides = [_rows(side) for side in (src, tgt)]
+        joined = [ragged([np.concatenate([rows[index] for index in group]) for group in groups]) for rows in sides]
+        firsts = [group[0] for group in groups]
+        cuts = [(int(src[1][group[0]]), int(tgt[1][group[0]])) if len(group) > 1 else (0, 0) for group in groups]
+        return joined[0], joined[1], tags[firsts], cuts
+
+    def _rewritten(
+        self,
+        side: Ragged,
+        changes: Sequence[Change | None],
+        sampler: SubwordSampler | None,
+        draws: Random,
+        limit: int,
+        tags: NDArray[np.integer] = NO_TAGS,
+    ) -> Ragged:
+        """A side's sentences with changed texts and sampled pieces; one that would have more than `limit` stays."""
+        rows = _rows(side)
+        for index, (row, change) in enumerate(zip(rows, changes, strict=True)):
+            new = own = row.tolist()
+            if change and self._src_unk not in own:  # <unk> cannot be decoded
+                changed = change(self._tokenizer.decode(own))
+                tag = int(tags[index]) or None
+                new = self._tokenizer.encode(self._tokenizer.normalize(changed), tag)[bool(tag) :]
+            if sampler:
+                new = sampler(new, draws)
+            if new is not own and 0 < len(new) <= limit:
+                rows[index] = np.array(new, dtype=row.dtype)
+        return ragged(rows)
+
+
+def _with_tags(src: Ragged, tags: NDArray[np.integer]) -> Ragged:
+    """The sources with their tags, where they have one."""
+    ids, lengths = src
+    tagged = np.flatnonzero(tags)
+    begins = np.cumsum(lengths) - lengths
+    return (np.insert(ids, begins[tagged], tags[tagged]), lengths + (tags > 0)) if len(tagged) else src
+
+
+def _rows(side: Ragged) -> list[NDArray[Any]]:
+    ids, lengths = side
+    return np.split(ids, np.cumsum(lengths)[:-1])
+
+
+def ragged(rows: Sequence[NDArray[Any]]) -> Ragged:
+    """The rows concatenated, and the length of each."""
+    return np.concatenate(rows), np.array([len(row) for row in rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """The maximum size of an augmented batch."""
+
+    width: int
+    """Maximum number of positions of a row."""
+    stretch: float = 1.0
+    """Maximum ratio of the positions of a batch to the planned ones."""
+    vectors: tuple[int, int] | None = None
+    """Vectors in the longest source, and their features, if the sources are vectors."""
+
+
+def reach(corpus: EncodedCorpus, config: AugmentationConfig, max_length: int) -> Reach:
+    """The maximum size of a batch from `corpus`; a sentence has at most `max_length` pieces."""
+    width, stretch = 1 + max(int(side.lengths.max()) for side in (corpus.src, corpus.tgt)), 1.0
+    if config.fragments:
+        width, stretch = 2 * width, stretch * JOINED
+    if config.changes_text:
+        width, stretch = int(STRETCH * width), stretch * STRETCH
+    vectors = (int(corpus.src.lengths.max()), corpus.src.features) if corpus.src.features else None
+    return Reach(min(width, max_length + 1), stretch, vectors)

@@ -1,0 +1,161 @@
+"""Reading one text: its lines.
+
+A line ends only at "\\n". Python's text mode and `str.splitlines` also break lines at "\\r", U+2028 and a dozen other
+characters, which misaligns the two sides of a corpus.
+"""
+
+import codecs
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from nmt.config.section import MAX_POSITIONS
+from nmt.data.compression import opened
+from nmt.errors import DataError
+from nmt.system.console import log
+
+_HALF_A_PAIR = re.compile(b"\xed[\xa0-\xbf]")  # a surrogate: what JSON writes as "\\ud800"
+
+BLOCK_PAIRS = 2000  # to read at once: enough to send to another process at little cost
+LINES_BYTES = 1 << 17  # a block of lines to translate: about 2,000 lines, enough to sort by length
+# Maximum bytes of a line to translate: as many pieces as a model can have positions, each of 16 characters of 4 bytes.
+LONGEST_LINE = MAX_POSITIONS * 16 * 4
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The file's lines without line ends: "\\n" or "\\r\\n".
+
+    Raises `DataError` if the file is missing or a line is not UTF-8.
+    """
+    with opened(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
+    """`read_lines` for an open file; its `name` and the number of the first line are for messages."""
+    for number, line in enumerate(file, start=first):
+        yield decode_line(line, name, number)
+
+
+def escaped_lines(file: BinaryIO) -> Iterator[str]:
+    """The lines of an open file, of which none is refused.
+
+    Bytes that are not UTF-8 become surrogates (Python's `surrogateescape`). `undecoded` makes the bytes of them again.
+    """
+    for number, line in enumerate(file):
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+
+
+def undecoded(text: str) -> bytes:
+    """The bytes of a text from `escaped_lines`. Those of any other surrogate are not UTF-8, either."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+class Readable(Protocol):
+    """An open file or pipe, or an object that behaves like one."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes of those available now; none at the end."""
+
+
+def line_blocks(file: Readable, name: str, good_first: bool = False) -> Iterator[list[str]]:
+    """The lines of an open file or a pipe in blocks; a block holds the lines available now, without waiting for more.
+
+    The first blocks are small, so that output starts soon; no block is much larger than `LINES_BYTES`, except for one
+    long line. A line is truncated at `LONGEST_LINE`, with a warning. Raises `DataError` if a line is not UTF-8;
+    with `good_first`, after the lines of its block before it.
+    """
+    size, number, partial = LINES_BYTES // 64, 1, b""
+    while data := file.read1(size):
+        part, end, following = data.partition(b"\n")
+        partial += part[: LONGEST_LINE + 1 - len(partial)]  # one byte more than the limit says that it is exceeded
+        if not end:
+            continue
+        whole, end, rest = following.rpartition(b"\n")
+        content = b"".join([_within_limit(partial, f"{name}:{number}"), b"\n", whole, end])
+        try:
+            lines = split_lines(content, name, number)
+        except DataError:
+            if good_first:
+                lines = []
+                with contextlib.suppress(DataError):
+                    lines.extend(decode_lines(io.BytesIO(content), name, number))  # keeps those before the error
+                yield lines
+            raise
+        number += len(lines)
+        partial = rest
+        yield lines
+        size = min(2 * size, LINES_BYTES)
+    if partial:
+        yield split_lines(_within_limit(partial, f"{name}:{number}"), name, number)
+
+
+def _within_limit(line: bytes, place: str) -> bytes:
+    """The line, of which all after the last whole character within `LONGEST_LINE` bytes is left out."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    log.warning("%s: line longer than %s bytes; the rest is left out", place, f"{LONGEST_LINE:,}")
+    _, length = codecs.utf_8_decode(line[:LONGEST_LINE], "replace", False)  # stops before an incomplete character
+    return line[:length]
+
+
+def decode_line(line: bytes, name: str, number: int) -> str:
+    """A line of a text without its line end; `DataError` if it is not UTF-8 or holds a NUL.
+
+    The text's `name` and the line's `number` are for messages; of line 1, a byte order mark is dropped.
+    """
+    if number == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
+    try:
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        is_half = _HALF_A_PAIR.match(error.object, error.start)
+        reason = "half of a surrogate pair" if is_half else error.reason
+        raise DataError(f"{name}:{number}: not UTF-8 ({reason}); convert the text") from None
+    if "\0" in text:
+        raise DataError(f"{name}:{number}: a NUL character, so this is not plain text (UTF-16?); convert the text")
+    return text
+
+
+def split_lines(data: bytes, name: str, first: int, strict: bool = True) -> list[str]:
+    """`decode_lines` for a whole block at once, which is faster.
+
+    Not `strict`: a NUL is kept, and bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
+    """
+    try:
+        text = data.decode("utf-8", "strict" if strict else "surrogateescape")
+    except UnicodeDecodeError:
+        text = "\0"
+    if strict and "\0" in text:
+        return list(decode_lines(io.BytesIO(data), name, first))  # finds the line for the message
+    if first == 1:
+        text = text.removeprefix("\ufeff")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def count_lines(file: BinaryIO) -> int:
+    """The number of lines that `decode_lines` would yield, counted without decoding."""
+    count, last = 0, b"\n"
+    while chunk := file.read(1 << 20):
+        count += chunk.count(b"\n")
+        last = chunk[-1:]
+    return count + (last != b"\n")  # the last line may lack a line end
+
+
+def listed_images(path: Path) -> list[Path]:
+    """The images that a list names, a path a line, relative to the list's folder; `DataError` for an empty line."""
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a list of images, a path a line")
+    names = list(read_lines(path))
+    for number, name in enumerate(names, start=1):
+        if not name.strip():
+            raise DataError(f"{path}:{number}: is empty; each line names an image, and has its line on the other side")
+    return [path.parent / name for name in names]

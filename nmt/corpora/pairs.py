@@ -1,0 +1,394 @@
+"""Reading parallel text, in whatever files it is, as pairs of lines.
+
+two text files      line n of one is the translation of line n of the other
+an archive (ZIP)    the same, for two members of it
+TSV, CSV, JSONL     a pair a line (tables.py)
+TMX                 a pair a unit (tmx.py)
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BufferedReader
+from itertools import compress, islice, zip_longest
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from nmt.config.corpus import CorpusFiles
+from nmt.config.formats import pairs_format
+from nmt.config.source import TEXT, ImageSource, SourceConfig, VectorSource
+from nmt.corpora.lines import BLOCK_PAIRS, count_lines, decode_line, read_lines, split_lines, undecoded
+from nmt.corpora.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
+from nmt.corpora.tmx import read_tmx
+from nmt.data.compression import members, opened, opened_member
+from nmt.errors import DataError
+from nmt.system.processes import Workers
+
+# Limits of a block beside `BLOCK_PAIRS`: small enough to hold several at once.
+BLOCK_BYTES = 1 << 18
+MAX_PENDING_BYTES = 1 << 23  # of blocks in memory at once, even if their lines are long
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class PairReader(Protocol):
+    """Reads the pairs of a corpus. Each method opens the files again.
+
+    All raise `DataError` if a file is missing or damaged, or if its pairs are not complete.
+    """
+
+    src_name: str
+    """What messages call the source side; the number of a line follows."""
+    tgt_name: str
+    max_block: int = BLOCK_PAIRS
+    """Pairs to read at once, at most."""
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Each pair's lines, undecoded, with line ends."""
+
+    def count(self) -> int:
+        """The number of pairs, possibly 0."""
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        """Where some pairs are, for messages: the numbers of their lines, or in a TMX of their units.
+
+        The pairs are numbers from 1, in ascending order.
+        """
+        return list(pairs)
+
+
+class _Text(NamedTuple):
+    """A text: a file of its own, or a member of an archive."""
+
+    name: str
+    opened: Callable[[], contextlib.AbstractContextManager[BufferedReader]]
+
+    def lines(self) -> Iterator[bytes]:
+        """Its lines: a generator, so that an error in it is not reported as one of another text that is open, too."""
+        with self.opened() as file:
+            yield from file
+
+
+def _text(path: Path) -> _Text:
+    return _Text(str(path), functools.partial(opened, path))
+
+
+def _member(path: Path, wanted: str) -> _Text:
+    """The text in an archive whose name is `wanted`, or is the only one that ends in `.wanted`, a language."""
+    names = members(path)
+    suffix = wanted.lower().replace("_", "-")
+    endings = {name: name.rpartition(".")[2].lower().replace("_", "-") for name in names}
+    found = (
+        [name for name in names if name == wanted]
+        or [name for name, ending in endings.items() if ending == suffix]
+        or [name for name, ending in endings.items() if ending.startswith(f"{suffix}-")]
+    )
+    if not found:
+        raise DataError(f"{path}: no member's name ends in .{wanted}; it holds {listed(names)}")
+    if len(found) > 1:
+        raise DataError(
+            f"{path}: several members end in .{wanted}: {listed(found)}; name one of them as src_column or tgt_column"
+        )
+    return _Text(f"{path}/{found[0]}", functools.partial(opened_member, path, found[0]))
+
+
+class _TwoTexts(PairReader):
+    """Two texts with the same number of lines."""
+
+    def __init__(self, src: _Text, tgt: _Text) -> None:
+        self._src, self._tgt = src, tgt
+        self.src_name, self.tgt_name = src.name, tgt.name
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        src_lines, tgt_lines = self._src.lines(), self._tgt.lines()
+        for count, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
+            if src is None or tgt is None:
+                longer = count + 1 + sum(1 for _ in (tgt_lines if src is None else src_lines))
+                raise self._mismatch(*((count, longer) if src is None else (longer, count)))
+            yield src, tgt
+
+    def count(self) -> int:
+        counts = []
+        for side in (self._src, self._tgt):
+            with side.opened() as file:
+                counts.append(count_lines(file))
+        if counts[0] != counts[1]:
+            raise self._mismatch(*counts)
+        return counts[0]
+
+    def _mismatch(self, src_count: int, tgt_count: int) -> DataError:
+        return DataError(
+            f"the two sides differ in length: {self.src_name} has {src_count:,} lines, "
+            f"{self.tgt_name} has {tgt_count:,}; every line needs its translation{self._probable_gap()}"
+        )
+
+    def _probable_gap(self) -> str:
+        """Where lines are missing, if that can be said."""
+        from nmt.corpora.misalignment import find_gap  # only for this message
+
+        with self._src.opened() as src_lines, self._tgt.opened() as tgt_lines:
+            gap = find_gap(map(len, src_lines), map(len, tgt_lines))
+        if gap is None:
+            return ""
+        shorter, longer = (self._src, self._tgt) if gap.in_src else (self._tgt, self._src)
+        if gap.line is None:
+            return f" (by their lengths, the last lines of {longer.name} are those that {shorter.name} lacks)"
+        return f" (by the lengths of the lines, they go apart near {shorter.name}:{gap.line})"
+
+
+class _OneFile(PairReader):
+    """A file with both texts of each pair."""
+
+    def __init__(self, files: CorpusFiles) -> None:
+        self._files = files
+        self.src_name = self.tgt_name = str(files.src_file)
+
+    def _pairs(self) -> Iterator[NumberedPair]:
+        files, path = self._files, self._files.src_file
+        src, tgt = files.columns
+        match pairs_format(path):
+            case "tsv":
+                return read_tsv(path, src, tgt)
+            case "csv":
+                return read_csv(path, src, tgt)
+            case "jsonl":
+                return read_jsonl(path, str(src), str(tgt))
+        return read_tmx(path, str(src), str(tgt), files.inline_tags or "drop")
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        for _, src, tgt in self._pairs():
+            yield undecoded(f"{src}\n"), undecoded(f"{tgt}\n")
+
+    def count(self) -> int:
+        return sum(1 for _ in self._pairs())
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        wanted = set(pairs)
+        first = enumerate(islice(self._pairs(), max(wanted, default=0)), start=1)
+        return [pair.number for index, pair in first if index in wanted]
+
+
+class _Decoded(_TwoTexts):
+    """A file with both texts of each pair that was parsed before: two texts, and the numbers of the pairs."""
+
+    def __init__(self, files: CorpusFiles, folder: Path) -> None:
+        super().__init__(*(_text(folder / side)._replace(name=str(files.src_file)) for side in ("src", "tgt")))
+        self._numbers = folder / "numbers"
+
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        with opened(self._numbers) as file:
+            numbers = array("q", file.read())
+        return [numbers[pair - 1] for pair in pairs]
+
+
+class _Described(PairReader):
+    """Vectors or images, and a text that has a line for each; as bytes, the sources are empty."""
+
+    def __init__(self, files: CorpusFiles, source: VectorSource | ImageSource) -> None:
+        from nmt.corpora.vectors import open_vectors, rows_at_once  # which imports numpy
+
+        self.src_name, self.tgt_name = str(files.src), str(files.tgt)
+        self._text = _text(files.tgt_file)
+        vectors = open_vectors(files.src_file, source)
+        self._num_sources, self.max_block = len(vectors), rows_at_once(vectors)
+
+    def raw_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        self.count()
+        return ((b"", line) for line in self._text.lines())
+
+    def count(self) -> int:
+        with self._text.opened() as file:
+            lines = count_lines(file)
+        if lines != self._num_sources:
+            raise DataError(
+                f"the two sides differ in length: {self.src_name} has {self._num_sources:,} sources, {self.tgt_name} "
+                f"has {lines:,} lines; every source needs its line"
+            )
+        return lines
+
+
+def reader_of(files: CorpusFiles, source: SourceConfig = TEXT) -> PairReader:
+    """The reader for a corpus; `DataError` for an archive without the two texts, or sources that cannot be read."""
+    if source.type != "text":
+        return _Described(files, source)
+    if files.decoded is not None and files.decoded.is_dir():  # the cache may be deleted at any time
+        return _Decoded(files, files.decoded)
+    if files.src is not None and files.tgt is not None:
+        return _TwoTexts(_text(files.src), _text(files.tgt))
+    if pairs_format(files.src_file) == "zip":
+        src, tgt = files.columns
+        return _TwoTexts(_member(files.src_file, str(src)), _member(files.tgt_file, str(tgt)))
+    return _OneFile(files)
+
+
+def read_pairs(
+    files: CorpusFiles, chosen: bytes | None = None, source: SourceConfig = TEXT
+) -> Iterator[tuple[str, str]]:
+    """The (source, target) lines of a corpus; with `chosen`, only pair n if byte n of it is not 0.
+
+    The line of a source that is not text is empty.
+
+    Raises `DataError` as a `PairReader` does.
+    """
+    reader = reader_of(files, source)
+    for index, (src, tgt) in enumerate(reader.raw_pairs()):
+        if chosen is None or chosen[index]:
+            yield _decoded(src, reader.src_name, index + 1, files), _decoded(tgt, reader.tgt_name, index + 1, files)
+
+
+def _decoded(line: bytes, name: str, pair: int, files: CorpusFiles) -> str:
+    """`decode_line` for a side of the pair with this number, whose line may have another number."""
+    try:
+        return decode_line(line, name, pair)
+    except DataError:
+        (number,) = places_of(files, [pair])
+        return decode_line(line, name, number)  # raises it with the number of the line
+
+
+def places_of(files: CorpusFiles, pairs: Sequence[int]) -> list[int]:
+    """`PairReader.places`, or the numbers of the pairs if the file can no longer be read: a training needs no text."""
+    try:
+        return reader_of(files).places(pairs)
+    except DataError:
+        return list(pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side of a corpus or test set."""
+
+    path: Path
+    """The file that it is in."""
+    files: CorpusFiles | None = None
+    """The corpus, if the file holds both sides; None: the file is this side."""
+    is_src: bool = True
+
+    def lines(self) -> Iterator[str]:
+        """Its lines; `DataError` as for `read_pairs`."""
+        if self.files is None:
+            return read_lines(self.path)
+        return (src if self.is_src else tgt for src, tgt in read_pairs(self.files))
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def sides_of(files: CorpusFiles) -> tuple[Side, Side]:
+    """The source and the target side of a corpus."""
+    both = files if files.pairs else None
+    return Side(files.src_file, both), Side(files.tgt_file, both, is_src=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive pairs of a corpus, undecoded."""
+
+    src_name: str
+    tgt_name: str
+    first: int
+    """Number of the first pair, from 1; of two texts, its line number."""
+    src: bytes
+    """Empty for a source that is not text: its vectors are read from the file by their number."""
+    tgt: bytes
+    files: CorpusFiles
+    """The corpus: pairs and lines may have different numbers, which a message looks up there."""
+    chosen: bytes | None = None
+    """A byte for each pair, 0 if it is left out; None: all are chosen."""
+
+    def __len__(self) -> int:
+        """Number of its pairs, chosen or not."""
+        return self.tgt.count(b"\n") + (not self.tgt.endswith(b"\n"))
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The indexes from 0 of its pairs in the corpus: begin and end."""
+        return self.first - 1, self.first - 1 + len(self)
+
+    def lines(self, strict: bool = True) -> tuple[list[str], list[str]]:
+        """Both sides' chosen lines without line ends; `DataError` if one is not UTF-8.
+
+        Not `strict`: bytes that are not UTF-8 become surrogates, as with Python's `surrogateescape`.
+        """
+        return self.of_chosen(self._split(self.src, self.src_name, strict)), self.tgt_lines(strict)
+
+    def tgt_lines(self, strict: bool = True) -> list[str]:
+        """The target's lines, as in `lines`."""
+        return self.of_chosen(self._split(self.tgt, self.tgt_name, strict))
+
+    def _split(self, side: bytes, name: str, strict: bool) -> list[str]:
+        strict = strict and self.chosen is None  # those that were chosen have been decoded before
+        try:
+            return split_lines(side, name, self.first, strict)
+        except DataError:
+            lines = enumerate(io.BytesIO(side), start=self.first)
+            return [_decoded(line, name, pair, self.files) for pair, line in lines]  # raises it
+
+    def of_chosen(self, items: Sequence[Item]) -> list[Item]:
+        """The items of the chosen pairs, of an item for each pair."""
+        return list(items) if self.chosen is None else list(compress(items, self.chosen))
+
+
+def read_blocks(files: CorpusFiles, source: SourceConfig = TEXT) -> Iterator[Block]:
+    """All pairs in blocks of about `BLOCK_BYTES` and at most `BLOCK_PAIRS` pairs; `DataError` as for `read_pairs`."""
+    reader = reader_of(files, source)
+    src_lines: list[bytes] = []
+    tgt_lines: list[bytes] = []
+    first, size = 1, 0
+
+    def block() -> Block:
+        return Block(reader.src_name, reader.tgt_name, first, b"".join(src_lines), b"".join(tgt_lines), files)
+
+    for src, tgt in reader.raw_pairs():
+        src_lines.append(src)
+        tgt_lines.append(tgt)
+        size += len(src) + len(tgt)
+        if size >= BLOCK_BYTES or len(src_lines) == min(BLOCK_PAIRS, reader.max_block):
+            yield block()
+            first, size = first + len(src_lines), 0
+            src_lines.clear()
+            tgt_lines.clear()
+    if src_lines:
+        yield block()
+
+
+def over_blocks(
+    prepare: Callable[[], Callable[[Block], Answer]], blocks: Iterable[Block], num_processes: int, task: str
+) -> Iterator[Answer]:
+    """Yield what the function that `prepare` returns says of each block, in order: in N processes, or for N < 2 here.
+
+    `TrainingError`, "a process that `task` ...", if one dies.
+    """
+    if num_processes < 2:
+        yield from map(prepare(), blocks)
+        return
+    # numpy's matrix products are not needed, and their threads cost memory.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with Workers([prepare] * num_processes, environment) as workers:
+        yield from workers.answers(
+            blocks, lambda block: len(block.src) + len(block.tgt), lambda block: f"{task} {block.src_name}",
+            MAX_PENDING_BYTES,
+        )  # fmt: skip
+
+
+def name_of(files: CorpusFiles) -> str:
+    """A corpus by its files."""
+    return str(files.pairs) if files.pairs else f"{files.src}, {files.tgt}"
+
+
+def is_empty(files: CorpusFiles) -> DataError:
+    """The error for a corpus without pairs."""
+    return DataError(f"{files.pairs} is empty" if files.pairs else f"{files.src} and {files.tgt} are empty")
+
+
+def count_pairs(corpora: Sequence[CorpusFiles], source: SourceConfig = TEXT) -> int:
+    """Count the pairs of all corpora; `DataError` as for a `PairReader`, and if one is empty."""
+    counts = [reader_of(files, source).count() for files in corpora]
+    for files, count in zip(corpora, counts, strict=True):
+        if not count:
+            raise is_empty(files)
+    return sum(counts)

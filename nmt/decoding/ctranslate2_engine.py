@@ -1,0 +1,267 @@
+"""Ids in, hypotheses out, with CTranslate2.
+
+Like the PyTorch search, it ends when K hypotheses are finished, masks forbidden tokens in the logits before the
+softmax, and gives forced tokens log-probability 0. Three differences are corrected here. Its length includes `</s>`, so
+the K hypotheses that it returns are scored and ranked again (where more than K finished, it has chosen them by its own
+score). A call has one maximum length for all sources: see `search`. Where no token is allowed, not even `</s>`, all
+have the same probability: see `_hypotheses`.
+
+One difference remains: with several beams, `</s>` right after a forced prefix is found only if it is the most probable
+token there. PyTorch's search treats it as at any other position.
+"""
+
+import importlib
+import logging
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nmt.config.inference import DecodingConfig
+from nmt.decoding.forbidden_words import ForbiddenWords
+from nmt.decoding.hypothesis import DIVERGED, EncodedSource, Hypothesis, forbidden_ids
+from nmt.errors import ConfigError, MissingExtraError, RunError
+from nmt.runs.folder import RunFolder
+from nmt.system.processes import cores_to_use
+from nmt.tokenizers.tokenizer import Tokenizers
+
+if TYPE_CHECKING:  # a translator without alignments needs no numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+# On two CPU cores (docs/lab/speed.md), a small batch on each is twice as fast as a large batch on both.
+MAX_WORKERS = 8
+CPU_BATCH_TOKENS = 384
+BEAM_BATCH_TOKENS = 192
+# CTranslate2 masks a logit with the lowest value of its type; float16's is the highest of these, -65,504.
+_IMPOSSIBLE = -60_000
+
+
+def import_ctranslate2() -> Any:
+    """The package; `MissingExtraError` if it is not installed."""
+    try:
+        return importlib.import_module("ctranslate2")
+    except ModuleNotFoundError:
+        remedy = "pip install ctranslate2, or where it has no wheel, translate with PyTorch"
+        raise MissingExtraError(f"CTranslate2 is not installed: {remedy}") from None
+
+
+class CTranslate2Engine:
+    """Searches with a model that `nmt export ctranslate2` wrote; its vocabularies are the tokenizers' pieces."""
+
+    def __init__(self, translator: Any, tokenizers: Tokenizers) -> None:
+        src, tgt = tokenizers.src, tokenizers.tgt
+        self.name = f"ctranslate2, {translator.compute_type}"
+        self.batches_at_once = 16 * translator.num_translators
+        self._translator = translator
+        self._src_pieces = src.pieces(range(src.vocab_size))
+        self._tgt_pieces = tgt.pieces(range(tgt.vocab_size))
+        self._tgt_ids = {piece: index for index, piece in enumerate(self._tgt_pieces)}
+        self._special = forbidden_ids(tgt.special)
+        self._forbidden_words = ForbiddenWords(tgt)
+
+    def search(
+        self,
+        sources: Sequence[EncodedSource],
+        decoding: DecodingConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        scores: bool = True,
+    ) -> Iterator[list[Hypothesis]]:
+        """As `Engine.search`; sources are ids, since no model of vectors is exported.
+
+        The maximum length of an output depends on its source. So a group of sources is searched with the greatest limit
+        among them; those that reach their own are searched again with it. The minimum may depend on the source, too; a
+        group has one minimum.
+        """
+        prefixes = prefixes or [()] * len(sources)
+        limits = [decoding.longest_output(len(ids)) for ids in sources]
+        minima = [decoding.shortest_output(len(ids)) for ids in sources]
+        share = -(-sum(len(ids) + 1 for ids in sources) // self._translator.num_translators)
+        words = self._forbidden_words.spellings(decoding.forbidden_words)
+        forbidden = {*((index,) for index in self._special), *words}
+        options = self._options(decoding, forbidden, share, scores)
+
+        def start(group: Sequence[int], limit: int) -> tuple[Sequence[int], int, Any]:
+            results = self._translator.translate_batch(
+                [[self._src_pieces[index] for index in sources[row]] for row in group],
+                [[self._tgt_pieces[index] for index in prefixes[row]] for row in group] if prefixes[group[0]] else None,
+                min_decoding_length=minima[group[0]],
+                max_decoding_length=limit,
+                **options,
+            )
+            return group, limit, results
+
+        # Rows with and without prefix are separate: after an empty prefix, too, </s> would have to be the best token.
+        parts = ([row for row, prefix in enumerate(prefixes) if bool(prefix) is forced] for forced in (False, True))
+        groups = [group for rows in parts for group in reversed([*_groups(rows, sources, limits, minima)])]
+        # All are started at once, so that no worker waits for another's last batch; results are read while they work.
+        started = deque(start(group[::-1], limits[group[-1]]) for group in groups)
+        found: dict[int, list[Hypothesis]] = {}
+        next_row = 0
+        while started:
+            group, limit, results = started.popleft()
+            unfinished: dict[int, list[int]] = {}
+            for index, result in zip(group, results, strict=True):
+                hypotheses = [*self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), forbidden)]
+                if limits[index] < limit and _reached_limit(hypotheses, limits[index], decoding.beam_size):
+                    unfinished.setdefault(limits[index], []).append(index)
+                else:
+                    found[index] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+                while next_row in found:
+                    yield found.pop(next_row)
+                    next_row += 1
+            started.extend(start(rows, own_limit) for own_limit, rows in unfinished.items())
+
+    def score(self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Engine.score`; the pairs are shared among the workers, in batches of their own."""
+        results = self._translator.score_batch(
+            [[self._src_pieces[index] for index in ids] for ids in sources],
+            [[self._tgt_pieces[index] for index in ids] for ids in targets],
+            max_batch_size=CPU_BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,  # none is cut
+        )
+        return [[float(log_prob) for log_prob in result.log_probs] for result in results]
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> "list[NDArray[np.float32]]":
+        """The attention of each target id to each source id: (T, S) for each pair, by forced decoding.
+
+        It is the mean over the heads of the layer that the export names: `Transformer.alignment_layer`.
+        """
+        import numpy as np
+
+        found = [np.zeros((0, len(ids)), dtype=np.float32) for ids in sources]
+        rows = [row for row, ids in enumerate(targets) if ids]
+        if not rows:
+            return found
+        results = self._translator.translate_batch(
+            [[self._src_pieces[index] for index in sources[row]] for row in rows],
+            [[self._tgt_pieces[index] for index in targets[row]] for row in rows],
+            beam_size=1,
+            max_decoding_length=max(len(targets[row]) for row in rows),  # the forced ids count in it
+            max_input_length=0,
+            max_batch_size=CPU_BATCH_TOKENS,
+            batch_type="tokens",
+            return_attention=True,
+        )
+        for row, result in zip(rows, results, strict=True):  # shorter targets may have been continued
+            found[row] = np.array(result.attention[0][: len(targets[row])], dtype=np.float32)
+        return found
+
+    def _options(
+        self, decoding: DecodingConfig, forbidden: Collection[tuple[int, ...]], share: int, scores: bool
+    ) -> dict[str, Any]:
+        """The options of `translate_batch` that all groups of a search share; `share` is the positions for a worker."""
+        on_cpu = CPU_BATCH_TOKENS if decoding.beam_size == 1 else BEAM_BATCH_TOKENS
+        max_batch = on_cpu if self._translator.device == "cpu" else decoding.batch_tokens
+        return {
+            "beam_size": decoding.beam_size,
+            "num_hypotheses": decoding.beam_size,
+            # With 0 it would stop as soon as the best hypothesis so far is finished.
+            "length_penalty": decoding.length_penalty or 1e-9,
+            "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
+            "max_input_length": 0,
+            "max_batch_size": min(decoding.batch_tokens, max_batch, share),
+            "batch_type": "tokens",
+            "suppress_sequences": [[self._tgt_pieces[index] for index in ids] for ids in forbidden],
+            # With a shortlist, the pieces of a longer sequence that are not on it are taken for others.
+            "use_vmap": all(len(ids) == 1 for ids in forbidden),
+            # On a CPU, greedy search takes up to a tenth less time without the softmax.
+            "return_scores": scores or decoding.beam_size > 1 or self._translator.device != "cpu",
+            "asynchronous": True,
+        }
+
+    def _hypotheses(
+        self,
+        result: Any,
+        max_length: int,
+        decoding: DecodingConfig,
+        num_forced: int,
+        forbidden: Collection[tuple[int, ...]],
+    ) -> Iterator[Hypothesis]:
+        """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
+        for pieces, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
+            ids = tuple(map(self._tgt_ids.__getitem__, pieces))
+            its_length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
+            log_prob = score * its_length**decoding.length_penalty
+            if log_prob < _IMPOSSIBLE:
+                continue
+            ids = ids[: _allowed_length(ids, forbidden, decoding.no_repeat_ngram_size, num_forced)]
+            yield Hypothesis.scored(ids, log_prob, decoding.length_penalty)
+
+
+def _allowed_length(
+    ids: Sequence[int], forbidden: Collection[tuple[int, ...]], no_repeat_ngram_size: int, num_forced: int = 0
+) -> int:
+    """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced."""
+    ngrams = [*zip(*(ids[start:] for start in range(no_repeat_ngram_size)), strict=False)]
+    if len(set(ngrams)) == len(ngrams) and {one[-1] for one in forbidden}.isdisjoint(ids):  # nearly always
+        return len(ids)
+    seen: set[tuple[int, ...]] = set()
+    sizes = sorted({len(one) for one in forbidden})
+    for end in range(1, len(ids) + 1):
+        ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
+        is_forbidden = any(size <= end and tuple(ids[end - size : end]) in forbidden for size in sizes)
+        if end > num_forced and (is_forbidden or (ngram and ngram in seen)):
+            return end - 1
+        seen.add(ngram)
+    return len(ids)
+
+
+def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:
+    """Whether a search was stopped at its maximum length.
+
+    It then finishes K hypotheses of `max_length` tokens or, with `</s>`, one less. Fewer than K were finished before,
+    so at least one of these is among the best K.
+    """
+    return len(hypotheses) < beam_size or any(len(one.tokens) >= max_length - 1 for one in hypotheses)
+
+
+def _groups(
+    rows: Sequence[int], sources: Sequence[EncodedSource], limits: Sequence[int], minima: Sequence[int]
+) -> Iterator[list[int]]:
+    """Groups of the rows, shortest source first, each with one minimum length.
+
+    No limit of a group is more than twice another: what does not end takes little time.
+    """
+    order = sorted(rows, key=lambda index: len(sources[index]))
+    start = 0
+    for end in range(1, len(order) + 1):
+        limit, minimum = limits[order[start]], minima[order[start]]
+        if end == len(order) or minima[order[end]] != minimum or limits[order[end]] > 2 * limit:
+            yield order[start:end]
+            start = end
+
+
+def load_ctranslate2_engine(export: RunFolder, tokenizers: Tokenizers, device: str) -> CTranslate2Engine:
+    """The exported model, on a device: auto, cpu, cuda or cuda:N."""
+    ctranslate2 = import_ctranslate2()
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and not index.isdecimal()):
+        raise ConfigError(f"device {device!r}: CTranslate2 accepts auto, cpu, cuda and cuda:N")
+    gpus = 0 if kind == "cpu" else ctranslate2.get_cuda_device_count()
+    if kind == "cuda" and int(index or 0) >= gpus:
+        raise ConfigError(f"device {device}: this machine has no such GPU for CTranslate2; use auto or cpu")
+    if kind == "auto":
+        kind = "cuda" if gpus else "cpu"
+    cores = cores_to_use()
+    workers = min(cores, MAX_WORKERS) if kind == "cpu" else 1
+    ctranslate2.set_log_level(logging.ERROR)  # it warns at length about types that the machine lacks
+    try:
+        translator = ctranslate2.Translator(
+            str(export.path),
+            kind,
+            device_index=int(index or 0),
+            inter_threads=workers,
+            intra_threads=cores // workers,
+            max_queued_batches=-1,  # no limit: results are read while the rest is searched
+        )
+        engine = CTranslate2Engine(translator, tokenizers)
+        is_nan = math.isnan(engine.score([[tokenizers.src.special.eos]], [()])[0][0])
+    except (RuntimeError, ValueError, IndexError, MemoryError) as error:  # by what is damaged
+        raise RunError(f"{export.path}: CTranslate2 cannot load it: {error}") from None
+    if is_nan:  # which a greedy search without scores would not show
+        raise RunError(f"{export.path}: {DIVERGED}, or the export is damaged")
+    return engine

@@ -1,0 +1,169 @@
+"""The profile of a corpus, as text for a terminal and as a page."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nmt.cleaning.profile import Bin, Lengths, Profile
+from nmt.errors import printable
+from nmt.insight.text_table import aligned, bar, shortened
+from nmt.system.files import write_text
+
+MAX_WIDTH = 100
+
+
+def data_text(profile: Profile, width: int = MAX_WIDTH) -> str:
+    """The tables and histograms, at most `width` columns wide where no name is longer."""
+    width = min(width, MAX_WIDTH)
+    parts = [
+        _corpora(profile),
+        _rules(profile, width),
+        "\n".join(_histograms(profile, width)),
+        "\n".join(_repetitions(profile, width)),
+        "\n".join(_characters(profile)),
+        *("\n".join(_overlaps(profile, width)) for _ in profile.against[:1]),
+    ]
+    return printable("\n\n".join(part for part in parts if part))
+
+
+def write_page(profile: Profile, path: Path) -> None:
+    """Write the profile as one HTML file, with no request to anywhere."""
+    from nmt.insight.pages import render  # loads a template engine
+
+    names = [one.name for one in profile.corpora]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    page = render(
+        "data.html",
+        f"{names[0]}{more}",
+        profile=profile,
+        bin_label=bin_label,
+        lengths_line=lengths_line,
+        percent=percent,
+        printable=printable,
+        trimmed=trimmed,
+    )
+    write_text(path, page)
+
+
+def percent(count: int, total: int) -> str:
+    """A share in percent, such as `0.3%`; `<0.1%` for a small one, '' for none."""
+    if not count:
+        return ""
+    share = 100 * count / max(1, total)
+    return "<0.1%" if share < 0.05 else f"{share:.1f}%"
+
+
+def bin_label(one: Bin) -> str:
+    """The limits of a bin: `1-5`, `over 40`; of ratios `1.25-1.5`, `below 0.2`."""
+    if one.high is None:
+        return f"over {one.low - 1:g}" if isinstance(one.low, int) else f"from {one.low:.2g}"
+    if isinstance(one.low, int):
+        return f"{one.low}" if one.low == one.high else f"{one.low:g}-{one.high:g}"
+    return f"{one.low:.3g} - {one.high:.3g}" if one.low else f"below {one.high:.3g}"
+
+
+def trimmed(bins: Sequence[Bin]) -> Sequence[Bin]:
+    """The bins without the empty ones at both ends."""
+    used = [index for index, one in enumerate(bins) if one.count] or [0]
+    return bins[used[0] : used[-1] + 1]
+
+
+def lengths_line(lengths: Lengths) -> str:
+    """The figures of a histogram in a line."""
+    return f"mean {lengths.mean:.1f}, median {lengths.median:,}, longest {lengths.longest:,}"
+
+
+def _corpora(profile: Profile) -> str:
+    rows = [["corpus", "pairs", "left", ""]]
+    parts = [(one.name, one.pairs, one.kept) for one in profile.corpora]
+    if len(parts) > 1:
+        parts.append(("together", profile.pairs, profile.kept))
+    rows += [[name, f"{pairs:,}", f"{kept:,}", percent(kept, pairs)] for name, pairs, kept in parts]
+    return f"{profile.src.language} to {profile.tgt.language}\n{aligned(rows)}"
+
+
+def _rules(profile: Profile, width: int) -> str:
+    rows = [["rule", "setting", "drops", "", "alone"]]
+    for one in profile.rules:
+        alone = "" if one.alone is None else f"{one.alone:,}"
+        rows.append([one.rule, one.setting, f"{one.dropped:,}", percent(one.dropped, profile.pairs), alone])
+    note = "what the rules of data.cleaning drop, in this order; alone: as the only rule"
+    shown = [note, aligned(rows, left=(0, 1))]
+    for rule in profile.rules:
+        for pair in rule.examples:
+            shown += [f"{rule.rule}: {pair.where}", *_pair(pair.src, pair.tgt, width)]
+    return "\n".join(shown)
+
+
+def _pair(src: str, tgt: str, width: int) -> list[str]:
+    return [shortened(f"    {text}", width).rstrip() for text in (src, tgt)]
+
+
+def _histograms(profile: Profile, width: int) -> Iterator[str]:
+    sides = (profile.src, profile.tgt)
+    words = [(side, side.words) for side in sides if side.words is not None]
+    for unit, shown in (("words", words), ("characters", [(side, side.characters) for side in sides])):
+        if shown:
+            yield f"{unit} a line"
+            yield from (f"{side.language}: {lengths_line(lengths)}" for side, lengths in shown)
+            yield _side_by_side([lengths.bins for _, lengths in shown], width) + "\n"
+    yield f"length ratio: characters of {profile.tgt.language} for each of {profile.src.language}"
+    yield _side_by_side([trimmed(profile.ratio)], width * 2 // 3)
+
+
+def _side_by_side(columns: Sequence[Sequence[Bin]], width: int) -> str:
+    """Histograms that have the same bins, beside each other."""
+    rows = [["", bin_label(one)] for one in columns[0]]
+    for bins in columns:
+        largest, digits = max(one.count for one in bins), max(len(f"{one.count:,}") for one in bins)
+        room = (width - max(len(label) for _, label, *_ in rows)) // len(columns) - digits - 5
+        for row, one in zip(rows, bins, strict=True):
+            row += [f"{one.count:,}", bar(one.count / max(1, largest), max(4, room))]
+    return aligned(rows, left=range(3, 3 + 2 * len(columns), 2))
+
+
+def _repetitions(profile: Profile, width: int) -> Iterator[str]:
+    found = profile.duplicates
+    yield (
+        f"repetitions: {_number(found['pair'], 'pair')}, {_number(found['source'], 'source')} and "
+        f"{_number(found['target'], 'target')} occurred before"
+    )
+    yield f"  copies, whose target is the source: {_number(profile.copies, 'pair')}"
+    for side in (profile.src, profile.tgt):
+        for one in side.repeated:
+            head = f"  {side.language}  {one.count:,} times  "
+            place = f"  {one.where}"
+            yield head + shortened(one.text, max(20, width - len(head) - len(place))) + place
+    for side in (profile.src, profile.tgt):
+        if side.empty or side.undecodable:
+            yield f"  {side.language}: {_number(side.empty, 'empty line')}, {side.undecodable:,} not UTF-8"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _characters(profile: Profile) -> Iterator[str]:
+    yield "unusual characters: of other scripts, control characters, without a meaning"
+    for side in (profile.src, profile.tgt):
+        if not side.num_odd_characters:
+            yield f"  {side.language}: none"
+            continue
+        yield f"  {side.language}: {side.num_odd_characters:,} different, {_number(side.odd_occurrences, 'occurrence')}"
+        rows = [
+            ["   ", one.code_point, printable(one.character), one.name, f"{one.count:,}", one.where]
+            for one in side.odd_characters
+        ]
+        yield aligned(rows, left=(0, 1, 2, 3, 5))
+
+
+def _overlaps(profile: Profile, width: int) -> Iterator[str]:
+    yield "overlap with test text"
+    rows = [["", "pairs", "source known", "", "target known", "", "both", ""]]
+    for one in profile.against:
+        cells = [(f"{count:,}", percent(count, one.pairs)) for count in (one.src, one.tgt, one.both)]
+        rows.append([f"  {one.name}", f"{one.pairs:,}", *(cell for pair in cells for cell in pair)])
+    yield aligned(rows)
+    for one in profile.against:
+        for shared in one.examples:
+            yield f"  {shared.where} as {shared.also}"
+            yield from _pair(shared.src, shared.tgt, width)

@@ -1,0 +1,223 @@
+"""A report as files: a page, its pictures, and the model card."""
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from nmt.config.evaluation import Metric
+from nmt.config.training import Config
+from nmt.evaluation.metrics import Score, bleu_tokenizer
+from nmt.exporting.description import UNKNOWN_LICENSE
+from nmt.insight.drawing import Chart, Curve, bars, curves
+from nmt.insight.pages import render
+from nmt.insight.report import Report, gather
+from nmt.insight.validation_set import ReportedScore
+from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
+from nmt.runs.folder import RunFolder
+from nmt.runs.history import TrainInterval, ValidationMetric, duration
+from nmt.system.files import replacing, write_bytes, write_text
+from nmt.training.record import TrainingRecord
+
+_METRICS: dict[ValidationMetric, str] = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "loss": "loss"}
+_CHARTS = ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length")
+
+
+def write_report(
+    run: RunFolder,
+    device: str = "auto",
+    license: str | None = None,
+    datasets: Sequence[str] = (),
+    with_data: bool = False,
+) -> Path:
+    """Write the run's report/ and return the path of its page; other files there are kept.
+
+    Raises `RunError` as `gather` does, and `ConfigError` for an impossible licence or data set.
+    """
+    check_card_options(license, datasets)
+    report = gather(run, device, with_data)
+    charts = list(_charts(report))
+    write_text(run.report / "README.md", model_card(_card(report, charts, license or UNKNOWN_LICENSE, datasets)))
+    for name in _CHARTS:
+        (run.report / f"{name}.png").unlink(missing_ok=True)
+    for chart in charts:
+        with replacing(run.report / f"{chart.name}.png") as picture:
+            write_bytes(picture, chart.png)
+    write_text(run.report_page, _page(run, report, charts))
+    return run.report_page
+
+
+def _charts(report: Report) -> Iterator[Chart]:
+    """The pictures for which there are figures."""
+    intervals, validations, chosen = report.history.intervals, report.history.validations, report.chosen
+
+    def of_training(value: Callable[[TrainInterval], float | None]) -> list[tuple[float, float]]:
+        return [(one.step, found) for one in intervals if (found := value(one)) is not None]
+
+    def of_validation(metric: ValidationMetric) -> Curve:
+        points = [(one.step, one.values[metric]) for one in validations if metric in one.values]
+        return Curve("validation" if metric == "loss" else _METRICS[metric], points)
+
+    losses = [Curve("training", of_training(lambda one: one.loss)), of_validation("loss")]
+    scores = [of_validation("bleu"), of_validation("chrf")]
+    marked = (chosen.step, "chosen checkpoint") if chosen else (None, "")
+    for name, title, y_label, lines in (
+        ("loss", "Loss", "nats a token", losses),
+        ("validation", "Scores of the validation set", "score", scores),
+    ):
+        if known := [line for line in lines if line.points]:
+            yield curves(name, title, y_label, known, *marked)
+    for name, title, points in (
+        ("learning_rate", "Learning rate", of_training(lambda one: one.learning_rate)),
+        ("gradient_norm", "Gradient norm, before clipping", of_training(lambda one: one.grad_norm)),
+        ("speed", "Target tokens a second", of_training(lambda one: one.tgt_tokens_per_second)),
+    ):
+        if points:
+            yield curves(name, title, "", [Curve(title, points)])
+    if report.validation is not None and report.validation.lengths:
+        values = [(one.label, one.score or 0.0, f"{one.count:,} lines") for one in report.validation.lengths]
+        yield bars("length", "BLEU by source length", "BLEU", values)
+
+
+def _page(run: RunFolder, report: Report, charts: Sequence[Chart]) -> str:
+    history, record, data = report.history, report.record, report.config.data
+    return render(
+        "report.html",
+        f"{report.name}: report",
+        report=report,
+        charts={chart.name: chart for chart in charts},
+        parameters=sum(report.parameters.values()),
+        duration=None if history.seconds is None else duration(history.seconds),
+        headline=_headline(report),
+        direction=_direction(report.config),
+        tokenizer=bleu_tokenizer(data.tgt_lang, report.config.evaluation.bleu_tokenizer),
+        files=() if record is None else tuple(_files(record)),
+        command=shlex.join(["nmt", "train", run.config_file.as_posix(), "--name", f"{report.name}-again"]),
+        is_adapted=run.fine_tuned_file.is_file(),
+    )
+
+
+def _files(record: TrainingRecord) -> Iterator[tuple[str, str, int | None, str]]:
+    """Set, path, pairs kept and hash of each file that the training was given."""
+    trained = [("training", corpus, size) for corpus, size in zip(record.train, record.corpus_sizes, strict=False)]
+    tests = [(name, corpus, None) for name, corpus in record.test.items()]
+    files = [
+        (name, file, size)
+        for name, corpus, size in (*trained, ("validation", record.validation, record.validation_pairs), *tests)
+        for file in corpus.files
+    ]
+    if record.init_from is not None:
+        files.append(("base model", record.init_from.model, None))
+    for name, file, size in files:
+        path = Path(file.path)
+        inside = path.relative_to(record.folder) if path.is_relative_to(record.folder) else path
+        yield name, inside.as_posix(), size, file.sha256
+
+
+def _headline(report: Report) -> Iterator[tuple[str, ReportedScore]]:
+    """The most important score of each set, by the set's name: test sets first."""
+    preferred: tuple[Metric, ...] = get_args(Metric)
+    for one in report.tests:
+        if not one.stored.deviation:
+            yield one.stored.name, next(one.scores[metric] for metric in preferred if metric in one.scores)
+    if report.validation is not None:
+        scores = report.validation.scores
+        yield "validation", next(scores[metric] for metric in preferred if metric in scores)
+
+
+def _card(report: Report, charts: Sequence[Chart], license: str, datasets: Sequence[str]) -> CardFacts:
+    config = report.config
+    data = config.data
+    own = [one for one in report.tests if not one.stored.deviation]
+    scores = [CardScores(one.stored.name, "test", _plain(one.scores)) for one in own]
+    if report.validation is not None:
+        scores.append(CardScores("validation", "validation", _plain(report.validation.scores)))
+    total = sum(report.parameters.values())
+    return CardFacts(
+        name=report.name,
+        source=config.source.type,
+        src_lang=data.src_lang,
+        tgt_lang=data.tgt_lang,
+        scores=scores,
+        description=(
+            f"A {config.model.architecture} of {total:,} parameters that translates {_direction(config)}, trained with "
+            "nmt."
+        ),
+        usage=_usage(report),
+        training="\n".join(_training(report, charts)),
+        limits=_limits(config),
+        license=license,
+        datasets=datasets,
+    )
+
+
+def _plain(scores: dict[Metric, ReportedScore]) -> dict[Metric, Score]:
+    return {metric: one.score for metric, one in scores.items()}
+
+
+def _direction(config: Config) -> str:
+    """`en to de`, `images to de`: what the model translates."""
+    return f"{config.data.src_lang if config.source.type == 'text' else config.source.type} to {config.data.tgt_lang}"
+
+
+def _limits(config: Config) -> str:
+    size, alone = config.data.max_length, "each source on its own: no other"
+    match config.source.type:
+        case "text":
+            alone, sources = "sentences on their own: nothing outside a line", "Text unlike its training data is"
+            limit = f"A source longer than {size} pieces of its vocabulary is translated in parts."
+        case "vectors":
+            sources = "Vectors unlike its training data are"
+            limit = f"A source longer than {size} vectors is cut, with a warning."
+        case "images":
+            sources = "Images unlike its training data are"
+            limit = f"Every image is scaled to {config.source.image_size} x {config.source.image_size} pixels."
+    return (
+        f"- It translates in one direction, and {alone} is known to it.\n- {limit}\n"
+        f"- {sources} translated worse than the scores say.\n"
+        "- Names, numbers and rare words can be wrong. What its training data says about people, it may repeat."
+    )
+
+
+def _usage(report: Report) -> str:
+    with_nmt = (
+        f"With nmt installed, and `config.yaml`, `tokenizer/` and `model.safetensors` in a folder `{report.name}`"
+    )
+    translate = f"nmt translate --model ./{report.name}"
+    match report.config.source.type:
+        case "images":
+            given = "a list of images, `images.txt`, the path of one in each line"
+            return f"{with_nmt}; and {given}:\n\n```\n{translate} --input images.txt --output FILE\n```"
+        case "vectors":
+            given = f"sources (N, S, {report.config.source.width}) that `numpy.save` wrote, `sources.npy`"
+            return f"{with_nmt}; and {given}:\n\n```\n{translate} --input sources.npy --output FILE\n```"
+        case "text":
+            return (
+                f'{with_nmt}:\n\n```\n{translate} "..."\n{translate} --input FILE --output FILE\n```\n\n'
+                f'```python\nimport nmt\nnmt.load("./{report.name}").translate(["..."])\n```'
+            )
+
+
+def _training(report: Report, charts: Sequence[Chart]) -> Iterator[str]:
+    history, record, config = report.history, report.record, report.config
+    if report.averaged:
+        yield f"Its weights are the mean of {report.averaged}.\n"
+    if record is not None:
+        files = ", ".join(f"`{Path(side.path).name}`" for corpus in record.train for side in corpus.files)
+        yield f"Trained on {record.counts}, from {files}."
+        last = record.starts[-1]
+        versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
+        yield f"\nWith {versions}; on {last.machine}, {last.precision}, seed {config.training.seed}."
+    if history.step:
+        epochs = f" ({history.epoch:,} epochs)" if history.epoch else ""
+        time = "" if history.seconds is None else f" in {duration(history.seconds)}"
+        yield f"\n{history.step:,} updates{epochs}{time}."
+    if report.chosen is not None:
+        metric = config.training.best_metric
+        why = f"with the best {_METRICS[metric]} on the validation set" if metric else "the last"
+        is_average = config.training.ema_decay is not None
+        what = "an average of the weights, taken at update" if is_average else "that of update"
+        yield f"The model is {what} {report.chosen.step:,}, {why}."
+    for chart in charts:
+        if chart.name in ("loss", "validation"):
+            yield f"\n![{chart.description}]({chart.name}.png)"

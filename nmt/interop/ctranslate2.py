@@ -1,0 +1,216 @@
+"""Export of a run's model for CTranslate2, and the check that it translates as before.
+
+    RUN/model.safetensors -> Transformer -> TransformerSpec -> RUN/export/ctranslate2-int8/
+
+CTranslate2's specification of a Transformer is filled part by part; `spec` and its fields are CTranslate2's names.
+"""
+
+import dataclasses
+import importlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.config.corpus import CorpusFiles
+from nmt.config.inference import DecodingConfig
+from nmt.config.reading import to_yaml
+from nmt.ctranslate2.shortlist import FILE as SHORTLIST
+from nmt.ctranslate2.shortlist import learn_shortlist
+from nmt.decoding.ctranslate2_engine import import_ctranslate2
+from nmt.decoding.translator import load
+from nmt.errors import ConfigError
+from nmt.exporting.description import ExportedRun, describe
+from nmt.interop.verification import Prepared, greedy_and_beam, prepare, verify
+from nmt.models.attention import MultiHeadAttention
+from nmt.models.positions import sinusoidal_positions
+from nmt.models.transformer import FeedForward, Transformer
+from nmt.runs.exports import QUANTIZATIONS
+from nmt.runs.folder import RunFolder
+from nmt.system.files import replacing, write_json, write_text
+from nmt.tokenizers.tokenizer import Tokenizers
+
+_LOWEST_LOGIT = -1e4
+"""Low enough for any model, and a number in every type, float16 included."""
+
+
+def export_ctranslate2(
+    run: RunFolder,
+    quantization: str,
+    src: Path | None = None,
+    ref: Path | None = None,
+    device: str = "auto",
+    max_lines: int | None = None,
+    shortlist: CorpusFiles | None = None,
+) -> ExportedRun:
+    """Write the run's model to RUN/export/ctranslate2-QUANTIZATION/, if CTranslate2 translates as PyTorch does.
+
+    They are compared on the run's validation set, or on `src` and `ref`, and on at most `max_lines` lines of it. Raises
+    `ExportError` if the translations differ by more than is allowed; an earlier export is kept then. `shortlist` are
+    translations that a shortlist is learned from.
+    """
+    prepared = prepare_ctranslate2(run, quantization, src, ref, device, max_lines)
+    config, folder = prepared.config, run.exports / f"ctranslate2-{quantization}"
+
+    def translate(lines: Sequence[str], decoding: DecodingConfig) -> list[str]:
+        engine = load(temporary, device=device, decoding=decoding, engine="ctranslate2", own_process=True)
+        return engine.translate(lines)
+
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        write_text(temporary / "config.yaml", to_yaml(config))
+        shutil.copytree(run.tokenizer, temporary / "tokenizer")
+        write_model(prepared.model, prepared.tokenizers, quantization, temporary)
+        if shortlist is not None:
+            write_text(temporary / SHORTLIST, learn_shortlist(shortlist, prepared.tokenizers))
+        usage = [
+            f"nmt translate --model {folder.name} --input FILE",
+            f'ctranslate2.Translator("{folder.name}") reads and writes the pieces of tokenizer/',
+        ]
+        unchecked = describe(run, folder, "ctranslate2", usage, (), quantization)
+        write_json(temporary / "export.json", dataclasses.asdict(unchecked))  # by which `load` knows it
+        is_exact, decodings = quantization == "float32" and shortlist is None, greedy_and_beam(config.decoding)
+        again = remedy("ctranslate2", run, quantization)
+        result = dataclasses.replace(
+            unchecked, comparisons=verify(prepared, folder, decodings, translate, is_exact, again)
+        )
+        write_json(temporary / "export.json", dataclasses.asdict(result))
+    return result
+
+
+def remedy(format: str, run: RunFolder, quantization: str) -> str:
+    """What to do about an export with too low a BLEU, to be appended to a message; nothing for unchanged weights."""
+    if quantization == "float32":
+        return ""
+    better = "int16" if quantization.startswith("int8") else "float32"
+    return f"; try nmt export {format} --model {run.path} --quantization {better}"
+
+
+def prepare_ctranslate2(
+    run: RunFolder, quantization: str, src: Path | None, ref: Path | None, device: str, max_lines: int | None
+) -> Prepared:
+    """As `prepare`, for CTranslate2."""
+    if quantization not in QUANTIZATIONS:
+        raise ConfigError(f"--quantization {quantization}: should be one of {', '.join(QUANTIZATIONS)}")
+    return prepare(run, "CTranslate2", import_ctranslate2, src, ref, device, max_lines)
+
+
+def write_model(
+    model: Transformer,
+    tokenizers: Tokenizers,
+    quantization: str,
+    folder: Path,
+    never: Sequence[int] = (),
+    min_positions: int = 0,
+) -> None:
+    """Write the model and its vocabularies into a folder that exists, as `ctranslate2.Translator` reads them.
+
+    The vocabularies are the tokenizers' pieces. They are unique, in word lists as in SentencePiece models. `never` are
+    target ids that no search may choose, for programs that forbid none: their logits are lowered. `min_positions` is
+    for programs that do not know the model's limit: sine waves are continued to so many.
+    """
+    spec = _transformer(model, min_positions)
+    if never:
+        bias = (
+            np.zeros(tokenizers.tgt.vocab_size, np.float32) if model.output.bias is None else _array(model.output.bias)
+        )
+        bias[[*never]] = _LOWEST_LOGIT
+        spec.decoder.projection.bias = bias
+    for tokenizer, register in (
+        (tokenizers.src, spec.register_source_vocabulary),
+        (tokenizers.tgt, spec.register_target_vocabulary),
+    ):
+        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        assert len(set(pieces)) == len(pieces)
+        register(pieces)
+    special = tokenizers.tgt.special
+    start, eos, unk = tokenizers.tgt.pieces([special.start, special.eos, special.unk])
+    assert tokenizers.src.pieces([tokenizers.src.special.eos]) == [eos]  # CTranslate2 has one </s> for both sides
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token, spec.config.unk_token = eos, unk
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = next(iter(model.decoder)).self_residual.norm.eps
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(folder))
+
+
+def _transformer(model: Transformer, min_positions: int) -> Any:
+    """A `ctranslate2.specs.TransformerSpec` with the model's parameters."""
+    specs, first = importlib.import_module("ctranslate2.specs"), next(iter(model.decoder))
+    activations: dict[Any, str] = {torch.relu_: "RELU", F.gelu: "GELU", F.silu: "SWISH"}
+    spec = specs.TransformerSpec.from_config(
+        (len(model.encoder), len(model.decoder)),
+        first.self_attention.num_heads,
+        pre_norm=first.self_residual.pre_norm,
+        activation=specs.Activation[activations[first.feed_forward.activation]],
+        ffn_glu=first.feed_forward.gate is not None,
+        alignment_layer=model.alignment_layer,
+        alignment_heads=0,  # the mean of all
+    )
+    for part, embedding, positions, last_norm in (
+        (spec.encoder, model.src_embedding, model.src_positions, model.encoder_norm),
+        (spec.decoder, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
+    ):
+        embeddings = part.embeddings[0] if part is spec.encoder else part.embeddings
+        embeddings.weight = _array(embedding.weight)
+        part.scale_embeddings = model.scale != 1  # before the positions are added
+        table = positions.table  # CTranslate2's own sinusoids differ
+        if positions.kind != "learned" and len(table) < min_positions:
+            table = sinusoidal_positions(min_positions, table.shape[1], positions.kind)
+        part.position_encodings.encodings = _array(table)
+        if isinstance(last_norm, nn.LayerNorm):
+            _norm(part.layer_norm, last_norm)
+    spec.decoder.start_from_zero_embedding = model.zero_start
+    spec.decoder.projection.weight = _array(model.output.weight)
+    if model.output.bias is not None:
+        spec.decoder.projection.bias = _array(model.output.bias)
+    for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _attention(encoder_spec.self_attention, encoder_layer.self_attention, encoder_layer.self_residual.norm)
+        _feed_forward(encoder_spec.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
+    for decoder_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _attention(decoder_spec.self_attention, layer.self_attention, layer.self_residual.norm)
+        _attention(decoder_spec.attention, layer.cross_attention, layer.cross_residual.norm)
+        _feed_forward(decoder_spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    return spec
+
+
+def _attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm) -> None:
+    """Set self-attention, which has one map for all of its inputs, or cross-attention, which has two."""
+    _norm(spec.layer_norm, norm)
+    if len(spec.linear) == 2:
+        _linear(spec.linear[0], attention.query, attention.key, attention.value)
+    else:
+        _linear(spec.linear[0], attention.query)
+        _linear(spec.linear[1], attention.key, attention.value)
+    _linear(spec.linear[-1], attention.output)
+
+
+def _feed_forward(spec: Any, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    if feed_forward.gate is None:
+        _linear(spec.linear_0, feed_forward.inner)
+    else:
+        _linear(spec.linear_0, feed_forward.gate)
+        _linear(spec.linear_0_noact, feed_forward.inner)
+    _linear(spec.linear_1, feed_forward.outer)
+
+
+def _norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _linear(spec: Any, *linears: nn.Linear) -> None:
+    """Set a linear map, or the concatenation of several with the same input."""
+    spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
+    spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
+
+
+def _array(parameter: Tensor) -> Any:
+    """A copy: CTranslate2 quantizes in place."""
+    return parameter.detach().numpy().copy()

@@ -1,0 +1,169 @@
+"""A Hugging Face model card: a README.md with metadata that programs read, and a page that people read.
+
+The metadata follow https://huggingface.co/docs/hub/model-cards; `huggingface_hub`'s `ModelCard.load` reads them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from nmt.config.evaluation import Metric
+from nmt.config.languages import base_language
+from nmt.errors import ConfigError
+from nmt.evaluation.metrics import Score
+from nmt.exporting.description import UNKNOWN_LICENSE
+
+# Hugging Face's names of tasks; vectors may be of any.
+_TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}
+_TASK_NAMES = {"text": "Translation", "images": "Image to", "vectors": "Vectors to"}
+
+
+class CardScores(NamedTuple):
+    """A model's scores on one set."""
+
+    name: str
+    """The set's name."""
+    split: str
+    """`test`, or `validation` for the set that chose the model."""
+    scores: dict[Metric, Score]
+
+
+class CardFacts(NamedTuple):
+    """What a card says about a model."""
+
+    name: str
+    source: Literal["text", "vectors", "images"]
+    """What it reads."""
+    src_lang: str
+    """A language code, as in the configuration; `zxx` for vectors and images without a language."""
+    tgt_lang: str
+    scores: Sequence[CardScores]
+    description: str
+    """One or two sentences: what kind of model, of what size."""
+    usage: str
+    """Markdown: how to translate with it."""
+    training: str
+    """Markdown: on what it was trained, and how."""
+    limits: str
+    """Markdown."""
+    license: str = UNKNOWN_LICENSE
+    """Hugging Face's identifier, such as `cc-by-4.0`."""
+    datasets: Sequence[str] = ()
+    """Hugging Face's identifiers of the training data, such as `bentrevett/multi30k`."""
+    library: str = "nmt"
+    """The library that loads the model."""
+    base_model: str | None = None
+    """Hugging Face's name of the model that it was made from."""
+
+
+def check_card_options(license: str | None, datasets: Sequence[str]) -> None:
+    """Raise `ConfigError` if one of them cannot be an identifier on Hugging Face."""
+    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license):
+        raise ConfigError(f"--license {license!r}: give Hugging Face's identifier, for example mit or cc-by-4.0")
+    for dataset in datasets:
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset):
+            raise ConfigError(f"--dataset {dataset!r}: give its name on Hugging Face, for example bentrevett/multi30k")
+
+
+def model_card(facts: CardFacts) -> str:
+    """The text of the card's README.md."""
+    header = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
+    return f"""---
+{header}---
+# {facts.name}
+{facts.description}
+
+## Intended use
+{_intended_use(facts)}
+
+## How to use it
+{facts.usage}
+
+## Training
+{facts.training}
+
+## Scores
+{_score_table(facts.scores)}
+
+## Limits
+{facts.limits}
+"""
+
+
+def _intended_use(facts: CardFacts) -> str:
+    if facts.source == "text":
+        return (
+            f"Translating text from {facts.src_lang} to {facts.tgt_lang}, sentence by sentence, of the kind that it "
+            "was trained on. Translations can be wrong\nand read well; where a mistake does harm, a person who knows "
+            "both languages must check them."
+        )
+    return (
+        f"Text in {facts.tgt_lang} for {facts.source} of the kind that it was trained on. It can be wrong and read "
+        "well; where a mistake\ndoes harm, a person who knows the sources must check it."
+    )
+
+
+def _languages(facts: CardFacts) -> list[str]:
+    """The codes of both sides; of the target alone if the source has no language."""
+    return [code for code in (facts.src_lang, facts.tgt_lang) if code != "zxx"]
+
+
+def _metadata(facts: CardFacts) -> dict[str, Any]:
+    codes = _languages(facts)
+    bases = list(dict.fromkeys(map(base_language, codes)))
+    metadata: dict[str, Any] = {"language": bases}
+    if bases != list(dict.fromkeys(codes)):  # with scripts and regions, which `language` does not allow
+        metadata["language_bcp47"] = codes
+    metadata |= {"license": facts.license, "library_name": facts.library}
+    if facts.base_model is not None:
+        metadata["base_model"] = facts.base_model
+    if task := _TASKS[facts.source]:
+        metadata["pipeline_tag"] = task
+    metadata["tags"] = [*([task] if task else []), "nmt", "-".join(codes)]
+    if facts.datasets:
+        metadata["datasets"] = list(facts.datasets)
+    metrics = list(dict.fromkeys(metric for one in facts.scores for metric in one.scores))
+    if metrics:
+        metadata["metrics"] = metrics
+        metadata["model-index"] = [{"name": facts.name, "results": [_result(one, facts) for one in facts.scores]}]
+    return metadata
+
+
+def _result(one: CardScores, facts: CardFacts) -> dict[str, Any]:
+    pair = "-".join(_languages(facts))
+    return {
+        "task": {"type": _TASKS[facts.source] or "other", "name": f"{_TASK_NAMES[facts.source]} {pair}"},
+        # An identifier is of letters, digits, and few other characters.
+        "dataset": {
+            "type": re.sub(r"[^\w.-]+", "-", one.name) or "unnamed",
+            "name": one.name,
+            "config": pair,
+            "split": one.split,
+        },
+        "metrics": [
+            {"type": metric, "name": score.name, "value": round(score.value, 2), "args": {"signature": score.signature}}
+            for metric, score in one.scores.items()
+        ],
+    }
+
+
+def _score_table(scores: Sequence[CardScores]) -> str:
+    if not scores:
+        return "None recorded."
+    rows = [
+        f"| {one.name} ({one.split}) | {score.name} | {score.value:.2f} | `{_in_table(score.signature)}` |"
+        for one in scores
+        for score in one.scores.values()
+    ]
+    head = ["| set | metric | score | sacreBLEU signature |", "| --- | --- | ---: | --- |"]
+    if not any(one.split == "test" for one in scores):
+        rows.append(
+            "\nThe validation set chose the model, so its scores are a little too good; `nmt eval` adds a test set's."
+        )
+    return "\n".join([*head, *rows])
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|")

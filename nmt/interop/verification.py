@@ -1,0 +1,154 @@
+"""The check that an exported model translates as its run does.
+
+The run's validation set, or other text, is translated with PyTorch in fp32 and with the export, by greedy search and by
+beam search. How an export is searched is the exporter's: a function from sources and search settings to translations.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt.config.inference import DecodingConfig, InferenceConfig
+from nmt.decoding.torch_engine import load_model
+from nmt.decoding.translator import load
+from nmt.errors import ConfigError, DataError, ExportError, RunError
+from nmt.evaluation.evaluate import TestSet, choose_test_sets, corpus_test_set, evaluate, read_test_set
+from nmt.evaluation.metrics import Score, make_metrics, score
+from nmt.models.transformer import Transformer
+from nmt.runs.folder import RunFolder
+from nmt.system.devices import choose_device
+from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
+
+SAME_LINES = 0.995
+"""For an export that changes no weight, the minimum share of lines that must be the same."""
+BLEU_DIFFERENCE = 0.3
+"""The maximum loss of BLEU; for an export that changes no weight, the maximum change."""
+
+PLAIN_SEARCH: dict[str, object] = {
+    "max_length_ratio": 1000.0, "no_repeat_ngram_size": 0, "forbidden_words": (), "lower_capitals": False, "copied": (),
+}  # fmt: skip
+"""Changes of `decoding` without which other programs would find other translations: what they do not have."""
+
+Translate = Callable[[Sequence[str], DecodingConfig], list[str]]
+"""The translations of lines with an export; `beam_size` 1 is greedy search."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """Verification of an export's translations of a test set with PyTorch's."""
+
+    beam_size: int
+    lines: int
+    same_lines: int
+    torch_score: Score
+    export_score: Score
+
+    def is_good(self, is_exact: bool) -> bool:
+        """Whether the export is kept; `is_exact` is one whose lines are to be the same. Others may gain BLEU."""
+        lost = self.torch_score.value - self.export_score.value
+        if is_exact:
+            return self.same_lines >= SAME_LINES * self.lines and abs(lost) <= BLEU_DIFFERENCE
+        return lost <= BLEU_DIFFERENCE
+
+    def __str__(self) -> str:
+        return (
+            f"beam {self.beam_size}: {self.same_lines:,} of {self.lines:,} lines are the same, BLEU "
+            f"{self.export_score.value:.2f} instead of {self.torch_score.value:.2f}"
+        )
+
+
+class Prepared(NamedTuple):
+    """A run's Transformer to export, and what the export is compared on."""
+
+    run: RunFolder
+    config: InferenceConfig
+    tokenizers: Tokenizers
+    model: Transformer
+    text: TestSet
+    device: str
+    """Where PyTorch translates it."""
+
+
+def prepare(
+    run: RunFolder,
+    program: str,
+    require: Callable[[], object],
+    src: Path | None = None,
+    ref: Path | None = None,
+    device: str = "auto",
+    max_lines: int | None = None,
+) -> Prepared:
+    """All that an export to a `program`'s format needs, before anything is written.
+
+    `require` imports that program's package. An `NmtError` says what the format has no model for, and what is missing.
+    """
+    if run.is_export():
+        raise RunError(f"{run.path}: is an export; name the run that it was made from")
+    config = run.inference_config()
+    if config.source.type != "text":
+        raise ConfigError(f"{run.path}: {program} has no models that read {config.source.type}; PyTorch translates it")
+    if config.model.architecture != "transformer":
+        raise RunError(
+            f"{run.path}: {program} has no models with model.architecture: {config.model.architecture}; PyTorch "
+            f"translates with them (nmt translate --engine torch)"
+        )
+    text = proof_text(run, src, ref, max_lines)
+    require()
+    choose_device(device)
+    tokenizers = load_tokenizers(run.tokenizer)
+    model = load_model(run, tokenizers)
+    assert isinstance(model, Transformer)
+    return Prepared(run, config, tokenizers, model, text, device)
+
+
+def proof_text(run: RunFolder, src: Path | None, ref: Path | None, max_lines: int | None = None) -> TestSet:
+    """The text of `src` and `ref` (or of `src` alone, a file with both sides), or the run's validation set.
+
+    With `max_lines`, at most so many, evenly spread.
+    """
+    try:
+        if src or ref:
+            ((sources, references),) = choose_test_sets(run, src, () if ref is None else (ref,)).values()
+            text = read_test_set(sources, references)
+        else:
+            text = corpus_test_set(run.config("give --src and --ref").data.validation)
+    except DataError as error:
+        raise DataError(
+            f"{error}; an export is compared on the run's validation set, or on other text: --src FILE --ref FILE"
+        ) from None
+    return text if max_lines is None else text.spread(max_lines)[0]
+
+
+def verify(
+    prepared: Prepared,
+    folder: Path,
+    decodings: Sequence[DecodingConfig],
+    translate: Translate,
+    is_exact: bool | None,
+    remedy: str = "",
+) -> list[Verification]:
+    """Compare the export to `folder` with PyTorch in fp32, once with each of the search settings.
+
+    `ExportError` if the translations differ by more than is allowed, as in `Verification.is_good`; with `is_exact`
+    None, any difference is. White space at the ends of a line does not count: transformers removes it.
+    """
+    run, text = prepared.run, prepared.text
+    metrics = make_metrics(("bleu",), prepared.config.data.tgt_lang, run.evaluation_config().bleu_tokenizer)
+    found = []
+    for settings in decodings:
+        decoding = settings.model_copy(update={"precision": "fp32"})
+        engine = load(run.path, device=prepared.device, decoding=decoding, engine="torch", own_process=True)
+        ours, theirs = evaluate(engine, text, metrics), translate(text.src_lines(), decoding)
+        same = sum(one.strip() == other.strip() for one, other in zip(ours.hypotheses, theirs, strict=True))
+        export_score = score(metrics, theirs, text.references)["bleu"]
+        found.append(Verification(decoding.beam_size, len(theirs), same, ours.scores["bleu"], export_score))
+    if is_exact is not None and (bad := [str(one) for one in found if not one.is_good(is_exact)]):
+        raise ExportError(f"{folder}: not kept; it translates differently from {run.path}: {'; '.join(bad)}{remedy}")
+    return found
+
+
+def greedy_and_beam(decoding: DecodingConfig) -> tuple[DecodingConfig, DecodingConfig]:
+    """The settings with greedy search, and with their beam size, or 5 if that is 1."""
+    beam_size = decoding.beam_size if decoding.beam_size > 1 else 5
+    return decoding.model_copy(update={"beam_size": 1}), decoding.model_copy(update={"beam_size": beam_size})

@@ -1,0 +1,98 @@
+"""What takes the embedding's place if the sources are vectors or images: a model's first layer.
+
+    vectors  ->  [two convolutions over time, stride 2]           -> Linear -> LayerNorm -> + positions
+    patches  ->  [convolutions over the picture, stride 2 each]   -> Linear -> LayerNorm -> + positions
+
+Without convolutions, a Transformer encoder over patches is that of ViT (Dosovitskiy et al. 2021, "An Image Is Worth
+16x16 Words"), without its class token.
+
+Shapes: B batch, S source length, F features, D d_model, G patches in a row or column, P pixels in a row of a patch.
+"""
+
+import itertools
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.config.source import ImageSource, VectorSource
+from nmt.models.dropout import Dropout
+from nmt.models.positions import PositionalEncoding, sinusoidal_positions_2d
+from nmt.models.source import Source
+
+
+class VectorLayer(nn.Module):
+    """Sources of vectors (B, S, F) -> states (B, S', D) and their mask; S' is S, or S / 4 after convolutions over time.
+
+    Vectors have no `</s>`. The states have about unit variance, as scaled embeddings have.
+    """
+
+    def __init__(self, source: VectorSource | ImageSource, d_model: int, max_positions: int, dropout: float) -> None:
+        super().__init__()
+        self.stem: TimeStem | PatchStem | None = None
+        width = source.width
+        if source.convolution:
+            width = d_model
+            self.stem = PatchStem(source, d_model) if source.type == "images" else TimeStem(source.features, d_model)
+        self.linear = nn.Linear(width, d_model)
+        self.norm = nn.LayerNorm(d_model)
+        self.positions = PositionalEncoding(
+            d_model,
+            source.grid**2 if source.type == "images" else max_positions,
+            "learned" if source.positions == "learned" else "sinusoidal",
+        )
+        if source.type == "images" and source.positions == "sinusoidal_2d" and not self.positions.table.is_meta:
+            self.positions.table.copy_(sinusoidal_positions_2d(source.grid, d_model))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Source) -> Source:
+        """(B, S, F) -> (B, S', D)"""
+        values, mask = source.values.to(self.norm.weight.dtype), source.mask
+        if self.stem is not None:
+            values, mask = self.stem(values, mask)
+        return Source(self.dropout(self.positions(self.norm(self.linear(values)))), mask)
+
+
+class TimeStem(nn.Module):
+    """Two convolutions over time with width 3 and stride 2, each with GELU, as in speech recognition.
+
+    (B, S, F) -> (B, S / 4 rounded up, D). Padding is set to zero before each, so that it changes no state.
+    """
+
+    def __init__(self, features: int, d_model: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(features, d_model, 3, stride=2, padding=1)
+        self.second = nn.Conv1d(d_model, d_model, 3, stride=2, padding=1)
+
+    def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, F), (B, S) -> (B, S / 4, D), (B, S / 4)"""
+        for convolution in (self.first, self.second):
+            values = values * mask[:, :, None]
+            values = F.gelu(convolution(values.transpose(1, 2))).transpose(1, 2)
+            mask = mask[:, ::2]  # a state is real if the vector in its middle is
+        return values, mask
+
+
+class PatchStem(nn.Module):
+    """The patches of an image, put together again and reduced by log2(P) convolutions with width 3 and stride 2.
+
+    (B, G * G, P * P * 3) -> (B, G * G, D): one state a patch, which also sees the patches beside it (Xiao et al. 2021,
+    "Early Convolutions Help Transformers See Better"). All convolutions but the last have GELU.
+    """
+
+    def __init__(self, source: ImageSource, d_model: int) -> None:
+        super().__init__()
+        self.grid, self.patch_size = source.grid, source.patch_size
+        steps = source.patch_size.bit_length() - 1
+        widths = [3, *(max(1, d_model >> (steps - step)) for step in range(1, steps + 1))]
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in itertools.pairwise(widths)
+        )
+
+    def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, G * G, P * P * 3), (B, G * G) -> (B, G * G, D), (B, G * G)"""
+        batch, grid, size = len(values), self.grid, self.patch_size
+        tiles = values.view(batch, grid, grid, size, size, 3)
+        image = tiles.permute(0, 5, 1, 3, 2, 4).reshape(batch, 3, grid * size, grid * size)
+        for number, convolution in enumerate(self.convolutions):
+            image = convolution(F.gelu(image) if number else image)  # (B, width, half the size, half the size)
+        return image.flatten(2).transpose(1, 2), mask

@@ -1,0 +1,191 @@
+"""The configuration that `nmt adapt` writes: a fine-tuning with general text mixed in."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nmt.cleaning.holdout import with_hold_outs
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.config.reading import override, settings_to_yaml
+from nmt.config.training import Config
+from nmt.corpora.discovery import discover
+from nmt.corpora.pairs import count_pairs, read_pairs
+from nmt.errors import ConfigError, DataError
+from nmt.runs.folder import RunFolder
+from nmt.system.console import log
+from nmt.system.files import write_text
+from nmt.training.origin import own_test_sets
+
+GENERAL_TEXT, SAMPLE = 0.85, 10_000
+"""The share of general text in an epoch, by the characters of targets in the first pairs of each corpus: what a pair
+weighs in the loss grows with its length (docs/lab/adapt.md)."""
+RATE, RATE_ALONE, RATE_OF_IMPORTED = 0.4, 0.1, 1e-4
+"""The peak learning rate: as a share of that with which the base was trained, with general text mixed in and without;
+and where that is not known. Marian's recipes peak at 3e-4."""
+TRAINING = {"best_metric": None, "patience": None, "schedule": "cosine", "batch_tokens": 2048, "ema_decay": 0.99}
+"""Other defaults than those of a fine-tuning: little of each update is new text, and the rate falls to 0. So the last
+weights are the model: a few dozen lines of new text give noisy scores, and general text regains most at the end."""
+MIN_UPDATES, MAX_UPDATES, UPDATES_OF_PAIR = 2000, 10_000, 0.28
+"""More for much new text (docs/lab/adapt.md)."""
+NUM_VALIDATIONS = 20
+MIN_PAIRS = 50
+"""Of the new text: fewer cannot be divided into text to train on, to watch the training with, and to report on."""
+MIN_HELD_OUT = 10
+NEW_SHARE, MAX_NEW = 0.1, 500
+"""Of the new text, held out for validation, and for the test set."""
+GENERAL_SHARE, MAX_GENERAL = 0.2, 3000
+"""Of the text of --keep, held out for a test set: 1,000 captions give an interval of 0.7 BLEU to both sides, 3,000 one
+of 0.4."""
+
+
+class Plan(NamedTuple):
+    """A configuration that was planned, and the names of its test sets."""
+
+    is_written: bool
+    """Whether the configuration is new: a file with the same content stays."""
+    new: str
+    """The test set of the new text."""
+    general: tuple[str, ...]
+    """Those of general text."""
+
+
+def write_plan(
+    base: RunFolder, data: Sequence[Path], keep: Sequence[Path], overrides: Sequence[str], file: Path, is_fresh: bool
+) -> Plan:
+    """Write the configuration of an adaptation to `file`, in the current folder, and the test set of `keep`.
+
+    Raises `ConfigError` for a file with another content, unless nmt adapt wrote it and is to start over (`is_fresh`),
+    and for too little text.
+    """
+    inference = base.inference_config()
+    if inference.source.type != "text":
+        raise ConfigError(f"{base.path}: its sources are {inference.source.type}, and nmt adapt is for text")
+    languages = inference.data.src_lang, inference.data.tgt_lang
+    new_text = discover(data, None, None, *languages).files
+    pairs = count_pairs(new_text)
+    if pairs < MIN_PAIRS:
+        raise ConfigError(f"--data: {pairs} pairs are too few to adapt to; {MIN_PAIRS} is the least")
+    own_tests = own_test_sets(base)
+    text, tests, drawn = _general_text(base, keep, file.stem, languages, own_tests)
+    new = _unused_name("new", own_tests)
+    held_out = {"holdout": _size(pairs, NEW_SHARE, MAX_NEW)}
+    section: dict[str, Any] = {"train": [*map(_dump, new_text)], "src_lang": languages[0], "tgt_lang": languages[1]}
+    section["cleaning"] = CleaningConfig.recommended().model_dump(mode="json", exclude_unset=True)
+    section |= {"validation": held_out, "test": {new: dict(held_out)}}
+    if text:
+        section["replay"] = _share_of_pairs(new_text, text)
+    if drawn is not None:
+        section["train"] += [{**_dump(files), "replayed": True} for files in text]
+        section["test"][tests[0]] = drawn
+    updates = max(MIN_UPDATES, min(MAX_UPDATES, 100 * round(pairs * UPDATES_OF_PAIR / 100)))
+    training: dict[str, Any] = {"init_from": str(base.path), **TRAINING, "max_steps": updates}
+    training |= {"validate_every": updates // NUM_VALIDATIONS, "learning_rate": _learning_rate(base, bool(text))}
+    if not tests:
+        training["freeze"] = ["embeddings"]
+    settings = {"data": section, "training": training}
+    for setting in overrides:
+        override(settings, setting)
+    return Plan(_is_written(file, settings, is_fresh), new, tests)
+
+
+def _general_text(
+    base: RunFolder, keep: Sequence[Path], stem: str, languages: tuple[str, str], own: Mapping[str, CorpusFiles]
+) -> tuple[Sequence[CorpusFiles], tuple[str, ...], dict[str, Any] | None]:
+    """General text to mix in, the names of its test sets, and the one that was drawn from `keep`.
+
+    It is the text of `keep`, or else what the base was trained on; and its own test sets, where they still are.
+    """
+    tests = tuple(name for name, files in own.items() if _exists(files))
+    if keep:
+        files, name = discover(keep, None, None, *languages).files, _unused_name("general", own)
+        return files, (name, *tests), _held_out(files, f"{stem}.{name}", languages)
+    text = base.config().data.train if base.has_training_config() else ()
+    if not all(map(_exists, text)):
+        text = ()
+    if not tests:
+        log.warning(
+            f"there is no general text to measure with: nothing says what {base.path} forgets. So its "
+            f"embeddings are frozen, and the model will be the mean of its weights and the fine-tuned ones. To measure "
+            f"what is lost: --keep FILE, pairs of general text"
+        )
+    elif not text:
+        log.warning(
+            f"the training text of {base.path} is not there, so none is mixed in, and more is forgotten; give "
+            f"pairs of general text with --keep FILE"
+        )
+    return text, tests, None
+
+
+def _is_written(file: Path, settings: dict[str, Any], is_fresh: bool) -> bool:
+    head = f"# Written by nmt adapt for runs/{file.stem}; `nmt config KEY` explains a key.\n"
+    text = head + settings_to_yaml(settings)
+    there = file.read_text(encoding="utf-8") if file.exists() else ""
+    if there == text:
+        return False
+    if there and not (is_fresh and there.startswith(head)):
+        raise ConfigError(
+            f"{file} exists, and says something else than these options; to train as it says: nmt train {file}; or "
+            f"give another --name, or replace it with --fresh"
+        )
+    write_text(file, text)
+    log.info(f"wrote {file}, the configuration of this adaptation")
+    return True
+
+
+def _share_of_pairs(new_text: Iterable[CorpusFiles], general: Iterable[CorpusFiles]) -> float:
+    """The share of general pairs at which `GENERAL_TEXT` of the text is theirs."""
+    old, new = map(_mean_length, (general, new_text))
+    pairs = GENERAL_TEXT / old / (GENERAL_TEXT / old + (1 - GENERAL_TEXT) / new)
+    return round(min(pairs, 0.99), 2)  # data.replay is less than 1
+
+
+def _mean_length(corpora: Iterable[CorpusFiles]) -> float:
+    """The characters of a target, in the mean of the first pairs."""
+    targets = [len(tgt) for files in corpora for _, tgt in islice(read_pairs(files), SAMPLE)]
+    return max(1.0, sum(targets) / max(1, len(targets)))
+
+
+def _learning_rate(base: RunFolder, is_mixed: bool) -> float:
+    if not base.has_training_config():
+        return RATE_OF_IMPORTED
+    share = RATE if is_mixed else RATE_ALONE
+    return float(f"{share * base.config().training.learning_rate:.1e}")  # two digits
+
+
+def _size(pairs: int, share: float, largest: int) -> int:
+    return max(MIN_HELD_OUT, min(largest, int(share * pairs)))
+
+
+def _unused_name(name: str, taken: Collection[str]) -> str:
+    """A name for a test set that none of the base has, such as that of an earlier adaptation."""
+    return next(found for found in chain([name], (f"{name}{number}" for number in count(2))) if found not in taken)
+
+
+def _dump(files: CorpusFiles) -> dict[str, Any]:
+    """A corpus as in a configuration, without the keys of hold-outs and training corpora."""
+    dumped: dict[str, Any] = files.model_dump(mode="json", include=set(CorpusFiles.model_fields))
+    return dumped
+
+
+def _exists(files: CorpusFiles) -> bool:
+    return files.src_file.exists() and files.tgt_file.exists()
+
+
+def _held_out(general: Sequence[CorpusFiles], stem: str, languages: tuple[str, str]) -> dict[str, Any]:
+    """A test set of general text, drawn as any hold-out, into the current folder."""
+    src, tgt = languages if languages[0] != languages[1] else (f"src.{languages[0]}", f"tgt.{languages[1]}")
+    size = _size(count_pairs(general), GENERAL_SHARE, MAX_GENERAL)
+    data = {
+        "train": [_dump(files) for files in general],
+        "src_lang": languages[0],
+        "tgt_lang": languages[1],
+        "validation": {"holdout": size, "src": f"{stem}.{src}", "tgt": f"{stem}.{tgt}"},
+    }
+    try:
+        config = Config.model_validate({"data": data, "training": {"max_steps": 1}})
+        drawn = with_hold_outs(config).data.validation
+    except ConfigError as error:
+        raise DataError(f"general text: {error}") from None
+    return _dump(drawn)

@@ -1,0 +1,286 @@
+"""The configuration that `nmt init` writes: a commented YAML file, from what the corpora are like."""
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from nmt.cleaning.inspection import Inspection
+from nmt.cleaning.sentence_index import independent
+from nmt.config.cleaning import CleaningConfig
+from nmt.config.corpus import CorpusFiles
+from nmt.config.languages import has_case, is_without_spaces
+from nmt.config.recommended import (
+    FRAGMENTS,
+    LABEL_SMOOTHING,
+    TYPED_INPUT,
+    TYPED_INPUT_WITHOUT_CASE,
+    Recommended,
+    holdout,
+    recommended,
+)
+from nmt.corpora.discovery import Corpora
+
+_SPECIAL_AND_BYTES = 4 + 256
+_COVERAGE = 0.9995  # of the characters, where there are thousands of them; the others become bytes
+_LENGTHS = (128, 256, 512)
+_DEFAULT_POSITIONS = 512
+_OPTIONAL_RULES = ("html", "script", "length_ratio")
+_TOO_MANY = 0.2  # of the pairs
+_COMMENT_COLUMN = 34
+
+Lines = Iterator[tuple[str, str]]
+"""Lines of YAML, each with its comment or ''."""
+
+
+class Tokens(NamedTuple):
+    """What follows from the characters and words of the sample."""
+
+    vocab_size: int
+    character_coverage: float
+    max_length: int
+    joint: bool
+
+
+def tokens_for(found: Inspection) -> Tokens:
+    """A vocabulary that the text allows and needs, and a length that holds all but one pair in a thousand."""
+    wanted = recommended(found.pairs).vocab_size
+    sides = (found.src, found.tgt)
+    coverage = _COVERAGE if any(len(side.characters) > wanted / 4 for side in sides) else 1.0
+    joint = found.share_a_script
+    least, most = _limits(found, coverage, joint)
+    if least > most:  # one side has more characters than the other has words
+        joint = True
+        least, most = _limits(found, coverage, joint)
+    size = min(most, wanted if least <= wanted / 2 else least + wanted // 2)
+    rounded = size // 100 * 100
+    pieces = max(_pieces(side.longest, is_without_spaces(side.language)) for side in sides)
+    return Tokens(
+        vocab_size=rounded if rounded >= least else size,
+        character_coverage=coverage,
+        max_length=next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1]),
+        joint=joint,
+    )
+
+
+def _limits(found: Inspection, coverage: float, joint: bool) -> tuple[int, int]:
+    """The smallest and the largest vocabulary that every side allows, or both together if `joint`."""
+    src, tgt = found.src, found.tgt
+    texts = [(src.characters, src.words), (tgt.characters, tgt.words)]
+    if joint:
+        texts = [(src.characters + tgt.characters, src.words | tgt.words)]
+    bases = [_SPECIAL_AND_BYTES + _covering(characters, coverage) + 1 for characters, _ in texts]  # 1: for a space
+    # Every word can become a piece. Half of them: some occur only in what is held out or left out.
+    return max(bases), min(base + len(words) // 2 for base, (_, words) in zip(bases, texts, strict=True))
+
+
+def _covering(characters: Counter[str], coverage: float) -> int:
+    """The number of the most frequent characters that make up this share of a text."""
+    sums = itertools.accumulate(count for _, count in characters.most_common())
+    return 1 + next(number for number, total in enumerate(sums) if total >= coverage * characters.total())
+
+
+def _pieces(characters: int, joins_words: bool) -> int:
+    """More pieces than a line of so many characters usually has: small vocabularies have 2 to 4 characters a piece."""
+    return characters if joins_words else characters // 2
+
+
+def starting_config(
+    corpora: Corpora,
+    found: Inspection,
+    tests: Mapping[str, CorpusFiles],
+    output: Path,
+    time: str = "",
+    bf16_gain: float = 1.0,
+) -> str:
+    """The YAML text. `output` is where it will be: relative paths are relative to its folder then.
+
+    `time` says how long the training will take, if that is known, and `bf16_gain` how many times as fast as fp32 bf16
+    is, if it is to be used.
+    """
+    row, tokens = recommended(found.pairs), tokens_for(found)
+    sections = [
+        *_data(corpora, found, tests, output.parent, tokens),
+        *_tokenizer(tokens, found, row),
+        *_model(row, tokens),
+        *_augmentation(row, found),
+        *_training(row, time, bf16_gain),
+        *_decoding(row, found, tokens),
+    ]
+    return "\n".join([*_head(corpora, found, output), *(_line(*line) for line in sections)]) + "\n"
+
+
+def _line(setting: str, comment: str) -> str:
+    return f"{setting:<{_COMMENT_COLUMN}}  # {comment}" if comment else setting
+
+
+def _head(corpora: Corpora, found: Inspection, output: Path) -> Iterator[str]:
+    if (output.parent / "schema.json").is_file():
+        yield "# yaml-language-server: $schema=schema.json"
+    row = recommended(found.pairs)
+    size = f"up to {row.pairs:,} pairs" if row.pairs else "large corpora"
+    languages = f"{corpora.src_lang} to {corpora.tgt_lang}"
+    yield f"# {languages}, {found.pairs:,} pairs. Written by nmt init, with its values for {size} (docs/starting.md)."
+    yield "# Change what you like; `nmt config KEY` explains a key. What is not here has its default."
+
+
+def _data(corpora: Corpora, found: Inspection, tests: Mapping[str, CorpusFiles], folder: Path, tokens: Tokens) -> Lines:
+    languages = corpora.src_lang, corpora.tgt_lang
+    yield "data:", ""
+    if len(corpora.files) == 1:
+        yield f"  train: {_files(corpora.files[0], folder, *languages)}", ""
+    else:
+        yield "  train:", ""
+        for files in corpora.files:
+            yield f"    - {_files(files, folder, *languages)}", ""
+    held_out = _held_out(found)
+    if held_out:
+        yield f"  validation: {{holdout: {held_out}}}", "pairs drawn once, written beside this file, not trained on"
+    if tests:
+        yield "  test:", ""
+        for name, files in tests.items():
+            yield f"    {_value(name)}: {_files(files, folder, *languages)}", ""
+    elif held_out:
+        yield f"  test: {{holdout: {held_out}}}", "what `nmt eval` scores"
+    yield f"  src_lang: {_value(languages[0])}", ""
+    yield f"  tgt_lang: {_value(languages[1])}", ""
+    yield (
+        f"  max_length: {tokens.max_length}",
+        "pieces; training leaves longer pairs out, translation splits longer lines",
+    )
+    yield "  cleaning:", "training leaves out by these rules, and counts; `nmt config data.cleaning`"
+    yield from _cleaning(found, has_tests=bool(tests or held_out))
+
+
+def _cleaning(found: Inspection, has_tests: bool) -> Lines:
+    """The recommended rules; off are those that would leave out much of the text, which is what this text is like."""
+    recommendation = CleaningConfig.recommended()
+    for rule, value in recommendation.model_dump(exclude_defaults=True).items():
+        if rule in _OPTIONAL_RULES and (share := found.shares[rule]) > _TOO_MANY:
+            yield f"    #{rule}: {_value(value)}", f"off: it would leave out {share:.0%} of the pairs"
+        elif rule != "overlap" or has_tests:
+            yield f"    {rule}: {_value(value)}", ""
+
+
+def _held_out(found: Inspection) -> int:
+    """The number of pairs to hold out for each set."""
+    return holdout(sum(1 for _ in independent(found.sample)) * found.pairs // found.counts.read)
+
+
+def _files(files: CorpusFiles, folder: Path, src_lang: str, tgt_lang: str) -> str:
+    """The corpus as a mapping on one line, without what is its default."""
+    if files.pairs is None:
+        assert files.src is not None and files.tgt is not None, "validated"
+        return f"{{src: {_path(files.src, folder)}, tgt: {_path(files.tgt, folder)}}}"
+    default = CorpusFiles(pairs=files.pairs).in_languages(src_lang, tgt_lang)
+    columns = ""
+    if files.columns != default.columns:
+        src, tgt = map(_value, files.columns)
+        columns = f", src_column: {src}, tgt_column: {tgt}"
+    return f"{{pairs: {_path(files.pairs, folder)}{columns}}}"
+
+
+def _path(path: Path, folder: Path) -> str:
+    if path.is_absolute():  # as it was named
+        return _value(path.as_posix())
+    return _value(Path(os.path.relpath(path, folder.resolve())).as_posix())
+
+
+def _value(value: object) -> str:
+    """A value as YAML, in quotes if other programs would read it as something else (`no`)."""
+    text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=1_000_000)
+    return text.strip()[1:-1]
+
+
+def _tokenizer(tokens: Tokens, found: Inspection, row: Recommended) -> Lines:
+    yield "tokenizer:", ""
+    yield "  type: bpe", ""
+    limit = "" if tokens.vocab_size >= row.vocab_size else "; the text has too few words for more"
+    yield f"  vocab_size: {tokens.vocab_size}", f"pieces{'' if tokens.joint else ' of each side'}{limit}"
+    why = "the languages share a script" if found.share_a_script else "the languages have different scripts"
+    yield (
+        f"  joint: {str(tokens.joint).lower()}",
+        why if tokens.joint == found.share_a_script else "too few words for two",
+    )
+    if tokens.character_coverage < 1:
+        characters = max(len(side.characters) for side in (found.src, found.tgt))
+        yield (
+            f"  character_coverage: {tokens.character_coverage}",
+            f"of {characters:,} characters; rare ones become bytes",
+        )
+
+
+def _model(row: Recommended, tokens: Tokens) -> Lines:
+    yield "model:", ""
+    yield f"  num_encoder_layers: {row.layers}", ""
+    yield f"  num_decoder_layers: {row.layers}", ""
+    yield f"  d_model: {row.d_model}", ""
+    yield f"  d_ff: {row.d_ff}", ""
+    yield f"  num_heads: {row.num_heads}", ""
+    yield f"  dropout: {row.dropout:g}", "more with less text"
+    yield f"  tie_embeddings: {'all' if tokens.joint else 'decoder'}", ""
+    if tokens.max_length >= _DEFAULT_POSITIONS:
+        yield f"  max_positions: {2 * tokens.max_length}", ""
+
+
+def _augmentation(row: Recommended, found: Inspection) -> Lines:
+    if not row.has_noise:
+        return
+    yield "augmentation:", "for input as people type it"
+    if has_case(found.src.language):
+        yield f"  typed_input: {TYPED_INPUT:g}", "sources in lowercase, as headlines, or without punctuation"
+    else:
+        yield f"  typed_input: {TYPED_INPUT_WITHOUT_CASE:g}", "sources without punctuation"
+    yield f"  fragments: {FRAGMENTS:g}", "batches with two sentences a line, or with single words and short phrases"
+
+
+def _training(row: Recommended, time: str, bf16_gain: float) -> Lines:
+    yield "training:", ""
+    yield f"  max_steps: {row.max_steps}", time or "updates"
+    yield f"  patience: {row.patience}", "or fewer: after so many validations without a better score"
+    yield f"  validate_every: {row.validate_every}", "updates"
+    yield f"  batch_tokens: {row.batch_tokens}", "pieces, padding included; an update has"
+    yield (
+        f"  batches_per_update: {row.batches_per_update}",
+        f"{row.batches_per_update} such batch{'es' if row.batches_per_update > 1 else ''}",
+    )
+    yield f"  learning_rate: {row.learning_rate:g}", ""
+    yield "  schedule: cosine", "falls to 0 at max_steps"
+    yield f"  warmup_steps: {row.warmup_steps}", ""
+    yield f"  label_smoothing: {LABEL_SMOOTHING:g}", ""
+    if row.r_drop:
+        yield f"  r_drop: {row.r_drop:g}", "each pair in two passes, which must agree: twice the time"
+    if row.ema_decay:
+        yield f"  ema_decay: {row.ema_decay:g}", "this average of the weights is validated and kept"
+    if bf16_gain > 1:
+        yield "  precision: bf16", f"{bf16_gain:.1f} times as fast as fp32 where this was written; not on every CPU"
+    yield "  save_every_minutes: 10", "so that little is lost if the machine stops"
+
+
+def _decoding(row: Recommended, found: Inspection, tokens: Tokens) -> Lines:
+    settings: list[tuple[str, str]] = []
+    if row.has_noise and any(one.lower() != one for one in found.src.characters):
+        settings.append(("  lower_capitals: true", "a line in capitals is translated as if in lowercase"))
+    if tokens.max_length >= _DEFAULT_POSITIONS:
+        settings.append((f"  max_length: {tokens.max_length}", ""))
+    yield "decoding:", ""
+    yield from settings
+    yield "  copied: [symbols, addresses, numbers]", "lines of nothing else are not translated"
+
+
+def named_tests(files: tuple[CorpusFiles, ...]) -> dict[str, CorpusFiles]:
+    """Test sets by names that can be those of files, from the names of their files."""
+    named: dict[str, CorpusFiles] = {}
+    for one in files:
+        stem = one.src_file.name.partition(".")[0]
+        name = base = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("_.-") or "test"
+        number = 2
+        while name in named:
+            name, number = f"{base}_{number}", number + 1
+        named[name] = one
+    return named
