@@ -105,7 +105,7 @@ def measure_encoding(duplicates: bool) -> dict[str, Any]:
     """Encode as `nmt train` does, with torch loaded; the parent watches the memory meanwhile."""
     from nmt.batches.dataset import encode_corpus
     from nmt.cleaning.selection import select
-    from nmt.config.cleaning import CleaningConfig
+    from nmt.config.data import CleaningConfig
 
     importlib.import_module("nmt.training.trainer")  # what a training has in memory
     tokenizers = load_tokenizers(TOKENIZER)
@@ -183,7 +183,7 @@ def _own_rate(threads: int) -> float:
 def measure_profile() -> dict[str, Any]:
     """What `nmt data` does, without test text; the parent watches the memory meanwhile."""
     from nmt.cleaning.profile import profile_corpora
-    from nmt.config.cleaning import CleaningConfig
+    from nmt.config.data import CleaningConfig
 
     print("ready", flush=True)
     sys.stdin.readline()

@@ -62,11 +62,10 @@ from nmt.system.devices import choose_device, own_the_process
 from nmt.system.distributed import Ranks, is_launched, joined
 from nmt.system.openmp import bound_waiting
 from nmt.tokenizers.tokenizer import load_tokenizers
-from nmt.training.launching import launch
+from nmt.training.launching import choose_processes, launch
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.resuming import resolve_processes
-from nmt.training.sharing import choose_processes
 from nmt.training.trainer import Trainer
 
 REPOSITORY = Path(__file__).resolve().parent.parent

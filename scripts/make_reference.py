@@ -18,8 +18,7 @@ from typing import Any
 import typer
 
 from nmt.cli.main import app
-from nmt.config.reference import Key, Variant, sections
-from nmt.config.schema import schema_text
+from nmt.config.reference import Key, Variant, schema_text, sections
 from nmt.insight.glossary import GLOSSARY
 
 REPOSITORY = Path(__file__).resolve().parent.parent

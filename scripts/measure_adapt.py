@@ -24,8 +24,8 @@ from pathlib import Path
 
 from nmt.cleaning.normalize import normalize
 from nmt.cleaning.selection import select
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.corpora.pairs import read_pairs, sides_of
 from nmt.runs.folder import RunFolder
 from nmt.system.files import write_text

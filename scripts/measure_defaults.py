@@ -30,8 +30,8 @@ from filelock import FileLock
 
 from nmt.config.corpus import CorpusFiles
 from nmt.config.reading import load_config, settings_to_yaml
-from nmt.config.recommended import recommended
 from nmt.corpora.pairs import read_pairs
+from nmt.recipes.starter import recommended
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import read_history
 from nmt.system.distributed import ALONE
@@ -87,7 +87,7 @@ GRIDS = {
     "captions-10000": Grid(Sizes(4000, 192, 0.1, 3), (2000, 8000), (128, 256), (0.05, 0.2), (0,)),
     "localisation-20000": Grid(Sizes(5000, 192, 0.2, 3), (2500, 10000), (128, 256), (0.1, 0.3), (0,)),
 }
-"""The defaults are those of nmt/config/recommended.py."""
+"""The defaults are those of nmt/recipes/starter.py."""
 
 
 def corpora(name: str, folder: Path) -> dict[str, dict[str, str]]:

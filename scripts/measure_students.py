@@ -24,7 +24,7 @@ from bench_decode import Worker
 from nmt.config.corpus import CorpusFiles
 from nmt.corpora.pairs import read_pairs
 from nmt.evaluation.metrics import make_metrics, score
-from nmt.insight.fonts import drawing
+from nmt.insight.drawing import drawing
 from nmt.runs.exports import exports_of
 from nmt.runs.folder import RunFolder, open_run
 from nmt.system.files import write_json

@@ -38,8 +38,8 @@ from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.decoding.translator import Translator, load
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import confidence_intervals
+from nmt.insight.drawing import drawing
 from nmt.insight.explanation import explain_attention
-from nmt.insight.fonts import drawing
 from nmt.insight.systems import ComparedFiles, Material, TranslatedSet, read_material
 from nmt.models.source import Source
 from nmt.models.transformer import Transformer

@@ -21,12 +21,11 @@ from sacrebleu.metrics.chrf import CHRF
 from safetensors.torch import load_file
 
 import nmt
-from nmt.adaptation import outcome
-from nmt.adaptation.outcome import average_with_base, verdict
 from nmt.errors import ConfigError, RunError
 from nmt.evaluation.metrics import Score
 from nmt.evaluation.significance import paired_interval
-from nmt.recipes.adapt import write_plan
+from nmt.recipes import adapt as outcome
+from nmt.recipes.adapt import average_with_base, verdict, write_plan
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import read_history
 from nmt.runs.weights import write_weights

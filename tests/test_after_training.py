@@ -9,7 +9,7 @@ from conftest import Cli, assert_says
 from made_runs import made_run
 
 import nmt.interop.after_training
-from nmt.config.evaluation import ExportConfig
+from nmt.config.training import ExportConfig
 from nmt.decoding.translator import load
 from nmt.interop.after_training import export_after_training
 from nmt.runs.folder import RunFolder

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt.masks import for_heads, look_ahead_mask
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, _any_shape, attention_bias, attention_weights
+from nmt.models.source import for_heads, look_ahead_mask
 
 B, H, Q, S, D = 3, 4, 5, 7, 24
 HEAD_DIM = D // H

@@ -9,7 +9,7 @@ import numpy as np
 from made_up import made_up
 
 from nmt.insight.attention import KINDS
-from nmt.insight.attention_page import page_of
+from nmt.insight.attention_output import page_of
 
 
 def test_a_page_holds_the_json_with_its_arrays_as_bytes() -> None:

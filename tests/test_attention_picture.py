@@ -21,7 +21,7 @@ from matplotlib.image import imread
 
 from nmt.errors import ConfigError
 from nmt.insight.attention_output import draw, make_figure
-from nmt.insight.fonts import drawing, find_fonts
+from nmt.insight.drawing import drawing, find_fonts
 from tests.conftest import Cli
 
 L, H, S, T = 2, 3, 4, 5

@@ -24,18 +24,16 @@ from test_training import newest_weights, trained
 
 import nmt.batches.batches
 import nmt.training.feeding
-from nmt.batches.augmentation import Augmentation, Augmented, reach
+from nmt.batches.augmentation import Augmentation, Augmented, made_up_text, reach
 from nmt.batches.batches import batch_loader, plan_epoch
 from nmt.batches.dataset import EncodedCorpus, Ragged, encode_corpus
 from nmt.batches.lexicon import Lexicon, learn_lexicon
 from nmt.cleaning.normalize import normalize
-from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.config.reading import load_config
-from nmt.config.training import Config, TrainingConfig
-from nmt.data.copying import made_up_text
+from nmt.config.training import AugmentationConfig, Config, TrainingConfig
 from nmt.errors import ConfigError
 from nmt.tokenizers.building import ensure_tokenizers
 from nmt.tokenizers.subwords import SubwordSampler

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from numpy_transformer import NumpyTransformer
 
 from nmt.insight.attention import KINDS
-from nmt.insight.attention_page import page_of, write_page
+from nmt.insight.attention_output import page_of, write_page
 from nmt.insight.explanation import explain
 from nmt.runs.folder import RunFolder
 from nmt.tokenizers.tokenizer import load_tokenizers

@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_evaluation import SENTENCES, corrupted, sacrebleu_command
 
-from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT
+from nmt.config.training import EvaluationConfig
 from nmt.corpora.pairs import Side
 from nmt.evaluation.buckets import SourceLengths
 from nmt.evaluation.stored import stored_hypotheses
-from nmt.insight.comparison import compare, gap_exceeds_spread
-from nmt.insight.comparison_page import marked, write_page
-from nmt.insight.differences import changed_ngrams, changed_words
+from nmt.insight.comparison import changed_ngrams, changed_words, compare, gap_exceeds_spread
+from nmt.insight.comparison_output import marked, write_page
 from nmt.insight.systems import ComparedFiles, Material, Output, Sources, System, TranslatedSet, read_material
 from nmt.runs.folder import RunFolder
 

@@ -10,10 +10,10 @@ from browser import Browser
 from conftest import Cli, assert_says
 
 from nmt.cleaning.profile import Profile, bin_width, length_bins, profile_corpora
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.insight.data_output import data_text
-from nmt.insight.text_table import bar
+from nmt.system.console import bar
 
 # Pair 1 and 5 are the same, 2 is a copy, 3 has an empty side, 4 is not UTF-8, 6 is in another script, 7 has tags.
 DIRTY = [

@@ -16,8 +16,8 @@ import nmt.batches.dataset
 from nmt.batches.dataset import CACHE, EncodedCorpus, EncodedSide, encode_corpus
 from nmt.cleaning.normalize import normalize
 from nmt.cleaning.selection import select
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.errors import DataError
 from nmt.tokenizers.building import ensure_tokenizers

@@ -18,13 +18,13 @@ from nmt.config.inference import DecodingConfig, TokenizerConfig
 from nmt.config.reading import load_config
 from nmt.config.training import Config
 from nmt.corpora.pairs import read_pairs
-from nmt.decoding.request import Request
+from nmt.decoding.hypothesis import Request
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError
-from nmt.locks import locked
 from nmt.recipes import distill
 from nmt.recipes.distill import choose, write_student
 from nmt.runs.folder import RunFolder
+from nmt.system.files import locked
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, save_tokenizers
 
 TINY = Path(__file__).parent.parent / "data" / "tiny"

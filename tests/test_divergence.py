@@ -352,12 +352,12 @@ def test_bf16_is_warned_of_on_a_cpu_without_it(
 ) -> None:
     reversed_targets(copy_task)
     options = (*QUIET, "training.max_steps=51", "training.precision=bf16")
-    monkeypatch.setattr("nmt.training.announcement.bf16_slowdown", lambda: 71.4)
+    monkeypatch.setattr("nmt.training.preparation.bf16_slowdown", lambda: 71.4)
     (warning,) = warnings(copy_task, capsys, *options)
     assert "a matrix product takes 71 times as long as in fp32" in warning
     assert "--set training.precision=fp32 --fresh" in warning
     assert warnings(copy_task, capsys, *options[:-1]) == []  # in fp32
-    monkeypatch.setattr("nmt.training.announcement.bf16_slowdown", lambda: 0.3)
+    monkeypatch.setattr("nmt.training.preparation.bf16_slowdown", lambda: 0.3)
     assert warnings(copy_task, capsys, *options) == []
 
 

@@ -28,8 +28,8 @@ from nmt.batches.dataset import CACHE, encode_corpus
 from nmt.batches.encoding import Encoded, Job, _encoder, encode_block, encode_blocks
 from nmt.cleaning.normalize import CleaningCounts, clean, normalize
 from nmt.cleaning.selection import select
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.corpora.lines import decode_lines
 from nmt.corpora.pairs import Block, read_blocks, read_pairs

@@ -16,9 +16,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
 from test_training import trained
 
-from nmt.config.evaluation import EvaluationConfig, Metric
 from nmt.config.inference import TokenizerConfig
 from nmt.config.reading import load_config
+from nmt.config.training import EvaluationConfig, Metric
 from nmt.corpora.pairs import Side
 from nmt.errors import ConfigError, DataError, MissingExtraError, RunError
 from nmt.evaluation.evaluate import evaluate_file, read_test_set, reference_language

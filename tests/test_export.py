@@ -28,15 +28,13 @@ from packaging.utils import canonicalize_name
 from safetensors.torch import load_file
 from test_translator import assert_threads_find_what_one_finds, different_calls
 
-import nmt.ctranslate2.shortlist
 import nmt.decoding.engines
 import nmt.interop.ctranslate2
 import nmt.interop.verification
 from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
-from nmt.decoding.hypothesis import Hypothesis
-from nmt.decoding.request import Request, Sampling
+from nmt.decoding.hypothesis import Hypothesis, Request, Sampling
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import load
 from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, RunError
@@ -465,7 +463,7 @@ def test_an_export_with_a_shortlist_translates_with_its_pieces(
     run: RunFolder, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here each digit is its own translation and has no other; a random model writes any digits."""
-    monkeypatch.setattr(nmt.ctranslate2.shortlist, "FREQUENT", 0)
+    monkeypatch.setattr(nmt.interop.ctranslate2, "FREQUENT", 0)
     command = ["export", "ctranslate2", "--model", "copy", "--quantization", "float32", "--shortlist"]
     code, _, err = cli(*command, "val.en", "nowhere.de")
     assert (code, "nowhere.de: no such file" in err) == (2, True)

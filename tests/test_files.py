@@ -30,11 +30,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
-from nmt.corpora.lines import LINES_BYTES, LONGEST_LINE, line_blocks, read_lines
-from nmt.data.compression import opened
+from nmt.corpora.lines import LINES_BYTES, LONGEST_LINE, line_blocks, opened, read_lines
 from nmt.decoding.files import Files, OutputFiles, made_from, prefixes_of, translate_files
+from nmt.decoding.hypothesis import Request
 from nmt.decoding.parallel import ParallelTranslator
-from nmt.decoding.request import Request
 from nmt.decoding.translator import Translation, with_prefixes
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.runs.folder import open_run, open_runs

@@ -14,9 +14,8 @@ import pytest
 import typer
 from conftest import COPY_TASK, Cli, assert_says
 
-from nmt.cli.completion import complete_run
 from nmt.cli.main import app
-from nmt.cli.options import configured_run
+from nmt.cli.options import complete_run, configured_run
 
 
 def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

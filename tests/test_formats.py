@@ -25,10 +25,10 @@ from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
 from nmt.config.reading import load_config, to_yaml
+from nmt.corpora import lines as compression
 from nmt.corpora.hashes import corpus_hashes, corpus_keys
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import count_pairs, places_of, read_pairs, sides_of
-from nmt.data import compression
 from nmt.decoding.files import Files
 from nmt.errors import ConfigError, DataError, MissingExtraError
 from nmt.system.files import read_json

@@ -24,10 +24,10 @@ from nmt.config.reading import load_config, to_yaml
 from nmt.config.training import Config
 from nmt.corpora.pairs import read_pairs
 from nmt.errors import ConfigError, DataError, NmtError
-from nmt.locks import locked
 from nmt.runs.base import load_run_config
 from nmt.runs.folder import RunFolder
 from nmt.system import files as atomic
+from nmt.system.files import locked
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer
 
 Pair = tuple[str, str]

@@ -29,14 +29,13 @@ from nmt.config.inference import TransformerConfig
 from nmt.config.reading import load_config
 from nmt.config.source import ImageSource
 from nmt.corpora.vectors import open_vectors, patches
+from nmt.decoding.beam_search import Node, SearchTree
 from nmt.decoding.torch_engine import load_torch_engine
-from nmt.decoding.trace import Node, SearchTree
 from nmt.errors import ConfigError, DataError, MissingExtraError
 from nmt.insight.attention import AttentionMaps, Picture
-from nmt.insight.attention_page import write_page
+from nmt.insight.attention_output import write_page
 from nmt.insight.explanation import Candidate, Explanation, Step
-from nmt.models.embeddings import VectorLayer
-from nmt.models.positions import sinusoidal_positions_2d
+from nmt.models.embeddings import VectorLayer, sinusoidal_positions_2d
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import open_run
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, load_tokenizers

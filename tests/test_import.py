@@ -34,9 +34,9 @@ from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.interop.importing import import_model
+from nmt.interop.marian_model import hugging_face_names
 from nmt.interop.marian_npz import read_pieces
-from nmt.marian.names import hugging_face_names
-from nmt.models.positions import sinusoidal_positions
+from nmt.models.embeddings import sinusoidal_positions
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder, open_run
 from nmt.tokenizers.tokenizer import load_tokenizers

@@ -17,12 +17,11 @@ from nmt.cleaning.normalize import CleaningCounts
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TransformerConfig
 from nmt.config.reading import load_config
-from nmt.config.recommended import RECOMMENDED, holdout, recommended
 from nmt.config.training import Config
 from nmt.corpora.discovery import Corpora, discover
 from nmt.corpora.pairs import read_pairs
 from nmt.errors import DataError
-from nmt.recipes.starter import named_tests, tokens_for
+from nmt.recipes.starter import RECOMMENDED, holdout, named_tests, recommended, tokens_for
 from nmt.runs.folder import RunFolder
 from nmt.tokenizers.building import train_tokenizers
 from nmt.training.preparation import Prepared
@@ -470,8 +469,8 @@ def test_bf16_is_timed_only_where_it_can_be_faster(
         tried.append({torch.float32: "fp32", torch.bfloat16: "bf16"}[prepared.dtype])
         return {"fp32": 3.0, "bf16": 1.0}[tried[-1]]
 
-    monkeypatch.setattr("nmt.training.trial.bf16_slowdown", lambda: slowdown)
-    monkeypatch.setattr("nmt.training.trial._seconds_of_an_update", seconds)
+    monkeypatch.setattr("nmt.training.preflight.bf16_slowdown", lambda: slowdown)
+    monkeypatch.setattr("nmt.training.preflight._seconds_of_an_update", seconds)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for side in ("en", "zh"):
         Path(f"tiny.{side}").write_bytes((TINY / f"train.{side}").read_bytes())

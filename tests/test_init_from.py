@@ -27,10 +27,9 @@ from nmt.runs.folder import RunFolder, run_named
 from nmt.runs.weights import save_weights
 from nmt.system.distributed import Ranks
 from nmt.tokenizers.building import ensure_tokenizers
-from nmt.training.averaged_run import average_models
-from nmt.training.fewer_layers import kept_layers
-from nmt.training.fine_tuning import read_forgetting, score_after
-from nmt.training.freezing import freeze
+from nmt.training.averaging import average_models
+from nmt.training.fine_tuning import kept_layers, read_forgetting, score_after
+from nmt.training.optimization import freeze
 from nmt.training.preparation import prepare
 from nmt.training.record import read_record
 from nmt.training.start import train

@@ -11,10 +11,9 @@ import pytest
 from conftest import assert_says
 
 from nmt.errors import RunError
-from nmt.locks import is_locked, locked
 from nmt.runs.folder import RUNS, RunFolder, run_named
-from nmt.system.files import building
-from nmt.training.averaged_run import average_checkpoints
+from nmt.system.files import building, is_locked, locked
+from nmt.training.averaging import average_checkpoints
 
 # Each child repeatedly takes and releases a lock; its owner creates the file `owner`, which must not exist.
 MANY = """
@@ -22,7 +21,7 @@ import os, sys, time
 from pathlib import Path
 from nmt.errors import RunError
 from nmt.system.files import building
-from nmt.locks import locked
+from nmt.system.files import locked
 from nmt.runs.folder import run_named
 
 def own():
@@ -72,7 +71,7 @@ assert sum(owned) > 5 and sum(map(bool, owned)) > 1, owned
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from nmt.locks import locked
+from nmt.system.files import locked
 
 with locked(Path("kept"), wait=False) as is_ours:
     assert is_ours
@@ -115,7 +114,7 @@ def test_a_lock_is_released_when_its_process_ends_though_a_child_is_running(tmp_
 
 
 def test_a_waiting_process_gets_the_lock_when_it_is_free() -> None:
-    program = "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n" \
+    program = "import sys, time\nfrom pathlib import Path\nfrom nmt.system.files import locked\n" \
               "with locked(Path('kept'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.3)\n"  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -131,7 +130,7 @@ def test_a_process_that_waits_for_another_ones_encoding_says_so(capsys: pytest.C
         assert temporary is not None
     assert capsys.readouterr().err == ""
     program = (
-        "import time\nfrom pathlib import Path\nfrom nmt.locks import locked\n"
+        "import time\nfrom pathlib import Path\nfrom nmt.system.files import locked\n"
         "with locked(Path('cache/other'), wait=True):\n    print('held', flush=True)\n    time.sleep(0.5)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:

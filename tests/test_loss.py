@@ -10,8 +10,7 @@ from conftest import batch_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.config.inference import TransformerConfig
-from nmt.config.layouts import LayoutName
+from nmt.config.inference import LayoutName, TransformerConfig
 from nmt.models.factory import build_model
 from nmt.models.source import Source
 from nmt.models.transformer import Transformer

@@ -22,7 +22,7 @@ from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.interop.ctranslate2 import write_model
 from nmt.interop.importing import import_model
-from nmt.marian.names import hugging_face_names
+from nmt.interop.marian_model import hugging_face_names
 from nmt.models.transformer import Transformer
 from nmt.runs.base import load_run_config
 from nmt.runs.folder import RunFolder, run_named

@@ -2,7 +2,7 @@
 
 import torch
 
-from nmt.masks import for_heads, look_ahead_mask
+from nmt.models.source import for_heads, look_ahead_mask
 
 
 def test_a_position_sees_itself_and_earlier_ones() -> None:

@@ -21,10 +21,9 @@ import nmt.training.preflight
 from nmt.batches.augmentation import Reach, reach
 from nmt.batches.batches import Batch, plan_epoch
 from nmt.batches.dataset import EncodedCorpus
-from nmt.config.augmentation import AugmentationConfig
 from nmt.config.inference import TransformerConfig
 from nmt.config.reading import load_config
-from nmt.config.training import Config
+from nmt.config.training import AugmentationConfig, Config
 from nmt.errors import RunError, TrainingError
 from nmt.models.factory import build_model
 from nmt.runs.folder import RunFolder, run_named

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 import nmt
 from nmt.config.inference import Copied, DecodingConfig, TokenizerConfig
 from nmt.decoding.alignment import WordAligner
-from nmt.decoding.hypothesis import Hypothesis
-from nmt.decoding.records import as_json
-from nmt.decoding.request import Request
+from nmt.decoding.hypothesis import Hypothesis, Request
 from nmt.decoding.sentences import Part, emoji_apart, is_copied
-from nmt.decoding.translator import Translator
+from nmt.decoding.translator import Translator, as_json
 from nmt.errors import RunError
 from nmt.runs.folder import open_run
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers

@@ -14,14 +14,12 @@ import pytest
 import nmt.batches.lexicon
 from nmt.batches.augmentation import Augmentation, Augmented
 from nmt.batches.dataset import EncodedCorpus, Ragged, encode_corpus
-from nmt.batches.lexicon import Lexicon, learn_lexicon, links_of, sample
+from nmt.batches.lexicon import Lexicon, is_text, learn_lexicon, links_of, sample, words_of
 from nmt.batches.phrases import LENGTH_CHANCES, MAX_DIFFERENCE, MAX_WORDS, blocks, draw_phrases
-from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import HeldOutFiles, TrainingFiles
 from nmt.config.data import DataConfig
 from nmt.config.inference import TokenizerConfig
-from nmt.config.training import Config, TrainingConfig
-from nmt.data.words import is_text, words_of
+from nmt.config.training import AugmentationConfig, Config, TrainingConfig
 from nmt.tokenizers.building import ensure_tokenizers
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers
 from nmt.tokenizers.vocabulary import UNK_ID

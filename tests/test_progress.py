@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from nmt.config.evaluation import Metric
+from nmt.config.training import Metric
 from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
 from nmt.evaluation.stored import Evaluated, store
 from nmt.insight import progress_text
 from nmt.insight.progress import RunStatus, read_status
-from nmt.locks import locked
 from nmt.runs.exports import ModelFile
 from nmt.runs.folder import RunFolder
+from nmt.system.files import locked
 from tests.conftest import RUN_CONFIG, Cli, assert_says
 
 NO_PROCESS = 2**22 + 1  # Linux numbers no process higher than 2**22; nor do others
@@ -179,7 +179,7 @@ def test_a_lock_that_may_not_be_tried_counts_as_held(
 def test_a_look_at_a_lock_does_not_refuse_a_training_that_starts(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom nmt.locks import locked\n"
+        "import sys, time\nfrom pathlib import Path\nfrom nmt.system.files import locked\n"
         "with locked(Path(sys.argv[1]), wait=False):\n    print('held', flush=True)\n    time.sleep(0.02)\n"
     )
     command = [sys.executable, "-c", program, str(run.path)]

@@ -30,12 +30,11 @@ from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerCon
 from nmt.config.reading import load_config, to_yaml
 from nmt.config.section import Section
 from nmt.config.training import Config
-from nmt.corpora.lines import count_lines, line_blocks, read_lines
-from nmt.data.compression import opened
+from nmt.corpora.lines import count_lines, line_blocks, opened, read_lines
 from nmt.decoding.beam_search import beam_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.files import Files, translate_files
-from nmt.decoding.request import Request
+from nmt.decoding.hypothesis import Request
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError
 from nmt.models.source import Source

@@ -19,18 +19,16 @@ from sacrebleu.metrics.chrf import CHRF
 from test_export import ARCHITECTURES, SMALL, engine_for, random_model, random_sources, words
 from test_search import TableModel, constraints, source
 
-import nmt.decoding.records
+import nmt.decoding.translator
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.config.source import VectorSource
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden_words import ForbiddenWords
-from nmt.decoding.hypothesis import Hypothesis
+from nmt.decoding.hypothesis import Hypothesis, Request, Sampling
 from nmt.decoding.mbr import by_risk, expected_chrf
-from nmt.decoding.records import as_json
-from nmt.decoding.request import Request, Sampling
 from nmt.decoding.sampling import drawn_tokens, random_numbers, sampled, truncated
 from nmt.decoding.torch_engine import TorchEngine
-from nmt.decoding.translator import Translation, Translator
+from nmt.decoding.translator import Translation, Translator, as_json
 from nmt.errors import ConfigError, DataError, RunError
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.tokenizers.vocabulary import EOS_ID, OWN_SPECIAL_IDS
@@ -392,7 +390,7 @@ def test_json_of_a_file_is_an_object_a_line_and_resumes(
         return as_json(translation, n_best, alignment, tokens)
 
     with monkeypatch.context() as patched:
-        patched.setattr(nmt.decoding.records, "as_json", stops)
+        patched.setattr(nmt.decoding.translator, "as_json", stops)
         assert "2 lines are in " in cli(*command, *options)[2]
     without = [[options[2], *options[5:]], [options[0], *options[2:]], options[:-2]]
     for changed in (*without, [*options[:-3], "5", *options[-2:]]):

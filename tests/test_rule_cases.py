@@ -10,7 +10,7 @@ import regex
 
 from nmt.cleaning.rules import PAIR_RULES, PairRules, usual_ratio
 from nmt.cleaning.scripts import is_out_of_script, scripts_of
-from nmt.config.cleaning import CleaningConfig
+from nmt.config.data import CleaningConfig
 
 SENTENCES = """
 „Ärger über die Größe der Äpfel“ – 20 °C…

@@ -11,7 +11,7 @@ import pytest
 from nmt.cleaning.normalize import normalize
 from nmt.cleaning.rules import PAIR_RULES, PairRules, have_different_numbers, is_wrongly_decoded, length_of, usual_ratio
 from nmt.cleaning.scripts import _may_be_outside, is_out_of_script, scripts_of, share_in_script
-from nmt.config.cleaning import CleaningConfig
+from nmt.config.data import CleaningConfig
 from nmt.errors import ConfigError
 
 SENTENCES = [
@@ -339,7 +339,7 @@ def test_without_the_library_the_message_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["py3langid"] = None
-from nmt.config.cleaning import CleaningConfig
+from nmt.config.data import CleaningConfig
 from nmt.cleaning.rules import PairRules
 PairRules(CleaningConfig(language=True), "en", "de")
 """

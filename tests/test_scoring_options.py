@@ -16,7 +16,7 @@ from sacrebleu.dataset import DATASETS
 from test_evaluation import SENTENCES, corrupted
 
 from nmt.errors import ConfigError
-from nmt.evaluation.public_sets import public_test_set
+from nmt.evaluation.metrics import public_test_set
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
-from nmt.decoding.beam_search import beam_search, greedy_search
-from nmt.decoding.candidates import active_rows, best_candidates
+from nmt.decoding.beam_search import active_rows, beam_search, best_candidates, greedy_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel

@@ -14,8 +14,8 @@ import nmt.corpora.pairs
 from nmt.batches.dataset import encode_corpus
 from nmt.cleaning.normalize import normalize
 from nmt.cleaning.selection import EXAMPLES, RULES, Selection, judge_corpora, select, table, write_examples
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.corpora.hashes import CACHE, prune_cache
 from nmt.corpora.pairs import read_pairs

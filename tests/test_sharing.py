@@ -12,7 +12,7 @@ from nmt.config.training import TrainingConfig
 from nmt.errors import ConfigError
 from nmt.system import processes
 from nmt.training.feeding import cut
-from nmt.training.sharing import choose_processes, shared
+from nmt.training.launching import choose_processes, shared
 
 
 def settings(**values: object) -> TrainingConfig:

@@ -9,15 +9,14 @@ import torch
 from test_export import APART, SMALL, random_model, random_sources
 from test_phrases import PAIRS, slow_model_1, words
 
-import nmt.ctranslate2.shortlist
+import nmt.interop.ctranslate2
 from nmt.batches.lexicon import ITERATIONS
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
-from nmt.ctranslate2.shortlist import FILE, learn_shortlist
 from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import DataError
-from nmt.interop.ctranslate2 import write_model
+from nmt.interop.ctranslate2 import SHORTLIST, learn_shortlist, write_model
 from nmt.runs.folder import RunFolder
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers
 from nmt.tokenizers.vocabulary import UNK_ID
@@ -43,9 +42,9 @@ def test_candidates_are_the_most_probable_by_model_1_and_the_piece_itself(
     pairs: tuple[Tokenizers, CorpusFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizers, files = pairs
-    monkeypatch.setattr(nmt.ctranslate2.shortlist, "CANDIDATES", 2)
-    monkeypatch.setattr(nmt.ctranslate2.shortlist, "MIN_CHANCE", 0.1)
-    monkeypatch.setattr(nmt.ctranslate2.shortlist, "FREQUENT", 1)
+    monkeypatch.setattr(nmt.interop.ctranslate2, "CANDIDATES", 2)
+    monkeypatch.setattr(nmt.interop.ctranslate2, "MIN_CHANCE", 0.1)
+    monkeypatch.setattr(nmt.interop.ctranslate2, "FREQUENT", 1)
     sides = [[line.split() for line in Path(name).read_text().splitlines()] for name in ("src.txt", "tgt.txt")]
     chances = slow_model_1(list(zip(*sides, strict=True)), ITERATIONS)
     found = read(learn_shortlist(files, tokenizers))
@@ -79,7 +78,7 @@ def test_a_search_finds_what_a_model_finds_that_has_only_the_candidates(beam_siz
     src, tgt = (tokenizer.pieces(range(4, tokenizer.vocab_size)) for tokenizer in (APART.src, APART.tgt))
     lists = {piece: {*random.choice(tgt, size=2).tolist()} for piece in src} | {"": {tgt[0]}}
     content = "".join(f"{piece}\t{' '.join(candidates)}\n" for piece, candidates in lists.items())
-    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    (tmp_path / SHORTLIST).write_text(content, encoding="utf-8")
     decoding = DecodingConfig(beam_size=beam_size, max_length=9, min_length=1, length_penalty=0.7)
     engine, bias = load_ctranslate2_engine(RunFolder(tmp_path), APART, "cpu"), model.output.bias
     assert bias is not None
@@ -112,7 +111,7 @@ def test_a_forbidden_word_of_several_pieces_is_left_out_as_without_a_shortlist(t
     free = DecodingConfig(beam_size=2, max_length=9, min_length=9)
     forbidden = free.model_copy(update={"forbidden_words": ("man",)})
     write_model(model, tokenizers, "float32", tmp_path)
-    (tmp_path / FILE).write_text("\t" + " ".join(tokenizer.pieces(range(20, 25))) + "\n", encoding="utf-8")
+    (tmp_path / SHORTLIST).write_text("\t" + " ".join(tokenizer.pieces(range(20, 25))) + "\n", encoding="utf-8")
     engine, ours = load_ctranslate2_engine(RunFolder(tmp_path), tokenizers, "cpu"), TorchEngine(model, tokenizers)
     for decoding, is_same in ((forbidden, True), (free, False)):
         both = [[found[0].tokens for found in one.search(sources, decoding)] for one in (engine, ours)]

@@ -14,7 +14,7 @@ from sacrebleu.significance import PairedTest
 from test_evaluation import ALL, SENTENCES, corrupted, sacrebleu_command
 
 import nmt.evaluation.significance
-from nmt.config.evaluation import Metric
+from nmt.config.training import Metric
 from nmt.evaluation.metrics import make_metrics, score
 from nmt.evaluation.significance import Test, confidence_intervals, paired_test
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 import nmt.evaluation.evaluate
 import nmt.evaluation.stored
 from nmt.corpora.pairs import Side
-from nmt.decoding.request import Request
+from nmt.decoding.hypothesis import Request
 from nmt.evaluation.evaluate import evaluate_runs
 from nmt.evaluation.metrics import Score, make_metrics
 from nmt.evaluation.stored import Evaluated, store, stored_evaluations, stored_hypotheses

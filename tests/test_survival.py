@@ -34,13 +34,13 @@ from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
 from nmt.runs.history import Progress
 from nmt.runs.weights import check_checkpoint, load_weights, write_weights
 from nmt.system.files import append, flush_one, rename, write_bytes
+from nmt.training.limits import reached
 from nmt.training.loss import Objective
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.record import read_record
 from nmt.training.resuming import resolve_processes, starting_step, validation_key
 from nmt.training.start import train
-from nmt.training.stopping import reached
 from nmt.training.trainer import Trainer
 
 # Everything that a checkpoint has to hold: a moving average, sampled subwords, noise, epochs that end within an
@@ -434,7 +434,7 @@ def test_what_cannot_be_written_is_named_and_not_a_temporary_file(tmp_path: Path
     program = """
 from pathlib import Path
 from nmt.system.files import building, write_text
-from nmt.locks import locked
+from nmt.system.files import locked
 
 def tried(path, write):
     try:

@@ -18,8 +18,7 @@ from nmt.config.data import DataConfig
 from nmt.config.inference import TokenizerConfig
 from nmt.config.reading import load_config
 from nmt.config.training import AugmentationConfig, Config, TrainingConfig
-from nmt.decoding.hypothesis import forbidden_ids
-from nmt.decoding.request import Request, Sampling
+from nmt.decoding.hypothesis import Request, Sampling, forbidden_ids
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import ConfigError, DataError
 from nmt.interop.argos import export_argos

@@ -29,11 +29,11 @@ from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
 from nmt.runs.history import HIGHER_IS_BETTER, Progress
 from nmt.runs.weights import check_checkpoint, load_checkpoint
 from nmt.training.feeding import Share
+from nmt.training.limits import seconds_left, stop_reason, total_steps
 from nmt.training.monitor import Monitor
 from nmt.training.preparation import prepare
 from nmt.training.resuming import validation_key
 from nmt.training.start import train
-from nmt.training.stopping import seconds_left, stop_reason, total_steps
 from nmt.training.trainer import Trainer, evaluating
 
 

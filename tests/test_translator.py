@@ -15,8 +15,7 @@ from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.decoding.beam_search import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis
-from nmt.decoding.request import Request
+from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis, Request
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
 from nmt.models.source import Source

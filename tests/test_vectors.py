@@ -22,8 +22,8 @@ import nmt.insight.report_output
 from nmt.batches.batches import plan_epoch, source_of
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.cleaning.selection import select
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.config.reading import load_config
 from nmt.config.source import VectorSource

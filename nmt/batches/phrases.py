@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.batches.dataset import Ragged
-from nmt.batches.lexicon import Lexicon
-from nmt.data.words import is_text
+from nmt.batches.lexicon import Lexicon, is_text
 from nmt.tokenizers.tokenizer import Tokenizer
 
 LENGTH_CHANCES = (0.4, 0.3, 0.2, 0.1)

@@ -20,9 +20,8 @@ from nmt.config.languages import is_without_spaces
 from nmt.config.training import Config
 from nmt.corpora.pairs import count_pairs, is_empty, read_pairs, reader_of
 from nmt.errors import ConfigError, DataError
-from nmt.locks import locked
 from nmt.system.console import log
-from nmt.system.files import leftovers, write_text
+from nmt.system.files import leftovers, locked, write_text
 
 MIN_PAIRS = 50
 """With `auto`, none of fewer pairs than these are drawn."""

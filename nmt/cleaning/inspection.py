@@ -15,13 +15,13 @@ from nmt.cleaning.rules import usual_ratio
 from nmt.cleaning.scripts import is_out_of_script, scripts_of
 from nmt.cleaning.selection import RULES, Judge, bit, compare_pairs, counts_of, first_violated, table
 from nmt.cleaning.sentence_index import Pair, SentenceIndex, comparable, sentence_hashes
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.languages import base_language, is_without_spaces, script_of
 from nmt.config.source import TEXT
 from nmt.corpora.discovery import Corpora
+from nmt.corpora.lines import opened
 from nmt.corpora.pairs import count_pairs, name_of, reader_of
-from nmt.data.compression import opened
 from nmt.errors import DataError
 
 SAMPLED_PAIRS = 50_000

@@ -36,8 +36,8 @@ from nmt.cleaning.sentence_index import (
     sentence_hashes,
     times_before,
 )
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.languages import is_without_spaces
 from nmt.config.source import TEXT
 from nmt.corpora.pairs import Block, name_of

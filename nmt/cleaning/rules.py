@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nmt.cleaning.scripts import are_out_of_script, scripts_of
-from nmt.config.cleaning import CleaningConfig
+from nmt.config.data import CleaningConfig
 from nmt.config.languages import base_language
 from nmt.errors import ConfigError, MissingExtraError, how_to_install
 

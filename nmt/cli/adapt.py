@@ -61,8 +61,8 @@ def adapt(
 
 def _print_result(run: RunFolder, changes: "list[Forgetting]", plan: "Plan", max_drop: float, as_json: bool) -> bool:
     """Print the verdict and the scores; return whether it is a warning."""
-    from nmt.adaptation.outcome import verdict
-    from nmt.insight.text_table import aligned
+    from nmt.recipes.adapt import verdict
+    from nmt.system.console import aligned
     from nmt.training.fine_tuning import table
 
     line, is_warning = verdict(changes, plan.general, max_drop)
@@ -92,7 +92,7 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
     arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
     trained = bool(train_run(settings, run, fresh, ALONE, False, arguments))
     if base is not None:
-        from nmt.adaptation.outcome import average_with_base
+        from nmt.recipes.adapt import average_with_base
 
         last = run.report_page if settings.evaluation.report else run.exports  # absent after a kill
         trained = average_with_base(base, run) or trained or not last.exists()

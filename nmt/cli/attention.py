@@ -45,7 +45,7 @@ def attention(
         return
     explanation = explain(run, source, given_tgt, device or "auto")
     if suffix == ".html":
-        from nmt.insight.attention_page import write_page
+        from nmt.insight.attention_output import write_page
 
         write_page(explanation, output)
     else:

@@ -26,7 +26,7 @@ def average(
 
     Several runs, each --model RUN, have learned from the same start (training.init_from).
     """
-    from nmt.training.averaged_run import average_checkpoints, average_models
+    from nmt.training.averaging import average_checkpoints, average_models
 
     runs = open_runs(models)
     if len(runs) == 1:

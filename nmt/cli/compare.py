@@ -34,8 +34,7 @@ def compare(
     if output is not None:
         options.check_output(output, ".html")
     from nmt.insight.comparison import compare as compare_systems
-    from nmt.insight.comparison_output import comparison_text
-    from nmt.insight.comparison_page import write_page
+    from nmt.insight.comparison_output import comparison_text, write_page
     from nmt.insight.systems import ComparedFiles, read_material
 
     if not runs and (device or engine):

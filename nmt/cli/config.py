@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from nmt.cli.completion import complete_key
+from nmt.cli.options import complete_key
 from nmt.errors import ConfigError
 
 
@@ -16,8 +16,7 @@ def config(
     """Print a configuration with every key explained, or what one key means."""
     if key is not None and as_schema:
         raise ConfigError("--json-schema prints all keys; leave out KEY")
-    from nmt.config.manual import explanation, template
-    from nmt.config.schema import schema_text
+    from nmt.config.reference import explanation, schema_text, template
 
     text = schema_text() if as_schema else template() if key is None else f"{explanation(key)}\n"
     sys.stdout.buffer.write(text.encode())  # UTF-8 on every system: it is saved as a file

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from nmt.cli import options
-from nmt.config.cleaning import CleaningConfig
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.config.reading import load_config
 from nmt.errors import ConfigError
 from nmt.system.console import log
@@ -35,7 +35,7 @@ def data(
     The rules are those that `nmt init` writes, or with --config those of a configuration.
     """
     from nmt.cleaning.profile import profile_corpora
-    from nmt.data.cleaned import check_folder, write_cleaned
+    from nmt.cleaning.selection import check_folder, write_cleaned
     from nmt.insight.data_output import data_text, write_page
 
     if output is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from nmt.cli import options
-from nmt.config.evaluation import EvaluationConfig, Metric
 from nmt.config.formats import pairs_format
+from nmt.config.training import EvaluationConfig, Metric
 from nmt.errors import ConfigError
 from nmt.runs.folder import RunFolder, open_runs
 
@@ -38,7 +38,7 @@ class _Texts:
     def named(self, languages: tuple[str, str]) -> "NamedText":
         """Its sides, if something was named; `languages` that are known, '' for others."""
         from nmt.evaluation.evaluate import named_text
-        from nmt.evaluation.public_sets import public_test_set
+        from nmt.evaluation.metrics import public_test_set
 
         if self.test_set and self.language_pair:
             of_set = self.language_pair.partition("-")
@@ -48,7 +48,7 @@ class _Texts:
     def of_run(self, run: RunFolder) -> "dict[str, tuple[Side, Sequence[Side]]]":
         """What a run is to translate: `name: (sources, references)`."""
         from nmt.evaluation.evaluate import choose_test_sets
-        from nmt.evaluation.public_sets import public_test_set
+        from nmt.evaluation.metrics import public_test_set
 
         if not self.test_set:
             return choose_test_sets(run, self.src, self.ref or ())
@@ -69,14 +69,14 @@ class _Shown:
 
     def check(self) -> None:
         """Raises an error if comet-score is needed and not there; before anything is translated."""
-        from nmt.evaluation.comet import check_comet
+        from nmt.evaluation.metrics import check_comet
 
         if self.comet:
             check_comet()
 
     def print(self, name: str, evaluation: "Evaluation", metrics: "dict[Metric, SacreMetric]") -> None:
         """Print the scores; intervals and COMET are computed here."""
-        from nmt.evaluation.comet import comet_score
+        from nmt.evaluation.metrics import comet_score
         from nmt.evaluation.significance import confidence_intervals
 
         hypotheses, references = evaluation.hypotheses, evaluation.references

@@ -13,7 +13,7 @@ from nmt.config.corpus import CorpusFiles
 from nmt.runs.folder import open_run
 
 if TYPE_CHECKING:  # imported when the command runs
-    from nmt.exporting.description import ExportedRun
+    from nmt.interop.verification import ExportedRun
 
 
 QuantizationOption = Annotated[str, Option(metavar="TYPE", help="Of the weights: float32, int8, float16, ...")]

@@ -64,7 +64,7 @@ def _check(judges: "Judges", limits: "Limits") -> None:
 
 def _text(found: "Filtered") -> str:
     """A table for a terminal."""
-    from nmt.insight.text_table import aligned
+    from nmt.system.console import aligned
 
     rows = [["pairs", f"{found.pairs:,}", "100.0%"]]
     counts = [*((f"  {rule}", count) for rule, count in found.dropped.items()), ("kept", found.kept)]

@@ -16,7 +16,7 @@ from nmt.system.console import log
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.cleaning.inspection import Inspection
     from nmt.config.training import Config
-    from nmt.training.trial import Speed
+    from nmt.training.preflight import Speed
 
 _LONG = 4 * 3600
 _HELD_OUT_NAME = re.compile(r"(test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
@@ -77,7 +77,7 @@ def _check_folders(corpora: list[Path], files: list[Path]) -> None:
 
 def _tried(config: "Config", found: "Inspection") -> "Speed | None":
     """How fast updates are, which some lines say; None if they fail, which a line explains."""
-    from nmt.training.trial import SECONDS, time_updates
+    from nmt.training.preflight import SECONDS, time_updates
 
     log.info(f"timing updates on this machine for about {SECONDS:.0f} s; --no-trial skips it")
     try:

@@ -32,9 +32,8 @@ from nmt.cli.imported import import_model
 from nmt.cli.info import info
 from nmt.cli.init import init
 from nmt.cli.report import report
-from nmt.cli.runs import runs
+from nmt.cli.runs import runs, show
 from nmt.cli.score import score
-from nmt.cli.show import show
 from nmt.cli.train import train
 from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab

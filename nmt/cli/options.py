@@ -12,20 +12,58 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import ValidationError
 from typer import Argument, Option
 
-from nmt.cli.completion import complete_run, complete_setting
-from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.inference import DecodingConfig
 from nmt.config.section import MAX_BEAMS
-from nmt.config.training import Config
+from nmt.config.training import BleuTokenizer, Config, EvaluationConfig, Metric
 from nmt.errors import ConfigError, DataError
 from nmt.runs.base import load_run_config
-from nmt.runs.folder import RunFolder, run_named
+from nmt.runs.folder import RunFolder, run_named, run_names
 from nmt.system.console import log
 
-if TYPE_CHECKING:  # imported when the command runs
+if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as SacreMetric
 
-    from nmt.decoding.request import Sampling
+    from nmt.decoding.hypothesis import Sampling
+
+
+# ---- What a shell completes after an option: names of runs, and keys of a configuration.
+#
+# The shell calls `nmt` for it at each press of the key, so nothing heavy is imported, and nothing may fail.
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """The runs under runs/ whose names start so."""
+    return [name for name in run_names() if name.startswith(incomplete)]
+
+
+def complete_key(incomplete: str) -> list[str]:
+    """The sections and keys that start so: the keys of a section once it is typed."""
+    from nmt.config.reference import places, sections
+
+    paths = [section.name for section in sections()]
+    if any(incomplete.startswith(f"{path}.") for path in paths):
+        paths = list(dict.fromkeys(place.path for place in places()))
+    return [path for path in paths if path.startswith(incomplete)]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """The sections that start so, then `SECTION.KEY=`; for a whole key, `SECTION.KEY=VALUE` with its values.
+
+    A shell adds a space to a single answer, so where only one section is left, its keys are the answer.
+    """
+    from nmt.config.reference import places, sections
+
+    found = [f"{section.name}." for section in sections() if section.name.startswith(incomplete)]
+    if len(found) > 1:
+        return found
+    start = found[0] if found else incomplete
+    keys = {place.path: place.key for place in places() if not place.key.inner and ".NAME." not in place.path}
+    paths = [path for path in keys if path.startswith(start)]
+    if len(paths) == 1 or start in paths:
+        path = start if start in paths else paths[0]
+        return [f"{path}={value}" for value in keys[path].allowed or [keys[path].default or ""]]
+    return [f"{path}=" for path in paths]
+
 
 run_argument = functools.partial(Argument, metavar="RUN", autocompletion=complete_run)
 run_option = functools.partial(Option, metavar="RUN", autocompletion=complete_run)
@@ -134,7 +172,7 @@ class SearchOptions:
 
         Raises `ConfigError` if options contradict each other.
         """
-        from nmt.decoding.request import Sampling
+        from nmt.decoding.hypothesis import Sampling
 
         if self.sample and self.mbr:
             raise ConfigError("--mbr draws samples by itself; leave out --sample")

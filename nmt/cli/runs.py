@@ -2,18 +2,21 @@
 
 import dataclasses
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
 from typer import Option
 
-from nmt.cli.options import JsonOption
-from nmt.errors import RunError, printable
-from nmt.runs.folder import RUNS
+from nmt.cli.options import JsonOption, RunOption
+from nmt.errors import ConfigError, RunError, printable
+from nmt.runs.folder import RUNS, find_run
 from nmt.system.console import log
 
-if TYPE_CHECKING:  # imported when the command runs
+if TYPE_CHECKING:
     from nmt.insight.progress import RunStatus
+
 
 SortKey = Literal["name", "state", "step", "validation", "test", "parameters", "changed"]
 
@@ -45,7 +48,7 @@ def runs(
 
 def table(found: "list[RunStatus]") -> list[str]:
     """A header and a line a run, in columns; a broken run's line says what is wrong."""
-    from nmt.insight.text_table import aligned
+    from nmt.system.console import aligned
 
     rows = [["", "name", "state", "step", "validation", "test", "parameters", "changed"], *map(_row, found)]
     problems = [status.reason for status in found if status.state == "broken"]
@@ -67,3 +70,26 @@ def _row(status: "RunStatus") -> list[str]:
         "" if status.parameters is None else f"{status.parameters:,}",
         "" if status.changed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(status.changed)),
     ]
+
+
+# ---- `nmt show`.
+
+
+def show(
+    model: RunOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Redraw until its training ends.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where a run stands: progress, scores, time left, and a curve of the loss."""
+    if watch and as_json:
+        raise ConfigError("--watch is for people and --json for programs; leave one of them out")
+    run = find_run(model)
+    from nmt.insight import progress_text
+    from nmt.insight.progress import read_status
+
+    if as_json:
+        print(json.dumps(dataclasses.asdict(read_status(run))))
+    elif watch:
+        progress_text.watch(run, sys.stdout)
+    else:
+        progress_text.show(run, sys.stdout)

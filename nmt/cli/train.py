@@ -39,7 +39,7 @@ def train(
         settings, run = configured_run("train", file or config, overrides, name, init_from, fresh)
         trained = train_run(settings, run, fresh, ranks, dry_run, sys.argv[1:])
     if ranks.is_main and not dry_run and trained is not None and (changes := finish(settings, run, trained)):
-        from nmt.insight.text_table import aligned
+        from nmt.system.console import aligned
         from nmt.training.fine_tuning import table
 
         log.info(aligned(table(changes), left=(0, 2)))

@@ -20,8 +20,8 @@ from nmt.system.console import log
 
 if TYPE_CHECKING:  # imported when the command runs
     from nmt.decoding.files import Files
+    from nmt.decoding.hypothesis import Request
     from nmt.decoding.parallel import LineTranslator
-    from nmt.decoding.request import Request
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class _OutputOptions:
 
     def request(self, search: options.SearchOptions, decoding: DecodingConfig, by_sentence: bool) -> "Request":
         """What a translator is to return; `ConfigError` if options contradict each other."""
-        from nmt.decoding.request import Request
+        from nmt.decoding.hypothesis import Request
 
         wanted = {"--n-best": self.n_best, "--align": self.align, "--tokens": self.tokens}
         if not self.as_json and (given := [option for option, value in wanted.items() if value]):
@@ -113,8 +113,7 @@ def translate(
     """
     from nmt.decoding.files import Files, made_from, translate_files
     from nmt.decoding.parallel import ParallelTranslator
-    from nmt.decoding.records import as_json
-    from nmt.decoding.translator import load
+    from nmt.decoding.translator import as_json, load
 
     files = given.files(bool(text), search.device)
     runs = open_runs(models)

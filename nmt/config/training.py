@@ -8,12 +8,91 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nmt.config.augmentation import AugmentationConfig
 from nmt.config.corpus import check_tags
 from nmt.config.data import DataConfig
-from nmt.config.evaluation import EvaluationConfig, ExportConfig
 from nmt.config.inference import InferenceConfig
-from nmt.config.section import ModelPart, PositiveInt, Rate, Section
+from nmt.config.section import BeamSize, ModelPart, PositiveInt, Rate, Section
+
+# ---- Random changes to training pairs: the section `augmentation` of a configuration.
+
+
+class AugmentationConfig(Section):
+    """Random changes to training pairs, different each time a pair is seen; never in validation or translation."""
+
+    subword_sampling: Rate = 0.0
+    """Split words into pieces at random. With `tokenizer.type: bpe`, each merge is skipped with this probability
+    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual). With `unigram`, a segmentation is sampled in proportion to its
+    probability to the power of this value (Kudo 2018; 0.1 to 0.5). 0: off."""
+    tgt_word_dropout: Rate = 0.0
+    """Probability that a piece of the decoder's input is replaced by `<unk>`; the pieces to predict stay unchanged."""
+    typed_input: Rate = 0.0
+    """Share of the sources that are changed to what people type: one in three is lowercased by the rules of
+    `data.src_lang` (Turkish I becomes ı), one loses its punctuation and symbols (Unicode's categories P and S), except
+    inside words, and in one each word begins with a capital, as in headlines. Where the script of `data.src_lang` has
+    no case, all of them lose their punctuation. Targets stay unchanged. 0.15 is usual, and 0.05 without case. For input
+    in capitals: `decoding.lower_capitals`."""
+    fragments: Rate = 0.0
+    """Share of the batches whose lines are other than sentences; 0.1 is usual. In one half of them every two pairs are
+    joined, so that the model can translate lines of several sentences. In the other half each pair is replaced by a
+    short phrase pair out of it, such as `woman` and `Frau`, so that the model can translate single words. Phrases have
+    1 to 4 source words, mostly 1 or 2; pairs without a reliable one are left out of the batch. They are found by word
+    alignment (IBM Model 1 in both directions), which takes seconds at the start and learns from 100,000 pairs at most.
+    With imported models (`tokenizer.type: marian`) there are no phrases: in all of these batches pairs are joined."""
+    copies: Rate = 0.0
+    """Share of the pairs into which a made-up text is inserted, the same on both sides and at the same place: an emoji
+    or several, a number, a URL or an e-mail address. It teaches the model to copy what it has never seen. The place is
+    the beginning, the end, before the final punctuation, or between two joined sentences. Needs
+    `tokenizer.byte_fallback`, and no tokenizer of words: their vocabularies have no pieces for unseen text."""
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether sentences are tokenized again whenever they are seen."""
+        return any((self.subword_sampling, self.copies, self.typed_input))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any augmentation is enabled."""
+        return any(dict(self).values())
+
+
+# ---- How a model is scored and in which formats it leaves: the sections `evaluation` and `export` of a configuration.
+
+
+Metric = Literal["bleu", "chrf", "chrf++", "ter"]
+BleuTokenizer = Literal[
+    "auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200", "spBLEU-1K"
+]
+
+
+class EvaluationConfig(Section):
+    """How translations are scored, always on plain text and by sacreBLEU."""
+
+    metrics: Annotated[tuple[Metric, ...] | None, Field(min_length=1)] = None
+    """Metrics that `nmt eval` prints and writes. `null`: `[bleu, chrf, ter]`, without `ter` for languages written
+    without spaces other than Chinese and Japanese, such as Thai: it would count a sentence as one word. `chrf++` also
+    counts words and pairs of words (Popović 2017)."""
+    bleu_tokenizer: BleuTokenizer = "auto"
+    """sacreBLEU's tokenizer for BLEU. `auto` follows `data.tgt_lang`: `zh`, `ja-mecab` and `ko-mecab` for Chinese,
+    Japanese and Korean; `char` (characters) for other languages written without spaces, such as Thai, Khmer and
+    Cantonese; otherwise `13a`. The others are by sacreBLEU's names; `spm`, `flores101`, `flores200` (spBLEU) and
+    `spBLEU-1K` download a SentencePiece model once."""
+    validation_beam_size: BeamSize = 1
+    """Beam size of the validations during training; 1, greedy search, is the fastest."""
+    report: bool = True
+    """Whether `nmt train` writes a report and a model card into the run's folder when a training has ended."""
+
+
+ExportFormat = Literal["ctranslate2", "argos", "huggingface", "onnx"]
+
+
+class ExportConfig(Section):
+    """The model in other programs' formats."""
+
+    after_training: tuple[ExportFormat, ...] = ("ctranslate2",)
+    """The exports that `nmt train` makes when a training has ended, as `nmt export` does, each compared with PyTorch on
+    at most 300 lines of the validation set; `[]`: none. With `ctranslate2`, which keeps the weights as they are
+    (float32), `nmt translate` starts sooner, and is faster on a CPU. An export that is refused, or whose package is not
+    installed, is a line; the training has succeeded."""
 
 
 class TrainingConfig(Section):

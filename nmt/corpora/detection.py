@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from nmt.config.formats import pairs_format, without_compression
 from nmt.config.languages import LANGUAGE_CODES, base_language, check_language, language_suffix, script_of
-from nmt.corpora.lines import read_lines
+from nmt.corpora.lines import members, read_lines
 from nmt.corpora.tables import listed
 from nmt.corpora.tmx import languages_of_tmx
-from nmt.data.compression import members
 from nmt.errors import ConfigError, DataError
 
 _SOURCE_WORDS = frozenset({"src", "source", "original"})

@@ -16,13 +16,11 @@ from pathlib import Path
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import pairs_format
 from nmt.config.source import TEXT, SourceConfig
-from nmt.corpora.lines import listed_images
+from nmt.corpora.lines import listed_images, opened
 from nmt.corpora.pairs import Side
-from nmt.data.compression import opened
 from nmt.errors import RunError
-from nmt.locks import locked
 from nmt.runs.folder import RUNS
-from nmt.system.files import leftovers, read_json, write_json
+from nmt.system.files import leftovers, locked, read_json, write_json
 
 CACHE = RUNS / "cache"
 _HASHES_FILE = "files.json"

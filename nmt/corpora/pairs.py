@@ -20,10 +20,19 @@ from typing import NamedTuple, Protocol, TypeVar
 from nmt.config.corpus import CorpusFiles
 from nmt.config.formats import pairs_format
 from nmt.config.source import TEXT, ImageSource, SourceConfig, VectorSource
-from nmt.corpora.lines import BLOCK_PAIRS, count_lines, decode_line, read_lines, split_lines, undecoded
+from nmt.corpora.lines import (
+    BLOCK_PAIRS,
+    count_lines,
+    decode_line,
+    members,
+    opened,
+    opened_member,
+    read_lines,
+    split_lines,
+    undecoded,
+)
 from nmt.corpora.tables import NumberedPair, listed, read_csv, read_jsonl, read_tsv
 from nmt.corpora.tmx import read_tmx
-from nmt.data.compression import members, opened, opened_member
 from nmt.errors import DataError
 from nmt.system.processes import Workers
 

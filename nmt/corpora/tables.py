@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.corpora.lines import decode_line, escaped_lines, undecoded
-from nmt.data.compression import opened
+from nmt.corpora.lines import decode_line, escaped_lines, opened, undecoded
 from nmt.errors import DataError
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")

@@ -17,8 +17,8 @@ from typing import Literal
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
+from nmt.corpora.lines import opened
 from nmt.corpora.tables import NumberedPair, listed, one_line
-from nmt.data.compression import opened
 from nmt.errors import DataError
 from nmt.system.console import log
 

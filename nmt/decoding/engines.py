@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.ctranslate2_engine import import_ctranslate2, load_ctranslate2_engine
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis
-from nmt.decoding.request import Sampling
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, Sampling
 from nmt.errors import ConfigError, RunError
 from nmt.runs.exports import Export, export_again, exports_of
 from nmt.runs.folder import RunFolder

@@ -19,10 +19,9 @@ from nmt.config.formats import COMPRESSIONS
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import source_hash
-from nmt.corpora.lines import Readable, line_blocks, read_lines
-from nmt.data.compression import opened
+from nmt.corpora.lines import Readable, line_blocks, opened, read_lines
+from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.parallel import LineTranslator
-from nmt.decoding.request import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError, DataError, RunError, TrainingError

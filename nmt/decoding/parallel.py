@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from nmt.decoding.request import BEST, Request
+from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation, Translator, with_prefixes
 from nmt.system.console import show_messages

@@ -11,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoding.beam_search import greedy_search
-from nmt.decoding.candidates import Candidates, Prefixes
+from nmt.decoding.beam_search import Candidates, Prefixes, greedy_search
 from nmt.decoding.constraints import Constraints
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis
-from nmt.decoding.request import Sampling
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, Sampling
 from nmt.models.interface import M, S, Seq2SeqModel
 from nmt.models.source import Source
 

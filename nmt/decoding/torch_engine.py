@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 
 from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig
-from nmt.decoding.beam_search import beam_search, greedy_search
+from nmt.decoding.beam_search import SearchTree, TracedStep, beam_search, greedy_search, search_tree
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden_words import ForbiddenWords
-from nmt.decoding.hypothesis import EncodedSource, Hypothesis
-from nmt.decoding.request import Sampling
+from nmt.decoding.hypothesis import EncodedSource, Hypothesis, Sampling
 from nmt.decoding.sampling import random_numbers, sampled
-from nmt.decoding.trace import SearchTree, TracedStep, search_tree
 from nmt.errors import RunError
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes

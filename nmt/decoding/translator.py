@@ -3,25 +3,27 @@
 import dataclasses
 import functools
 import itertools
+import json
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.decoding.engines import Engine, Sampler, load_engine, shared_tokenizers
 from nmt.decoding.hypothesis import (
+    BEST,
     DIVERGED,
     NO_ALIGNMENT,
     EncodedSource,
     Hypothesis,
+    Request,
     ScoredTokens,
     WordAlignment,
     best_of,
 )
-from nmt.decoding.request import BEST, Request
 from nmt.decoding.sentences import join_parts
 from nmt.decoding.source_text import Item, PartedSource, source_encoder
 from nmt.errors import ConfigError, DataError, TrainingError
@@ -378,3 +380,27 @@ def load(
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
     return Translator(tokenizers, loaded, decoding, max_src_length, languages, configs[0].source)
+
+
+# ---- A translation as a JSON object, for programs.
+
+
+def as_json(translation: Translation, n_best: int = 0, alignment: bool = False, tokens: bool = False) -> str:
+    """One line of JSON: text and score; with `alignment` the word alignment, and with `n_best` a list of as many
+    hypotheses. With `tokens`, each text has its tokens and log_probs, too. The score of an empty line is null; status
+    has an entry for each part of the line.
+
+    >>> as_json(Translation("Hallo", 1, n_best=(("Hallo", -0.5),)))
+    '{"text": "Hallo", "score": -0.5, "status": ["translated"]}'
+    """
+    hypotheses: list[dict[str, Any]] = []
+    for rank, (text, score) in enumerate(translation.n_best[: max(n_best, 1)] or [(translation.text, None)]):
+        hypotheses.append({"text": text, "score": None if score is None else round(score, 6)})
+        if tokens:
+            hypotheses[-1] |= (translation.scored[rank] if translation.scored else ScoredTokens()).to_json()
+    content = hypotheses[0] | {"status": translation.status}
+    if alignment:
+        content["alignment"] = str(translation.alignment)
+    if n_best:
+        content["n_best"] = hypotheses if translation.n_best else []
+    return json.dumps(content, ensure_ascii=False)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.evaluation import Metric
 from nmt.config.formats import PAIRS_FORMATS, pairs_format
 from nmt.config.inference import DecodingConfig
 from nmt.config.languages import check_language, language_suffix
 from nmt.config.source import TEXT, SourceConfig
+from nmt.config.training import Metric
 from nmt.corpora.hashes import lines_key, side_key
 from nmt.corpora.pairs import Side, sides_of
-from nmt.decoding.request import BEST, Request, Sampling
+from nmt.decoding.hypothesis import BEST, Request, Sampling
 from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translator, load
 from nmt.errors import ConfigError, DataError

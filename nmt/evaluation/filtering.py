@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
-from nmt.cleaning.selection import RULES, Verdicts, counts_of, judge_corpora
-from nmt.config.cleaning import CleaningConfig
+from nmt.cleaning.selection import RULES, Verdicts, check_folder, counts_of, judge_corpora, write_cleaned
 from nmt.config.corpus import CorpusFiles
+from nmt.config.data import CleaningConfig
 from nmt.corpora.pairs import read_pairs
-from nmt.data.cleaned import check_folder, write_cleaned
 from nmt.decoding.scoring import load_scorer
 from nmt.decoding.translator import LINES_AT_ONCE, load
 from nmt.errors import ConfigError, DataError

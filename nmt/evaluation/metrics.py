@@ -1,6 +1,13 @@
 """Scores of translations by sacreBLEU, on plain text, with its signatures."""
 
+import contextlib
 import dataclasses
+import difflib
+import io
+import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +17,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from nmt.config.evaluation import BleuTokenizer, EvaluationConfig, Metric
 from nmt.config.languages import base_language, is_without_spaces, script_of
-from nmt.errors import ConfigError, MissingExtraError, how_to_install
+from nmt.config.training import BleuTokenizer, EvaluationConfig, Metric
+from nmt.errors import ConfigError, DataError, MissingExtraError, TrainingError, how_to_install
 
 _OWN_TOKENIZER = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _DOWNLOADED = ("spm", "flores101", "flores200", "spBLEU-1K")
@@ -100,3 +107,79 @@ def score(
         result = metric.corpus_score(hypotheses, references)
         scores[name] = Score(result.name, result.score, str(metric.get_signature()))
     return scores
+
+
+# ---- COMET by the user's own `comet-score` (`pip install unbabel-comet`, in an environment of its own).
+#
+# Its package pins old versions of numpy and others that cannot be installed beside ours.
+
+
+COMMAND = "comet-score"
+_SCORE = re.compile(r"score:\s*(-?\d+(?:\.\d+)?)")
+
+
+def check_comet() -> None:
+    """`MissingExtraError` if there is no `comet-score` on the path."""
+    if shutil.which(COMMAND) is None:
+        raise MissingExtraError(
+            f"--comet: there is no {COMMAND} on the path; install unbabel-comet in an environment of its own, and put "
+            f"its {COMMAND} on the path"
+        )
+
+
+def comet_score(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: str | None = None
+) -> float:
+    """The system score that `comet-score` prints, with its default model or another.
+
+    Raises `ConfigError` for several references, of which COMET reads one, `TrainingError` if the command fails.
+    """
+    if len(references) != 1:
+        raise ConfigError(f"--comet: COMET reads one reference, and there are {len(references)}; give one --ref")
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("src", "hyp", "ref")]
+        for file, lines in zip(files, (sources, hypotheses, references[0]), strict=True):
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        src, hyp, ref = map(str, files)
+        command = [shutil.which(COMMAND) or COMMAND, "-s", src, "-t", hyp, "-r", ref, "--quiet", "--only_system"]
+        done = subprocess.run(
+            [*command, *(["--model", model] if model else [])], capture_output=True, text=True, errors="replace"
+        )
+    found = _SCORE.findall(done.stdout)
+    if done.returncode or not found:
+        last = ([line for line in (done.stderr or done.stdout).splitlines() if line.strip()] or ["no output"])[-1]
+        raise TrainingError(f"--comet: {COMMAND} failed with exit code {done.returncode}: {last.strip()}")
+    return float(found[-1])
+
+
+# ---- Public test sets by sacreBLEU's names, which downloads each once into its folder (SACREBLEU, or ~/.sacrebleu).
+
+
+def public_test_set(name: str, language_pair: str) -> tuple[Path, Sequence[Path]]:
+    """The files of a test set, `wmt14/full` and `en-de`: sources, and one or several references.
+
+    Raises `ConfigError` if sacreBLEU does not know it, `DataError` if it is not there and cannot be downloaded.
+    """
+    from sacrebleu.dataset import DATASETS  # a large table
+    from sacrebleu.utils import get_reference_files, get_source_file
+
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `sacrebleu --list` names all"
+        raise ConfigError(f"--test-set {name}: sacreBLEU knows no such test set{hint}")
+    dataset = DATASETS[name]
+    if language_pair not in dataset.langpairs:
+        known = ", ".join(sorted(dataset.langpairs))
+        raise ConfigError(f"--language-pair {language_pair}: {name} has {known}")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            src, references = get_source_file(name, language_pair), get_reference_files(name, language_pair)
+    # sacreBLEU exits where a download is damaged.
+    except (OSError, EOFError, SystemExit) as error:
+        why = "the download is damaged" if isinstance(error, SystemExit) else error
+        folder = Path(dataset._outdir)
+        raise DataError(
+            f"--test-set {name}: is not in {folder} and cannot be downloaded ({why}); try again with a connection, or "
+            f"copy that folder from another machine"
+        ) from None
+    return Path(src), [Path(path) for path in references]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import _compute_p_value, estimate_ci
 
-from nmt.config.evaluation import Metric
+from nmt.config.training import Metric
 from nmt.evaluation.metrics import Score
 
 Test = Literal["bs", "ar"]

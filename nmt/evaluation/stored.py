@@ -13,12 +13,12 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
+from nmt.config.training import Metric
 from nmt.corpora.hashes import side_key
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import Side, sides_of
-from nmt.decoding.request import Sampling
+from nmt.decoding.hypothesis import Sampling
 from nmt.errors import DataError, RunError
 from nmt.evaluation.metrics import Score, bleu_tokenizer, metric_names
 from nmt.runs.exports import ModelFile

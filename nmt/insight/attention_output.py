@@ -1,24 +1,28 @@
 """Attention weights as a picture, PNG or SVG: a panel for each head and for their mean, with the tokens on its axes."""
 
 import io
+import json
 import math
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import ConfigError
-from nmt.insight.fonts import drawing
-from nmt.system.files import replacing, write_bytes
+from nmt.insight.drawing import drawing
+from nmt.insight.explanation import Explanation
+from nmt.insight.pages import packed, render
+from nmt.system.files import replacing, write_bytes, write_text
 
-if TYPE_CHECKING:  # imported when something is drawn
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from nmt.insight.attention import AttentionMaps, Kind
+
 
 PIXELS_PER_INCH = 120  # of a PNG
 MAX_PIXELS = 80_000_000  # 4 bytes each while it is drawn, and in the program that shows it
@@ -75,7 +79,7 @@ def draw(
 def make_figure(
     maps: "AttentionMaps", kind: "Kind" = "cross", layer: int | None = None, head: int | None = None, model: str = ""
 ) -> "Figure":
-    """The figure that `draw` writes; call it in the block of `nmt.insight.fonts.drawing`."""
+    """The figure that `draw` writes; call it in the block of `nmt.insight.drawing.drawing`."""
     from matplotlib.figure import Figure
 
     grid = panels(maps.of(kind), layer, head)
@@ -214,3 +218,31 @@ def _drawable(text: str) -> str:
 
 def _shortened(token: str) -> str:
     return token if len(token) <= MAX_LABEL else f"{token[: MAX_LABEL - 1]}…"
+
+
+# ---- The page of one translation: what the model reads, how it chose, and what if it had chosen otherwise.
+
+
+def write_page(explanation: Explanation, path: Path) -> None:
+    """Write one HTML file that holds all of `explanation` and requests nothing."""
+    write_text(path, page_of(explanation.to_json()))
+
+
+def page_of(data: dict[str, Any]) -> str:
+    """The page of `Explanation.to_json()`: the same JSON, and its arrays apart from it as uint8, one after the other.
+
+    The weights are rounded to 1/255, which is at most 0.002 off, so that they take a byte each. Both are packed: at 60
+    pieces, what might have been is over 100 kB of JSON that says much the same 120 times.
+    """
+    arrays = {**data["attention"], "gradients": data["gradients"]}
+    weights = {name: np.rint(255 * np.asarray(values, np.float64)).astype(np.uint8) for name, values in arrays.items()}
+    page = {name: value for name, value in data.items() if name not in ("attention", "gradients")}
+    page["shapes"] = {name: array.shape for name, array in weights.items()}
+    return render(
+        "attention.html",
+        title=f"Attention: {data['src']}",
+        page=page,
+        languages=" → ".join(filter(None, (data["src_lang"], data["tgt_lang"]))),
+        explanation=packed(json.dumps(page, ensure_ascii=False).encode()),
+        weights=packed(b"".join(array.tobytes() for array in weights.values())),
+    )

@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.metrics.bleu import BLEU
 
-from nmt.config.evaluation import Metric
+from nmt.config.training import Metric
 from nmt.evaluation.buckets import (
     LENGTH_DIFFERENCES,
     SENTENCE_SCORES,
@@ -20,8 +22,116 @@ from nmt.evaluation.buckets import (
 )
 from nmt.evaluation.metrics import configured_metrics, make_metrics
 from nmt.evaluation.significance import DEFAULT_SAMPLES, Test, TestedScore, paired_test
-from nmt.insight.differences import Changed, Words, changed_ngrams, changed_sentences, changed_words
 from nmt.insight.systems import Material, System, TranslatedSet
+
+# ---- Where two translations of the same sentences differ: in sentences, words and n-grams.
+#
+# Of two systems, the first is the baseline. n-grams too many and too few are those of compare-mt (Neubig et al. 2019),
+# ordered by how far the two systems differ.
+
+
+MAX_NGRAM = 4
+Words = Sequence[Sequence[str]]
+"""The words of each sentence."""
+Key = TypeVar("Key", str, tuple[str, ...])
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """A word, or words in a row, of which two systems differ in how often they are right, too many or too few."""
+
+    text: str
+    expected: int
+    """Occurrences in the references."""
+    counts: tuple[int, int]
+    """How often they are so in the baseline and in the other system, each sentence counted for itself."""
+
+
+def changed_sentences(before: Sequence[float], after: Sequence[float], limit: int) -> tuple[list[int], list[int]]:
+    """The sentences whose score rose most, and those whose score fell most: at most `limit` of each, largest first.
+
+    >>> changed_sentences([50, 50, 50, 50], [50, 60, 20, 90], limit=2)
+    ([3, 1], [2])
+    """
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    rising = sorted((line for line, change in enumerate(changes) if change > 0), key=lambda line: -changes[line])
+    falling = sorted((line for line, change in enumerate(changes) if change < 0), key=lambda line: changes[line])
+    return rising[:limit], falling[:limit]
+
+
+def changed_words(
+    baseline: Words, other: Words, references: Words, limit: int
+) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
+    """The words that the other system gets right more often than the baseline, and those that it gets right less often.
+
+    >>> changed_words([["a", "b"], ["c"]], [["a", "d"], ["d", "a"]], [["a", "c"], ["c", "d"]], limit=5)
+    ((Changed(text='d', expected=1, counts=(0, 1)),), (Changed(text='c', expected=2, counts=(1, 0)),))
+    """
+    expected = _total(Counter(words) for words in references)
+    right = [
+        _total(Counter(ours) & Counter(theirs) for ours, theirs in zip(words, references, strict=True))
+        for words in (baseline, other)
+    ]
+    largest = _largest_changes(*right)
+    found = [Changed(word, expected[word], (right[0][word], right[1][word])) for word in largest]
+    more = tuple(one for one in found if one.counts[1] > one.counts[0])
+    fewer = tuple(one for one in found if one.counts[1] < one.counts[0])
+    return more[:limit], fewer[:limit]
+
+
+def changed_ngrams(
+    baseline: Words, other: Words, references: Words, limit: int
+) -> tuple[tuple[Changed, ...], tuple[Changed, ...]]:
+    """The n-grams of 1 to 4 words with the largest differences in how often they are too many, and too few.
+
+    One that only occurs inside a longer one of the list is left out.
+    """
+    expected = [_ngrams(words) for words in references]
+    both = [
+        [(_ngrams(ours), theirs) for ours, theirs in zip(system, expected, strict=True)] for system in (baseline, other)
+    ]
+    too_many = [_total(ours - theirs for ours, theirs in pairs) for pairs in both]
+    too_few = [_total(theirs - ours for ours, theirs in pairs) for pairs in both]
+    total = _total(expected)
+    more, fewer = (
+        tuple(Changed(" ".join(one), total[one], (before[one], after[one])) for one in _listed(before, after, limit))
+        for before, after in (too_many, too_few)
+    )
+    return more, fewer
+
+
+def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
+    starts = range(len(words))
+    return Counter(tuple(words[i : i + n]) for n in range(1, MAX_NGRAM + 1) for i in starts if i + n <= len(words))
+
+
+def _listed(baseline: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]], limit: int) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for ngram in _largest_changes(baseline, other):
+        if len(found) == limit:
+            break
+        counts = baseline[ngram], other[ngram]
+        if not any(counts == (baseline[longer], other[longer]) and _is_part(ngram, longer) for longer in found):
+            found.append(ngram)
+    return found
+
+
+def _is_part(ngram: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    return any(longer[start : start + len(ngram)] == ngram for start in range(len(longer) - len(ngram) + 1))
+
+
+def _largest_changes(baseline: Counter[Key], other: Counter[Key]) -> list[Key]:
+    """The keys with different counts, the largest difference first; of equal ones the longest, then by alphabet."""
+    keys = [key for key in baseline.keys() | other.keys() if baseline[key] != other[key]]
+    return sorted(keys, key=lambda key: (-abs(baseline[key] - other[key]), -len(key), key))
+
+
+def _total(counts: Iterable[Counter[Key]]) -> Counter[Key]:
+    total: Counter[Key] = Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
 
 LISTED = 10
 """Maximum number of sentences, words and n-grams in each list."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nmt.cleaning.profile import Bin, Lengths, Profile
 from nmt.errors import printable
-from nmt.insight.text_table import aligned, bar, shortened
+from nmt.system.console import aligned, bar, shortened
 from nmt.system.files import write_text
 
 MAX_WIDTH = 100

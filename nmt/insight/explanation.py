@@ -17,12 +17,12 @@ from torch import Tensor
 
 from nmt.config.inference import DecodingConfig
 from nmt.corpora.vectors import patches, read_image
+from nmt.decoding.beam_search import SearchTree
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.forbidden_words import ForbiddenWords
 from nmt.decoding.hypothesis import EncodedSource, Hypothesis, best_of
 from nmt.decoding.source_text import source_encoder
 from nmt.decoding.torch_engine import TorchEngine, load_model, load_torch_engine
-from nmt.decoding.trace import SearchTree
 from nmt.decoding.translator import batches_by_length
 from nmt.errors import ConfigError, RunError
 from nmt.insight.attention import KINDS, AttentionMaps, Picture, attention_maps, model_inputs

@@ -11,7 +11,6 @@ from typing import Literal
 from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError
 from nmt.evaluation.stored import AveragedRun, stored_evaluations
-from nmt.locks import is_locked
 from nmt.runs.folder import RUNS, Recorded, RunFolder, checkpoint_steps, find_run, latest_in
 from nmt.runs.history import (
     VALIDATION_METRICS,
@@ -22,7 +21,8 @@ from nmt.runs.history import (
     ValidationMetric,
     read_history,
 )
-from nmt.training.stopping import reached
+from nmt.system.files import is_locked
+from nmt.training.limits import reached
 
 State = Literal[
     "vocabulary", "preparing", "training", "interrupted", "finished", "diverged", "average", "model", "export", "broken"

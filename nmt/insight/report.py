@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.config.evaluation import Metric
 from nmt.config.section import Section
-from nmt.config.training import Config
+from nmt.config.training import Config, Metric
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import sides_of
 from nmt.decoding.torch_engine import TorchEngine, load_model

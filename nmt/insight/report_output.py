@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from nmt.config.evaluation import Metric
-from nmt.config.training import Config
+from nmt.config.training import Config, Metric
 from nmt.evaluation.metrics import Score, bleu_tokenizer
-from nmt.exporting.description import UNKNOWN_LICENSE
 from nmt.insight.drawing import Chart, Curve, bars, curves
 from nmt.insight.pages import render
 from nmt.insight.report import Report, gather
 from nmt.insight.validation_set import ReportedScore
 from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
+from nmt.interop.verification import UNKNOWN_LICENSE
 from nmt.runs.folder import RunFolder
 from nmt.runs.history import TrainInterval, ValidationMetric, duration
 from nmt.system.files import replacing, write_bytes, write_text

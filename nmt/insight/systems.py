@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.config.evaluation import EvaluationConfig
 from nmt.config.source import TEXT, SourceConfig
+from nmt.config.training import EvaluationConfig
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import Side, sides_of
 from nmt.corpora.vectors import source_names

@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.config.evaluation import Metric
 from nmt.config.inference import DecodingConfig
-from nmt.config.training import Config
+from nmt.config.training import Config, Metric
 from nmt.corpora.vectors import source_names
 from nmt.decoding.source_text import SourceText
 from nmt.decoding.torch_engine import TorchEngine

@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from nmt.config.evaluation import ExportFormat
-from nmt.config.training import Config
+from nmt.config.training import Config, ExportFormat
 from nmt.errors import NmtError
-from nmt.exporting.description import ExportedRun
 from nmt.interop.argos import export_argos
 from nmt.interop.ctranslate2 import export_ctranslate2
 from nmt.interop.huggingface import export_huggingface
 from nmt.interop.onnx import export_onnx
+from nmt.interop.verification import ExportedRun
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
 

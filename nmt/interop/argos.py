@@ -22,9 +22,8 @@ from nmt.config.languages import base_language
 from nmt.decoding.ctranslate2_engine import import_ctranslate2
 from nmt.decoding.hypothesis import forbidden_ids
 from nmt.errors import RunError
-from nmt.exporting.description import ExportedRun, describe
 from nmt.interop.ctranslate2 import prepare_ctranslate2, remedy, write_model
-from nmt.interop.verification import PLAIN_SEARCH, Prepared, verify
+from nmt.interop.verification import PLAIN_SEARCH, ExportedRun, Prepared, describe, verify
 from nmt.runs.folder import RunFolder
 from nmt.system.files import replacing, write_bytes, write_json, write_text
 

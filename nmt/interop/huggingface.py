@@ -19,11 +19,10 @@ from torch import Tensor
 
 from nmt.config.inference import PRESETS, DecodingConfig, InferenceConfig, TransformerConfig
 from nmt.errors import RunError, import_extra
-from nmt.exporting.description import ExportedRun, describe
 from nmt.interop.marian_folder import FIXED
+from nmt.interop.marian_model import LOGITS_BIAS, hugging_face_names
 from nmt.interop.model_card import CardFacts, CardScores, check_card_options, model_card
-from nmt.interop.verification import PLAIN_SEARCH, Prepared, greedy_and_beam, prepare, verify
-from nmt.marian.names import LOGITS_BIAS, hugging_face_names
+from nmt.interop.verification import PLAIN_SEARCH, ExportedRun, Prepared, describe, greedy_and_beam, prepare, verify
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import weights_of

@@ -17,15 +17,18 @@ from nmt.config.inference import TransformerConfig
 from nmt.config.section import MAX_POSITIONS as LIMIT
 from nmt.errors import RunError
 from nmt.interop.marian_model import (
+    LOGITS_BIAS,
     MAX_POSITIONS,
+    POSITIONS,
     FoundModel,
     PlainLoader,
     check_one_vocabulary,
+    copies,
+    hugging_face_names,
     imported_section,
     read_file,
     read_object,
 )
-from nmt.marian.names import LOGITS_BIAS, POSITIONS, copies, hugging_face_names
 from nmt.models.factory import parameter_shapes
 from nmt.runs.weights import read_weights
 from nmt.tokenizers.marian import EOS, PAD, MarianFiles, read_vocabulary

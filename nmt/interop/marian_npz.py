@@ -21,8 +21,14 @@ from torch import Tensor
 
 from nmt.config.inference import TransformerConfig
 from nmt.errors import RunError
-from nmt.interop.marian_model import MAX_POSITIONS, FoundModel, PlainLoader, check_one_vocabulary, imported_section
-from nmt.marian.names import marian_name
+from nmt.interop.marian_model import (
+    MAX_POSITIONS,
+    FoundModel,
+    PlainLoader,
+    check_one_vocabulary,
+    imported_section,
+    marian_name,
+)
 from nmt.models.factory import parameter_shapes
 from nmt.tokenizers.marian import PAD, MarianFiles, read_vocabulary, vocabulary_json
 

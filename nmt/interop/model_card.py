@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from nmt.config.evaluation import Metric
 from nmt.config.languages import base_language
+from nmt.config.training import Metric
 from nmt.errors import ConfigError
 from nmt.evaluation.metrics import Score
-from nmt.exporting.description import UNKNOWN_LICENSE
+from nmt.interop.verification import UNKNOWN_LICENSE
 
 # Hugging Face's names of tasks; vectors may be of any.
 _TASKS = {"text": "translation", "images": "image-to-text", "vectors": ""}

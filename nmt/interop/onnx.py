@@ -23,12 +23,10 @@ from nmt.config.inference import DecodingConfig
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import Translator
 from nmt.errors import import_extra
-from nmt.exporting.description import ExportedRun, describe
-from nmt.interop.verification import greedy_and_beam, prepare, verify
-from nmt.masks import for_heads
+from nmt.interop.verification import ExportedRun, describe, greedy_and_beam, prepare, verify
 from nmt.models.attention import KeyValueCache, attention_bias
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.source import Source
+from nmt.models.source import Source, for_heads
 from nmt.models.transformer import LayerState, Transformer, TransformerState
 from nmt.runs.folder import RunFolder
 from nmt.system.files import replacing, write_json

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nmt.masks import look_ahead_mask
+from nmt.models.source import look_ahead_mask
 
 Recorded: TypeAlias = list[Tensor] | None
 """A list to which each attention of a forward pass appends its weights; None: they are not wanted."""

@@ -18,8 +18,7 @@ from nmt.config.section import ModelPart
 from nmt.config.source import SourceConfig
 from nmt.errors import RunError
 from nmt.models.dropout import Dropout
-from nmt.models.embeddings import VectorLayer
-from nmt.models.positions import PositionalEncoding
+from nmt.models.embeddings import PositionalEncoding, VectorLayer
 from nmt.models.source import Source
 
 

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from nmt.config.inference import TransformerConfig
 from nmt.config.source import TEXT, SourceConfig
-from nmt.masks import for_heads
 from nmt.models.attention import KeyValueCache, MultiHeadAttention, Recorded, attention_bias
 from nmt.models.dropout import Dropout
+from nmt.models.embeddings import PositionalEncoding
 from nmt.models.interface import Backend, L, Layers, TrainableModel
-from nmt.models.positions import PositionalEncoding
-from nmt.models.source import Source
+from nmt.models.source import Source, for_heads
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,

@@ -21,24 +21,21 @@ from typing import Any
 from sacrebleu.metrics.chrf import CHRF
 
 from nmt.cleaning.holdout import with_hold_outs
-from nmt.cleaning.selection import judge_corpora, select
+from nmt.cleaning.selection import cleaned_names, judge_corpora, select, write_cleaned
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
 from nmt.config.reading import load_config, settings_to_yaml
 from nmt.config.training import Config
 from nmt.corpora.hashes import corpus_hashes, file_hash
 from nmt.corpora.lines import read_lines
-from nmt.data.cleaned import cleaned_names, write_cleaned
 from nmt.decoding.engines import shared_tokenizers
 from nmt.decoding.files import Files, made_from, translate_files
-from nmt.decoding.records import as_json
-from nmt.decoding.translator import load
+from nmt.decoding.translator import as_json, load
 from nmt.errors import ConfigError, DataError, NmtError, RunError
-from nmt.locks import locked
 from nmt.runs.base import load_run_config, starting_run
 from nmt.runs.folder import RunFolder, open_run
 from nmt.system.console import log
-from nmt.system.files import leftovers, read_json, write_json, write_text
+from nmt.system.files import leftovers, locked, read_json, write_json, write_text
 from nmt.tokenizers.statistics import survey
 
 MAX_LEARNED = 0.5

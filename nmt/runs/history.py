@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from nmt.config.evaluation import Metric
+from nmt.config.training import Metric
 from nmt.runs.folder import RunFolder
 
 ValidationMetric = Literal["loss"] | Metric

@@ -5,12 +5,24 @@ Izmailov et al. 2018).
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from nmt.runs.weights import weights_of
+from nmt.decoding.engines import shared_tokenizers
+from nmt.decoding.translator import load
+from nmt.errors import RunError
+from nmt.evaluation.evaluate import corpus_test_set, evaluate
+from nmt.evaluation.metrics import configured_metrics
+from nmt.evaluation.stored import AveragedRun
+from nmt.runs.folder import RunFolder, checkpoint_steps, run_named
+from nmt.runs.weights import mean_of_weights, weights_of, write_weights
+from nmt.system.files import file_sha256, replacing, write_json
+from nmt.training.record import read_record
 
 
 class MovingAverage:
@@ -44,3 +56,101 @@ def exchanged(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]
     finally:
         for name, parameter in parameters.items():
             parameter.data = own[name]
+
+
+# ---- The mean of a run's checkpoints, or of several runs' models, as a new run that is compared with them.
+
+
+def average_checkpoints(run: RunFolder, last: int | None, name: str | None = None, device: str = "auto") -> AveragedRun:
+    """Write the mean weights of a run's `last` checkpoints as the new run `name`, by default RUN-average.
+
+    Without `last`, there are `training.keep_checkpoints` of them. Raises `RunError` if there are fewer, or the new run
+    exists; nothing is written then.
+    """
+    with _new_run(name, run) as target:
+        steps = _steps(run, last)
+        files = [run.checkpoints / str(step) / "model.safetensors" for step in steps]
+        return _write_average([run], steps, files, target, device)
+
+
+def average_models(runs: Sequence[RunFolder], name: str | None = None, device: str = "auto") -> AveragedRun:
+    """Write the mean of several runs' models as the new run `name`, by default FIRST-average (Wortsman et al. 2022).
+
+    The weights of models that were trained apart do not correspond, so that their mean translates nothing. So these
+    have learned from the same start (`training.init_from`), or are such a start. Raises `RunError` if they are not,
+    if one is there twice, if they differ in vocabulary, sources or shapes, or if the new run exists; nothing is written
+    then.
+    """
+    with _new_run(name, runs[0]) as target:
+        for run in runs:
+            run.config()  # refuses exports, which have no training
+        shared_tokenizers(runs)
+        _check_one_start(runs)
+        return _write_average(runs, [], [run.model_file for run in runs], target, device)
+
+
+@contextlib.contextmanager
+def _new_run(name: str | None, first: RunFolder) -> Iterator[RunFolder]:
+    """The folder of the average, locked; `RunError` if it exists."""
+    target = run_named(f"{first.name}-average" if name is None else name)
+    with target.locked():  # a training that starts here meanwhile would be overwritten
+        if os.path.lexists(target.path):
+            raise RunError(f"{target.path} exists already; give the average another --name")
+        yield target
+
+
+def _write_average(
+    runs: Sequence[RunFolder], steps: list[int], files: Sequence[Path], target: RunFolder, device: str
+) -> AveragedRun:
+    config = runs[0].config()
+    metrics = configured_metrics(config.evaluation, config.data.tgt_lang)
+    validation = corpus_test_set(config.data.validation, config.source)
+    with replacing(target.path) as temporary:
+        temporary.mkdir()
+        new = RunFolder(temporary)
+        shutil.copyfile(runs[0].config_file, new.config_file)
+        shutil.copytree(runs[0].tokenizer, new.tokenizer)
+        write_weights(mean_of_weights(files), new.model_file)
+        *run_scores, average_scores = (
+            evaluate(load(folder.path, device=device, engine="torch", own_process=True), validation, metrics).scores
+            for folder in (*runs, new)
+        )
+        result = AveragedRun(
+            average=str(target.path),
+            runs=[str(run.path) for run in runs],
+            steps=steps,
+            run_scores=run_scores,
+            average_scores=average_scores,
+        )
+        write_json(new.average_file, result.model_dump(mode="json"))
+    return result
+
+
+def _check_one_start(runs: Sequence[RunFolder]) -> None:
+    """`RunError` if no model is the start of all runs, or is itself one of them and the start of the others."""
+    seen: dict[str, RunFolder] = {}
+    starts: set[str] = set()
+    for run in runs:
+        own, record = file_sha256(run.model_file), read_record(run)
+        if own in seen:
+            raise RunError(f"{seen[own].path} and {run.path} have the same model; name each once")
+        mine = {own} if record is None or record.init_from is None else {own, record.init_from.model.sha256}
+        starts = starts & mine if seen else mine
+        seen[own] = run
+        if not starts:
+            raise RunError(
+                f"{run.path} has not learned from the same start (training.init_from) as {runs[0].path}: the mean of "
+                "models that were trained apart translates nothing; an ensemble can (nmt translate --model A --model B)"
+            )
+
+
+def _steps(run: RunFolder, last: int | None) -> list[int]:
+    """The checkpoints to average, in the order of training."""
+    kept = run.config().training.keep_checkpoints
+    steps, count = checkpoint_steps(run.checkpoints), last or max(2, kept)
+    if len(steps) < count:
+        raise RunError(
+            f"{run.path}: there are {len(steps)} checkpoints, not {count}; a training keeps the last "
+            f"training.keep_checkpoints ({kept}) and the best"
+        )
+    return steps[-count:]

@@ -5,27 +5,31 @@ Their scores are written as those of `nmt eval`, by the same code, to evaluation
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacreMetric
+from torch import Tensor, nn
 
 from nmt.config.corpus import CorpusFiles
-from nmt.config.evaluation import Metric
 from nmt.config.source import SourceConfig
-from nmt.config.training import Config
+from nmt.config.training import Config, Metric
 from nmt.corpora.lines import read_lines
 from nmt.corpora.pairs import sides_of
 from nmt.errors import DataError, RunError
-from nmt.evaluation.evaluate import Evaluation, evaluate_runs
+from nmt.evaluation.evaluate import Evaluation, corpus_test_set, evaluate_runs
 from nmt.evaluation.metrics import Score, configured_metrics, score
 from nmt.evaluation.significance import paired_interval
 from nmt.evaluation.stored import Evaluated
+from nmt.runs.base import starting_run
 from nmt.runs.folder import RunFolder
+from nmt.runs.weights import copy_weights, read_weights, weights_of
 from nmt.system.console import log
-from nmt.system.files import read_json, write_json
-from nmt.training.record import RecordedCorpus, RecordedOrigin, read_record, recorded_corpus
+from nmt.system.files import file_sha256, read_json, write_json
+from nmt.training.record import RecordedCorpus, RecordedFile, RecordedOrigin, read_record, recorded_corpus
 
 
 class Change(NamedTuple):
@@ -152,3 +156,114 @@ def _changed(corpus: RecordedCorpus, files: CorpusFiles, source: SourceConfig) -
     except DataError as error:
         return str(error)
     return "" if now == corpus else f"{corpus.src.path} or {corpus.tgt.path} has changed since"
+
+
+# ---- The run that a training starts from (`training.init_from`): its weights, its test sets, its corpora to replay.
+
+
+def find_origin(config: Config) -> RecordedOrigin | None:
+    """The run of `training.init_from`, which `config` must name for a new training; None if it names none.
+
+    A test set of that run that cannot be read is a line. Raises `DataError` if a corpus to replay is missing or not
+    the one that the run was trained on.
+    """
+    if config.training.init_from is None:
+        return None
+    run = starting_run(config.training.init_from)
+    _check_replayed(config, run)
+    model = RecordedFile(path=str(run.model_file), sha256=file_sha256(run.model_file))
+    files = _test_sets(config, run)
+    test = {name: recorded_corpus(one, config.source) for name, one in files.items()}
+    return RecordedOrigin(run=str(run.path), model=model, test=test, test_files=files)
+
+
+def own_test_sets(run: RunFolder) -> dict[str, CorpusFiles]:
+    """The test sets of a run, or else its validation set; none of an imported one."""
+    if not run.has_training_config():
+        return {}
+    data = run.config().data
+    if data.test or data.validation.holdout == 0:  # which are training pairs
+        return dict(data.test)
+    return {"validation": data.validation}
+
+
+def _test_sets(config: Config, run: RunFolder) -> dict[str, CorpusFiles]:
+    """The test sets of the new run and of the one that it starts from, whose names count, where they can be read."""
+    found: dict[str, CorpusFiles] = {}
+    tests, own = config.data.test, own_test_sets(run)
+    for name, files in {**tests, **own}.items():
+        paths, others = ([one.src_file.resolve(), one.tgt_file.resolve()] for one in (files, tests.get(name, files)))
+        if paths != others:
+            log.warning(
+                f"{name} is a test set of {run.path}, too, and that one is scored; rename this run's in data.test"
+            )
+        try:
+            corpus_test_set(files, config.source)
+            found[name] = files
+        except DataError as error:
+            log.warning(f"{name} is not scored before and after: {error}")
+    return found
+
+
+def _check_replayed(config: Config, run: RunFolder) -> None:
+    """`DataError` if a corpus of `data.replay` is missing, or has other text than when the run was trained."""
+    replayed = [files for files in config.data.train if files.replayed]
+    record = read_record(run) if replayed else None
+    known = {corpus.src.path: corpus for corpus in (record.train if record else ())}
+    for files in replayed:
+        remedy = "restore it, or leave data.replay out and add text of that kind to data.train with a weight"
+        try:
+            now = recorded_corpus(files, config.source)
+        except DataError as error:
+            raise DataError(f"data.replay: a corpus to replay cannot be read: {error}; {remedy}") from None
+        then = known.get(str(files.src_file))
+        if then is not None and now != then:
+            names = " and ".join(dict.fromkeys((str(files.src_file), str(files.tgt_file))))
+            raise DataError(f"data.replay: {names} have changed since {run.path} was trained on them; {remedy}")
+
+
+# ---- A start from a Transformer with more layers, of which some are kept: `training.init_from`.
+#
+# Shleifer and Rush 2020 (arXiv:2010.13002) shrink models so, and train them on their teachers' translations.
+
+
+_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
+
+
+def load_start(model: nn.Module, file: Path) -> list[str]:
+    """Read the weights that a training starts from; returns a line for the encoder or decoder that loses layers.
+
+    Raises `RunError` if they do not fit.
+    """
+    wanted, stored = weights_of(model), read_weights(file)
+    counts, of = _num_layers(wanted), _num_layers(stored)
+    chosen = {part: kept_layers(counts[part], of[part]) for part in ("encoder", "decoder") if counts[part] < of[part]}
+    copy_weights(with_layers(stored, chosen), wanted, file)
+    return [
+        f"{part:11} layers kept of {of[part]}: {', '.join(str(layer + 1) for layer in layers) or 'none'}"
+        for part, layers in chosen.items()
+    ]
+
+
+def kept_layers(count: int, of: int) -> list[int]:
+    """Which of the layers, from 0, a model of `count` layers keeps: the first, the last, and others evenly between."""
+    return [round(number * (of - 1) / max(count - 1, 1)) for number in range(count)]
+
+
+def with_layers(weights: Mapping[str, Tensor], chosen: Mapping[str, list[int]]) -> dict[str, Tensor]:
+    """The weights without the layers of `encoder` or `decoder` that are not `chosen`, which are renumbered."""
+    found = {}
+    for name, value in weights.items():
+        if (match := _LAYER.fullmatch(name)) and match[1] in chosen:
+            part, layer, rest = match[1], int(match[2]), match[3]
+            if layer in chosen[part]:
+                found[f"{part}.{chosen[part].index(layer)}.{rest}"] = value
+        else:
+            found[name] = value
+    return found
+
+
+def _num_layers(names: Iterable[str]) -> Counter[str]:
+    matches = [_LAYER.fullmatch(name) for name in names]
+    layers = {match.group(1, 2) for match in matches if match}
+    return Counter(part for part, _ in layers)

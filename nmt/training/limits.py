@@ -4,10 +4,12 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+from nmt.config.training import TrainingConfig
 from nmt.errors import NmtError, TrainingError, is_out_of_memory
 from nmt.runs.folder import RunFolder
+from nmt.runs.history import Progress
 
 # If several have been received, the first in this order is reported.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -77,3 +79,61 @@ def plain_messages(run: RunFolder) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(f"out of memory; lower training.batch_tokens ({error}); {hint}") from None
+
+
+# ---- The limits that end a training, and the time left.
+
+
+class Limit(NamedTuple):
+    """A limit that a training has reached."""
+
+    reason: str
+    to_continue: str
+    """The options that raise the limit."""
+
+
+def reached(progress: Progress, settings: TrainingConfig) -> Limit | None:
+    """The first limit that is reached, if any, with the options that raise all limits that are reached."""
+    found = list(_all_reached(progress, settings))
+    return Limit(found[0].reason, " ".join(limit.to_continue for limit in found)) if found else None
+
+
+def _all_reached(progress: Progress, settings: TrainingConfig) -> Iterator[Limit]:
+    steps, epochs, minutes, patience = settings.max_steps, settings.max_epochs, settings.max_minutes, settings.patience
+    if steps is not None and progress.step >= steps:
+        more = f"--set training.max_steps={2 * max(steps, progress.step)}"
+        yield Limit(f"training.max_steps, {steps:,}, is reached", more)
+    if epochs is not None and progress.epoch >= epochs:
+        more = f"--set training.max_epochs={2 * max(epochs, progress.epoch)}"
+        yield Limit(f"training.max_epochs, {epochs:,}, is reached", more)
+    if minutes is not None and progress.seconds >= 60 * minutes:
+        more = f"--set training.max_minutes={2 * max(minutes, progress.seconds / 60):g}"
+        yield Limit(f"training.max_minutes, {minutes:g}, is reached", more)
+    if patience is not None and progress.validations_since_best >= patience:
+        reason = f"training.patience: {patience} validations without a better {settings.best_metric}"
+        yield Limit(reason, "--set training.patience=null")
+
+
+def stop_reason(progress: Progress, settings: TrainingConfig) -> str:
+    """The limit that a training has reached, in words, or ''."""
+    limit = reached(progress, settings)
+    return limit.reason if limit else ""
+
+
+def total_steps(settings: TrainingConfig, batches_an_epoch: int) -> int | None:
+    """Updates until max_steps or max_epochs; None if neither is set."""
+    updates_an_epoch = -(-batches_an_epoch // settings.batches_per_update)
+    limits = [settings.max_steps, settings.max_epochs and settings.max_epochs * updates_an_epoch]
+    return min((limit for limit in limits if limit), default=None)
+
+
+def seconds_left(
+    progress: Progress, settings: TrainingConfig, batches_an_epoch: int, seconds_per_update: float
+) -> float:
+    """Time until the nearest limit, not counting early stopping."""
+    candidates = []
+    if (total := total_steps(settings, batches_an_epoch)) is not None:
+        candidates.append((total - progress.step) * seconds_per_update)
+    if settings.max_minutes is not None:
+        candidates.append(60 * settings.max_minutes - progress.seconds)
+    return max(0.0, min(candidates))

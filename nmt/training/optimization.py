@@ -1,11 +1,16 @@
 """The optimizer, the learning-rate schedule and gradient clipping."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nmt.config.section import ModelPart
 from nmt.config.training import TrainingConfig
+from nmt.errors import ConfigError
+from nmt.models.interface import TrainableModel
 
 # Devices on which fused AdamW skips an update if `found_inf` is set. On MPS, torch releases before the summer of 2026
 # apply the update anyway; other devices are untested.
@@ -76,3 +81,40 @@ def update(optimizer: AdamW, scaler: torch.amp.GradScaler, clip_norm: float | No
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm
+
+
+# ---- Parts of a model that keep their weights: `training.freeze`, and the rows of padding where they must stay zero.
+
+
+def freeze(model: TrainableModel[Any, Any], parts: Sequence[ModelPart]) -> None:
+    """Give the parameters of some parts no gradient; one that several parts share is frozen by the name of any.
+
+    Before the optimizer is made, so that it has no state for them. Raises `ConfigError` for a part without parameters,
+    and if nothing is left to train.
+    """
+    # With all names of shared parameters.
+    named = [(model.part_of(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
+    found = {part for part, _ in named}
+    for part in parts:
+        if part not in found:
+            raise ConfigError(f"training.freeze: {part}: this model has no such parameters; leave it out")
+    for part, parameter in named:
+        if part in parts:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"training.freeze: {', '.join(parts)}: nothing is left to train; leave one of them out")
+
+
+def clear_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
+    """Set rows of matrices to zero; entries of a bias keep their values."""
+    with torch.no_grad():
+        for parameter, row in rows:
+            if parameter.ndim > 1:
+                parameter[row] = 0.0
+
+
+def keep_rows(rows: Sequence[tuple[Tensor, int]]) -> None:
+    """Give rows of parameters no gradient; after the backward passes, and before the gradients are clipped."""
+    for parameter, row in rows:
+        if parameter.grad is not None:
+            parameter.grad[row] = 0.0

@@ -3,29 +3,31 @@
 import contextlib
 import importlib.util
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from nmt.batches.batches import num_workers, start_worker_server
+from nmt.batches.batches import Plan, num_workers, share_of_real_positions, start_worker_server
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.batches.lexicon import Lexicon, learn_lexicon
-from nmt.cleaning.selection import Selection, select
-from nmt.config.evaluation import Metric
+from nmt.batches.mixture import describe_mixture
+from nmt.cleaning.selection import Selection, select, table
 from nmt.config.languages import is_without_spaces
-from nmt.config.training import Config
+from nmt.config.training import Config, Metric, TrainingConfig
 from nmt.corpora.pairs import count_pairs
 from nmt.errors import ConfigError, MissingExtraError, NmtError, how_to_install
 from nmt.evaluation.evaluate import TestSet, corpus_test_set
-from nmt.evaluation.metrics import configured_metrics, make_metrics
+from nmt.evaluation.metrics import bleu_tokenizer, configured_metrics, make_metrics
+from nmt.models.interface import TrainableModel
 from nmt.runs.base import copy_tokenizer, starting_run
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
-from nmt.system.devices import choose_device, choose_dtype
+from nmt.system.devices import bf16_slowdown, choose_device, choose_dtype
 from nmt.system.distributed import ALONE, Ranks
 from nmt.tokenizers.building import ensure_tokenizers
 from nmt.tokenizers.tokenizer import Tokenizers, load_tokenizers
+from nmt.training.limits import total_steps
 
 
 class Prepared(NamedTuple):
@@ -150,3 +152,65 @@ def _check_lstm(config: Config, dtype: torch.dtype, device: torch.device) -> Non
             "training.precision: bf16: torch cannot train an LSTM in bf16 on this CPU, which has no instructions for "
             "it; use fp32, or model.cell: gru"
         ) from None
+
+
+# ---- The summary of a training that is printed before its first step.
+
+
+def announce(
+    config: Config, run: RunFolder, prepared: Prepared, model: TrainableModel[Any, Any], plan: Plan, memory: str
+) -> None:
+    """Print the summary; `plan` is the current epoch's, `memory` describes the memory for the worst batch."""
+    data, settings, corpus, tokenizers = config.data, config.training, prepared.corpus, prepared.tokenizers
+    src_size, tgt_size = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+    sizes = f"joint, {src_size:,} pieces" if tokenizers.joint else f"{src_size:,} and {tgt_size:,} pieces"
+    if config.source.type != "text":
+        sizes = f"{tgt_size:,} pieces for the target; the sources are {config.source.as_read()}"
+    counts = model.parameter_counts()
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    threads = f" ({torch.get_num_threads()} threads)" if prepared.device.type == "cpu" else ""
+    limits = {"steps": settings.max_steps, "epochs": settings.max_epochs, "minutes": settings.max_minutes}
+    num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    frozen = f"; {', '.join(settings.freeze)} frozen, {num_frozen:,} parameters" if settings.freeze else ""
+    cut = f"; cut into {settings.parts} parts each" if settings.parts > 1 else ""
+    tokenizer = bleu_tokenizer(data.tgt_lang, config.evaluation.bleu_tokenizer)
+    kept, cleaning = str(corpus.counts), ""
+    if prepared.selection is not None and corpus.counts.left_out:
+        kept = f"{corpus.counts.kept:,} of {corpus.counts.read:,} pairs"
+        cleaning = "\ncleaning    ".join(table(corpus.counts)) + f"\n            examples: {run.cleaning_file}"
+    lines = {
+        "run": str(run.path),
+        "data": f"{data.src_lang} -> {data.tgt_lang}: training {kept}, "
+        f"validation {len(prepared.validation.src):,} pairs",
+        "cleaning": cleaning,
+        "mixture": describe_mixture(corpus.sizes, data),
+        "starts from": f"{settings.init_from}{frozen}" if settings.init_from is not None else "",
+        "vocabulary": f"{config.tokenizer.type}, {sizes}",
+        "model": f"{sum(counts.values()):,} parameters ({parts})",
+        "device": f"{prepared.device}{threads}, {str(prepared.dtype).removeprefix('torch.')}",
+        "memory": memory,
+        "batches": f"{len(plan):,} an epoch, {settings.batches_per_update} an update, at most "
+        f"{settings.micro_batch_tokens:,} tokens each, {share_of_real_positions(corpus, plan):.1%} of them real{cut}",
+        "scores": f"BLEU's tokenizer is {tokenizer}, for {data.tgt_lang}",
+        "average": f"exponential, decay {settings.ema_decay:g}" if settings.ema_decay is not None else "",
+        "until": " or ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None),
+    }
+    for name, text in lines.items():
+        if text:
+            log.info(f"{name:11} {text}")
+    warn_of_warmup(settings, total_steps(settings, len(plan)))
+    is_bf16_on_a_cpu = prepared.device.type == "cpu" and prepared.dtype == torch.bfloat16
+    if is_bf16_on_a_cpu and (slowdown := bf16_slowdown()) >= 2:  # less may be chance
+        log.warning(
+            f"this CPU has no instructions for bf16: a matrix product takes {slowdown:.0f} times as long as in fp32; "
+            f"stop (Ctrl-C), and start over with --set training.precision=fp32 --fresh"
+        )
+
+
+def warn_of_warmup(settings: TrainingConfig, steps: float | None) -> None:
+    """Warn if a training of `steps` updates (None: unknown) ends before its warm-up does."""
+    if steps is not None and steps <= settings.warmup_steps:
+        log.warning(
+            f"the learning rate never reaches its peak: training.warmup_steps is {settings.warmup_steps:,}, of "
+            f"{steps:,.0f} steps in all; lower it"
+        )

@@ -16,15 +16,14 @@ from nmt.system.console import log
 from nmt.system.devices import own_the_process
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import rename, write_text
-from nmt.training.fine_tuning import score_before
+from nmt.training.fine_tuning import find_origin, score_before
+from nmt.training.launching import choose_processes, shared
 from nmt.training.limits import plain_messages
 from nmt.training.monitor import Monitor
-from nmt.training.origin import find_origin
 from nmt.training.preflight import rehearse, warnings
 from nmt.training.preparation import prepare
 from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
-from nmt.training.sharing import choose_processes, shared
 from nmt.training.trainer import Trainer
 
 

@@ -27,19 +27,16 @@ from nmt.runs.weights import load_checkpoint, replace_progress, retain, save_che
 from nmt.system.console import log
 from nmt.system.distributed import ALONE, Ranks
 from nmt.system.files import write_json
-from nmt.training.announcement import announce, warn_of_warmup
 from nmt.training.averaging import MovingAverage, exchanged
 from nmt.training.divergence import DivergenceDetector, diagnosis, listed
 from nmt.training.feeding import Feed, Share, batches_with_restarts
-from nmt.training.fewer_layers import load_start
-from nmt.training.freezing import clear_rows, freeze, keep_rows
-from nmt.training.limits import SIGNALS, Signals, Stopped
+from nmt.training.fine_tuning import load_start
+from nmt.training.limits import SIGNALS, Signals, Stopped, seconds_left, stop_reason, total_steps
 from nmt.training.loss import LossSums, Objective
 from nmt.training.monitor import IntervalSums, Monitor
-from nmt.training.optimization import learning_rate, make_optimizer, update
-from nmt.training.preparation import Prepared
+from nmt.training.optimization import clear_rows, freeze, keep_rows, learning_rate, make_optimizer, update
+from nmt.training.preparation import Prepared, announce, warn_of_warmup
 from nmt.training.resuming import adopt_changes, check_same_corpus, restart_hint, validation_key
-from nmt.training.stopping import seconds_left, stop_reason, total_steps
 
 
 @contextlib.contextmanager
