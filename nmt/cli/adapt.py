@@ -9,7 +9,6 @@ import typer
 from typer import Option
 
 from nmt.cli import options
-from nmt.cli.train import finish, train_run
 from nmt.errors import ConfigError, NmtError
 from nmt.runs.base import load_run_config, starting_run
 from nmt.runs.folder import RunFolder, run_named
@@ -51,7 +50,7 @@ def adapt(
     plan = write_plan(base, data, keep or [], overrides or [], file, fresh)
     try:
         changes = _trained(file, run, fresh, None if plan.general else base)
-    except (NmtError, typer.Exit):
+    except (NmtError, SystemExit):
         if plan.is_written and not run.exists():  # nothing has begun, and a corrected command would be refused
             file.unlink()
         raise
@@ -78,6 +77,9 @@ def _print_result(run: RunFolder, changes: "list[Forgetting]", plan: "Plan", max
 def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) -> "list[Forgetting]":
     """Train as `nmt train FILE` does, average the model with that of `base`, if given, and score it."""
     from nmt.evaluation.metrics import metric_names
+    from nmt.insight.report_output import report_after_training
+    from nmt.interop.after_training import finish
+    from nmt.training.start import train_in_processes
 
     settings = load_run_config(file, (), run, fresh)
     if "bleu" not in metric_names(settings.evaluation, settings.data.tgt_lang):
@@ -90,10 +92,13 @@ def _trained(file: Path, run: RunFolder, fresh: bool, base: RunFolder | None) ->
                     f"of both; leave it out, or give --keep FILE"
                 )
     arguments = ["train", str(file), "--name", run.name, *(["--fresh"] if fresh else [])]
-    trained = bool(train_run(settings, run, fresh, ALONE, False, arguments))
+    trained = bool(train_in_processes(settings, run, fresh, ALONE, False, arguments))
     if base is not None:
         from nmt.recipes.adapt import average_with_base
 
         last = run.report_page if settings.evaluation.report else run.exports  # absent after a kill
         trained = average_with_base(base, run) or trained or not last.exists()
-    return finish(settings, run, trained)
+    changes = finish(settings, run, trained)
+    if trained:
+        report_after_training(settings, run)
+    return changes

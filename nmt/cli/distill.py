@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Option
 
 from nmt.cli import options
-from nmt.cli.train import finish, train_run
 from nmt.config.formats import pairs_format
 from nmt.config.section import MAX_BEAMS
 from nmt.errors import ConfigError
@@ -29,7 +28,10 @@ def distill(
 
     A distillation that was stopped resumes.
     """
+    from nmt.insight.report_output import report_after_training
+    from nmt.interop.after_training import finish
     from nmt.recipes.distill import write_student
+    from nmt.training.start import train_in_processes
 
     if mono_src is not None and not mono_src.is_file():
         raise ConfigError(f"{mono_src}: no such file; name a text, a sentence a line")
@@ -40,9 +42,11 @@ def distill(
     with contextlib.chdir(where):  # as `nmt train student.yaml` there
         run = run_named(file.stem)
         settings = load_run_config(Path(file.name), (), run, False)
-        trained = train_run(settings, run, False, ALONE, False, ["train", file.name])
+        trained = train_in_processes(settings, run, False, ALONE, False, ["train", file.name])
         if trained is not None:
             finish(settings, run, trained)
+        if trained:
+            report_after_training(settings, run)
     student = where / run.path
     print(f"the student: {student}")
     print(f"  nmt translate --model {student}")

@@ -262,7 +262,8 @@ def _section(section: Key, variant: Variant, seen: set[str]) -> Iterator[str]:
 def _key_lines(variant: Variant, path: str, indent: str, off: str, seen: set[str]) -> Iterator[str]:
     for key in variant.keys:
         here = f"{path}.{key.name}"
-        text = f"{_without_backticks(key.kind[:1].upper() + key.kind[1:])}.{' Required.' if key.is_required else ''} {key.meaning}"
+        kind = _without_backticks(key.kind[:1].upper() + key.kind[1:])
+        text = f"{kind}.{' Required.' if key.is_required else ''} {key.meaning}"
         if f"{key.name}: {text}" not in seen:  # explained once, as long as it means the same
             yield from _wrapped(text, f"{indent}# ")
         seen.add(f"{key.name}: {text}")

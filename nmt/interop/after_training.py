@@ -1,4 +1,4 @@
-"""The exports that follow a training: `export.after_training`."""
+"""What follows a training: the comparison with its base model, and the exports of `export.after_training`."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,13 +13,30 @@ from nmt.interop.onnx import export_onnx
 from nmt.interop.verification import ExportedRun
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
+from nmt.training.fine_tuning import Forgetting, score_after
 
 MAX_LINES = 300
 """Of the validation set, on which each export is compared: a training's end should not take minutes."""
 
 
+def finish(config: Config, run: RunFolder, trained: bool) -> list[Forgetting]:
+    """Score the test sets of a fine-tuning again, and make the exports; return the scores before and after.
+
+    A failure is a warning: the training has succeeded.
+    """
+    changes = []
+    if config.training.init_from is not None:
+        try:
+            changes = score_after(run)
+        except NmtError as error:
+            log.warning(f"the scores before and after are not compared: {error}; to try again: the same command")
+    if trained:
+        export_after_training(run, config)
+    return changes
+
+
 def export_after_training(run: RunFolder, config: Config) -> None:
-    """Make the exports that a configuration wants; the training has succeeded, so a failure is a line."""
+    """Make the exports that a configuration wants; a failed one is a warning."""
     device = "cpu" if config.training.device == "cpu" else "auto"  # CTranslate2 knows no mps
     export: Mapping[ExportFormat, Callable[..., ExportedRun]] = {
         "argos": export_argos, "huggingface": export_huggingface, "onnx": export_onnx,

@@ -1,6 +1,8 @@
 """Starting or resuming a training: prepare, try everything once, train."""
 
 import contextlib
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,10 +16,11 @@ from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
 from nmt.system.devices import own_the_process
-from nmt.system.distributed import ALONE, Ranks
+from nmt.system.distributed import ALONE, Ranks, is_launched
 from nmt.system.files import rename, write_text
+from nmt.system.processes import python_command
 from nmt.training.fine_tuning import find_origin, score_before
-from nmt.training.launching import choose_processes, shared
+from nmt.training.launching import choose_processes, launch, shared
 from nmt.training.limits import plain_messages
 from nmt.training.monitor import Monitor
 from nmt.training.preflight import rehearse, warnings
@@ -25,6 +28,26 @@ from nmt.training.preparation import prepare
 from nmt.training.record import record_start
 from nmt.training.resuming import resolve_processes, starting_step, with_recorded_settings
 from nmt.training.trainer import Trainer
+
+
+def train_in_processes(
+    config: Config, run: RunFolder, fresh: bool, ranks: Ranks, dry_run: bool, arguments: Sequence[str]
+) -> bool | None:
+    """Train here, or in several processes, which get these arguments of the command line.
+
+    Returns whether there was anything to train; None after several processes, one of which has done all that follows a
+    training. If they fail, this process ends with their exit code: they have printed the error.
+    """
+    if is_launched():
+        if config.training.processes != "auto":
+            raise ConfigError("training.processes: torchrun decides how many processes there are; leave it out")
+    elif (count := num_processes(config, run, fresh)) > 1:
+        alone = ["--set", "training.processes=auto"]  # so that none of them starts others
+        command = python_command("from nmt.cli.main import main; main()", *arguments, *alone)
+        if code := launch(count, command, config.training.threads):
+            sys.exit(code)
+        return None
+    return train(config, run, fresh, ranks, dry_run)
 
 
 def train(config: Config, run: RunFolder, fresh: bool = False, ranks: Ranks = ALONE, dry_run: bool = False) -> bool:

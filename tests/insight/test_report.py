@@ -1,0 +1,578 @@
+"""nmt report: the page, its pictures, and the command that repeats a training."""
+
+import hashlib
+import html
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from browser import Browser
+from conftest import COPY_TASK, Cli
+from huggingface_hub import ModelCard
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from safetensors.torch import load_file
+
+import nmt
+import nmt.insight.report_output
+import nmt.insight.validation_set
+from nmt.batches.batches import source_of
+from nmt.cli.main import main
+from nmt.config.reading import load_config
+from nmt.decoding.torch_engine import TorchEngine, load_model
+from nmt.evaluation.stored import stored_evaluations
+from nmt.insight.drawing import Curve, bars, curves
+from nmt.insight.report import changed_settings, gather
+from nmt.insight.validation_set import choose_examples, translate_validation_set
+from nmt.runs.folder import RunFolder
+from nmt.runs.weights import write_weights
+from nmt.system.files import read_json, write_json
+from nmt.tokenizers.tokenizer import load_tokenizers
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def called(*arguments: str) -> None:
+    """A command that succeeds, for a fixture of the module."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
+
+
+def copied(solved: Path, folder: Path) -> RunFolder:
+    """A copy of the solved run in a folder of its own, without what other commands wrote into it."""
+    kept = shutil.ignore_patterns("checkpoints", "export", "evaluation", "report")
+    shutil.copytree(solved / "runs/copy", folder / "runs/copy", ignore=kept)
+    return RunFolder(Path("runs/copy"))
+
+
+@pytest.fixture
+def run(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run without a report, in the current folder; its reports have no pictures, which take a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nmt.insight.report_output, "_charts", lambda report: iter(()))
+    return copied(solved, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def _reported(solved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reported")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        copied(solved, folder)
+        called("eval", "--model", "copy")
+        called(
+            "report",
+            "--with-data",
+            "--model",
+            "copy",
+            "--license",
+            "cc-by-4.0",
+            "--dataset",
+            "someone/digits",
+            "--dataset",
+            "other",
+        )
+    return folder
+
+
+@pytest.fixture
+def reported(_reported: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run in the current folder, after `nmt eval` and `nmt report`; not to be changed."""
+    monkeypatch.chdir(_reported)
+    return RunFolder(Path("runs/copy"))
+
+
+class _Text(HTMLParser):
+    """The text of a page, a space for each tag, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags = "", []
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.text += " "
+        self.tags.append((tag, dict(attrs)))
+
+
+def text_of(page: str) -> str:
+    """What a page shows, with one space for all white space."""
+    return " ".join(_Text(page).text.split())
+
+
+def text_after_report(cli: Cli) -> str:
+    """What the page shows that `nmt report` writes."""
+    code, stdout, stderr = cli("report", "--model", "copy", "--with-data")
+    assert (code, stdout, stderr) == (0, "runs/copy/report/index.html\n", "")
+    return text_of(Path(stdout.strip()).read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_the_run(reported: RunFolder, solved: Path) -> None:
+    text = text_of((reported.report / "index.html").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in reported.metrics_file.read_text().splitlines()]
+    best = max((line for line in lines if line["kind"] == "validation"), key=lambda line: (line["bleu"], -line["loss"]))
+    # The report translates the validation set as the training did.
+    assert f"validation 50 BLEU {best['bleu']:.2f}" in text
+    assert f"chosen checkpoint {best['step']} of 500 updates" in text
+    lengths = [len(line.split()) for line in (solved / "val.en").read_text().splitlines()]
+    assert f"below 10 {sum(length < 10 for length in lengths)}" in text
+    pairs = len((solved / "train.en").read_text().splitlines())
+    assert f"read {pairs:,}" in text
+    assert f"trained on {pairs:,}" in text
+    assert "training.schedule linear inverse_sqrt" in text
+    assert "evaluation.report false true" in text
+    assert f"nmt {nmt.__version__}" in text
+    assert "Not recorded" not in text
+
+
+def test_the_page_is_complete_in_itself(reported: RunFolder) -> None:
+    page = (reported.report / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:|//|file:)", page)
+    for name in ("loss", "validation", "learning_rate", "gradient_norm", "speed", "length"):
+        assert (reported.report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f'id="{name}-' in page
+    ids = [attributes["id"] for _, attributes in _Text(page).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    named = re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page)
+    assert set(named) <= set(ids)
+
+
+def test_a_browser_shows_it_in_light_and_dark_at_any_width(reported: RunFolder, browser: Browser) -> None:
+    page = reported.report / "index.html"
+    colours = []
+    for width, dark in ((1280, False), (390, True)):
+        browser.open_page(page, width, dark)
+        browser.wait("document.readyState === 'complete'")
+        browser.check_page(page)
+        assert browser.text("h1") == "copy"
+        line = "[...document.querySelectorAll('figure path')].find((one) => /--accent/.test(one.style.stroke))"
+        colours.append(browser.run(f"return getComputedStyle({line}).stroke"))
+        assert browser.run(f"const area = {line}.getBoundingClientRect(); return area.width") > width / 5
+    assert colours[0] != colours[1]
+
+
+def test_test_scores_are_those_of_the_evaluation(reported: RunFolder) -> None:
+    text = text_of((reported.report / "index.html").read_text(encoding="utf-8"))
+    hypotheses = (reported.evaluation / "test.hyp").read_text().splitlines()
+    references = reported.config().data.test["test"].tgt.read_text().splitlines()
+    expected = BLEU().corpus_score(hypotheses, [references], n_bootstrap=1000)
+    low, high = expected._mean - expected._ci, expected._mean + expected._ci
+    assert f"test 50 BLEU {expected.score:.2f} {low:.2f} to {high:.2f} nrefs:1|case:mixed|" in text
+    assert "There are no test scores yet" not in text
+
+
+def test_huggingface_hub_reads_the_same_scores(
+    reported: RunFolder, solved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise AssertionError("a card is read without a network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    card = ModelCard.load(reported.report / "README.md")
+    data = card.data
+    assert (data.language, data.license, data.library_name) == (["en", "de"], "cc-by-4.0", "nmt")
+    assert (data.pipeline_tag, data.datasets) == ("translation", ["someone/digits", "other"])
+    assert data.metrics == ["bleu", "chrf", "ter"]
+    scores = read_json(reported.evaluation / "test.json")["scores"]
+    read = {(one.dataset_split, one.metric_type): one for one in data.eval_results}
+    assert len(read) == 6  # of the test set, and of the validation set
+    for metric, score in scores.items():
+        one = read["test", metric]
+        assert (one.metric_value, one.metric_name) == (round(score["value"], 2), score["name"])
+        assert one.metric_args == {"signature": score["signature"]}
+        assert (one.task_type, one.dataset_name, one.dataset_config) == ("translation", "test", "en-de")
+        assert score["signature"] in card.text.replace("\\|", "|")
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", card.text):
+        assert (reported.report / picture).is_file()
+    assert str(solved) not in card.content  # names of files, and no path of this machine
+    assert "`train.en`" in card.text
+    assert "pieces of its vocabulary is translated in parts" in card.text
+
+
+def test_examples_and_their_attention_are_the_models(reported: RunFolder) -> None:
+    config, tokenizers = reported.config(), load_tokenizers(reported.tokenizer)
+    model = load_model(reported, tokenizers).eval()
+    validation = translate_validation_set(config, tokenizers, TorchEngine(model, tokenizers))
+    translator = nmt.load("runs/copy", decoding=validation.decoding, engine="torch")
+    sources = config.data.validation.src.read_text().splitlines()
+    page = (reported.report / "index.html").read_text(encoding="utf-8")
+    for example in [one for kind in validation.examples.values() for one in kind]:
+        assert example.src == sources[example.line - 1]
+        assert example.hypothesis == translator.translate([example.src])[0]
+        assert example.score == pytest.approx(CHRF().sentence_score(example.hypothesis, [example.reference]).score)
+        src_ids, tgt_ids = tokenizers.src.encode(example.src), tokenizers.tgt.encode(example.hypothesis)
+        weights = model.attention_weights(source_of([src_ids], tokenizers.src.special), torch.tensor([[1, *tgt_ids]]))
+        heads = [value.detach().numpy()[0] for name, value in weights.items() if name.endswith(".cross")]
+        expected = np.mean(np.concatenate(heads), axis=0)[: len(tgt_ids), : len(src_ids)]
+        np.testing.assert_allclose(example.attention, expected, atol=1e-5)
+        assert example.src_tokens == tuple(example.src.split())
+        # Each cell of the page's table is one weight; one that nobody could see is left out.
+        (table,) = re.findall(rf'aria-label="Attention of line {example.line}">(.*?)</table>', page, re.DOTALL)
+        cells = re.findall(r'<td>(?:<i style="opacity:([0-9.]+)"></i>)?</td>', table)
+        shown = np.array([float(cell or 0) for cell in cells]).reshape(expected.shape)
+        np.testing.assert_allclose(shown, np.where(expected < 0.02, 0, expected), atol=0.0051)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 12, 13, 40])
+def test_best_worst_and_typical(count: int) -> None:
+    random = Random(count)
+    scores = [random.choice([0.0, 20.0, 50.0, 51.0, 80.0, 100.0]) for _ in range(count)]
+    lengths = [random.randint(1, 9) for _ in range(count)]
+    chosen = choose_examples(scores, lengths)
+    indices = [index for kind in chosen.values() for index in kind]
+    assert len(indices) == len(set(indices)) == min(count, 3 * max(1, min(4, count // 3)))
+    others = [score for index, score in enumerate(scores) if index not in indices]
+    assert all(scores[index] >= max(others, default=0) for index in chosen["best"])
+    assert all(scores[index] <= min(others, default=100) for index in chosen["worst"])
+    for index in chosen["best"]:  # the longest of the equally good
+        rivals = [
+            length for other, length in enumerate(lengths) if scores[other] == scores[index] and other not in indices
+        ]
+        assert lengths[index] >= max(rivals, default=0)
+    if count >= 12:
+        median = statistics.median(scores)
+        farthest = max(abs(scores[index] - median) for index in chosen["typical"])
+        assert farthest <= min((abs(score - median) for score in others), default=farthest) + 50
+
+
+def test_a_large_validation_set_is_sampled_evenly(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.insight.validation_set, "MAX_LINES", 10)
+    report = gather(run, with_data=True)
+    assert report.validation is not None
+    assert (report.validation.num_lines, report.validation.num_translated) == (50, 10)
+    assert {one.line for kind in report.validation.examples.values() for one in kind} <= set(range(1, 51, 5))
+
+
+def test_scores_of_another_model_are_named_as_such_and_are_not_the_cards(
+    run: RunFolder, cli: Cli, _reported: Path
+) -> None:
+    shutil.copytree(_reported / "runs/copy/evaluation", run.evaluation)
+    weights = {name: value * 1.01 for name, value in load_file(run.model_file).items()}
+    write_weights(weights, run.model_file)
+    record = read_json(run.record_file)
+    record["validation"]["tgt"]["sha256"] = "0" * 64
+    write_json(run.record_file, record)
+    text = text_after_report(cli)
+    assert "test an earlier model; run nmt eval again 50 BLEU" in text
+    assert "The validation set has changed since the training" in text
+    assert "| test (test) |" not in (run.report / "README.md").read_text()
+
+
+OTHERS = (
+    (["--forbid", "1", "--beam-size", "1", "--lowercase"], "beam_size 1, forbidden_words ['1'], case ignored"),
+    (["--metric", "chrf++"], "metrics chrf++"),
+    (["--sample"], "drawn at random"),
+    (["--bleu-tokenizer", "char"], "another tokenizer of BLEU"),
+    (["--tgt-lang", "zh"], "another tokenizer of BLEU"),
+    (["--engine", "torch"], "engine torch"),
+)
+
+
+def test_other_evaluations_are_stored_apart_and_shown_as_such(run: RunFolder, cli: Cli) -> None:
+    """Only the run's own evaluation is in the list of runs, the headline and the model card."""
+
+    def evaluated(*options: str) -> Path:
+        code, out, err = cli("eval", "--model", "copy", "--json", *options)
+        assert code == 0, err
+        return Path(json.loads(out)["hypotheses"])
+
+    own = evaluated()
+    assert own == run.evaluation / "test.hyp"
+    content = own.with_suffix(".json").read_bytes()
+    value = json.loads(content)["scores"]["bleu"]["value"]
+    others = [evaluated(*options) for options, _ in OTHERS]
+    assert len({own, *others}) == 1 + len(OTHERS)
+    assert all(path.is_file() and path.name.startswith("test.") for path in others)
+    assert others[0] == evaluated(*OTHERS[0][0])  # the same again has the same name
+    assert own.with_suffix(".json").read_bytes() == content
+
+    (status,) = json.loads(cli("runs", "--json")[1])
+    assert list(status["test_scores"]) == ["test"]
+    assert status["test_scores"]["test"]["bleu"] == value
+    shown = cli("show", "--model", "copy")[1]
+    text = text_after_report(cli)
+    for _, why in OTHERS:
+        assert why in shown and why in html.unescape(text)
+    tests = gather(run, with_data=True).tests
+    assert [one.stored.name for one in tests if not one.stored.deviation] == ["test"]
+    card = ModelCard.load(run.report / "README.md").data
+    (bleu,) = [one for one in card.eval_results if (one.dataset_split, one.metric_type) == ("test", "bleu")]
+    assert bleu.metric_value == round(value, 2)
+    assert text.count("BLEU, test") == 1
+
+    write_weights({name: value * 1.01 for name, value in load_file(run.model_file).items()}, run.model_file)
+    (status,) = json.loads(cli("runs", "--json")[1])
+    assert status["test_scores"] == {}
+    assert "(an earlier model; run nmt eval again)" in cli("show", "--model", "copy")[1]
+
+
+def test_a_run_scored_by_another_metric_alone_has_a_headline(run: RunFolder, cli: Cli) -> None:
+    config = run.config_file.read_text()
+    run.config_file.write_text(re.sub(r"(?m)^  metrics: null\n", "  metrics: [chrf++]\n", config))
+    assert cli("eval", "--model", "copy")[0] == 0
+    assert "chrF2++, test" in text_after_report(cli)
+
+
+def test_test_sets_with_one_file_name_do_not_replace_each_other(run: RunFolder, cli: Cli, solved: Path) -> None:
+    lines = (solved / "test.en").read_text().splitlines(keepends=True)
+    for name, part in (("a", lines[:4]), ("b", lines[4:9])):
+        Path(name).mkdir()
+        for side in ("en", "de"):
+            Path(name, f"test.{side}").write_text("".join(part))
+        assert cli("eval", "--model", "copy", "--src", f"{name}/test.en", "--ref", f"{name}/test.de")[0] == 0
+    found = {one.name: one for one in stored_evaluations(run)}
+    assert sorted(one.content.lines for one in found.values()) == [4, 5]
+    assert [one.deviation for one in found.values()] == ["not a text of data.test"] * 2
+    status = json.loads(cli("show", "--model", "copy", "--json")[1])
+    assert (status["test_scores"], {name for name, *_ in status["other_scores"]}) == ({}, set(found))
+
+
+def test_scores_of_another_text_or_another_configuration_are_not_the_runs(
+    run: RunFolder, cli: Cli, solved: Path
+) -> None:
+    Path("test.en").write_bytes((solved / "test.en").read_bytes())
+    config = run.config_file.read_text()
+    run.config_file.write_text(config.replace(f"{solved}/test.en", f"{Path.cwd()}/test.en"))
+    assert cli("eval", "--model", "copy", "--beam-size", "1")[0] == cli("eval", "--model", "copy")[0] == 0
+
+    def deviations() -> dict[str, str]:
+        return {one.hypotheses.stem: one.deviation for one in stored_evaluations(run)}
+
+    (other,) = set(deviations()) - {"test"}
+    assert deviations() == {"test": "", other: "beam_size 1"}
+    lines = Path("test.en").read_text().splitlines(keepends=True)
+    Path("test.en").write_text("".join(reversed(lines)))
+    assert deviations() == {
+        "test": "not a text of data.test; run nmt eval again", other: "beam_size 1, not a text of data.test"
+    }  # fmt: skip
+    Path("test.en").unlink()  # as on another machine
+    assert deviations() == {"test": "", other: "beam_size 1"}
+    if hasattr(os, "mkfifo"):
+        os.mkfifo("test.en")  # which would never end
+        assert deviations() == {"test": "", other: "beam_size 1"}
+        Path("test.en").unlink()
+    Path("test.en").write_text("".join(lines))
+    run.config_file.write_text(run.config_file.read_text().replace("beam_size: 3", "beam_size: 1"))
+    assert deviations() == {"test": "beam_size 3; run nmt eval again", other: "an earlier configuration"}
+
+
+def test_what_a_run_lacks_is_said(run: RunFolder, cli: Cli) -> None:
+    run.record_file.unlink()
+    config = run.config_file.read_text()
+    run.config_file.write_text(config.replace("/val.en", "/gone.en"))
+    run.metrics_file.unlink()
+    text = text_after_report(cli)
+    assert "There are no test scores yet" in text
+    assert "Not recorded: this run has no training.json" in text
+    assert "Not recorded: there is no metrics.jsonl" in text
+    assert "The validation set was not translated: " in text
+    averaged = {"average": "a", "runs": ["/home/ada/runs/one", "runs/two"], "run_scores": [], "average_scores": {}}
+    write_json(run.average_file, averaged | {"steps": [250, 500]})
+    text = text_after_report(cli)
+    assert "the mean of the checkpoints of another run at the steps 250, 500" in text
+    assert "nmt train" not in text
+    write_json(run.average_file, averaged | {"steps": []})
+    text = text_after_report(cli)
+    assert "the mean of the models of the runs one, two" in text
+    assert "ada" not in text
+
+
+def test_nothing_outside_a_run_is_read_unless_it_is_asked_for(run: RunFolder, cli: Cli, solved: Path) -> None:
+    """As Python reports each file that it opens: the configuration of somebody else's run may name any file."""
+    assert cli("eval", "--model", "copy")[0] == 0
+    secret = solved / "val.en"
+    opened: list[str] | None = []
+
+    def watch(event: str, values: tuple[object, ...]) -> None:
+        if opened is not None and event == "open" and isinstance(values[0], str | Path):
+            opened.append(os.path.realpath(values[0]))
+
+    sys.addaudithook(watch)  # for good
+    code, stdout, stderr = cli("report", "--model", "copy")
+    read, opened = opened, None
+    assert (code, stderr) == (0, "")
+    assert str(run.config_file.resolve()) in read
+    assert [path for path in read if Path(path).parent == solved] == []
+    text = Path(stdout.strip()).read_text(encoding="utf-8")
+    assert secret.read_text(encoding="utf-8").split("\n")[0] not in text
+    assert "The validation set was not translated: nmt report --with-data reads the files" in text_of(text)
+    assert re.search(r"\btest 50 BLEU \d+\.\d\d", text_of(text))
+
+
+def test_the_command_names_the_runs_own_file(run: RunFolder, cli: Cli) -> None:
+    page = Path("elsewhere/report/index.html")
+    run.path.rename("elsewhere")
+    assert cli("report", "--model", "elsewhere")[:2] == (0, f"{page}\n")
+    assert "nmt train elsewhere/config.yaml --name elsewhere-again" in text_of(page.read_text(encoding="utf-8"))
+
+
+def test_an_unfinished_training_is_named_as_such(run: RunFolder, cli: Cli) -> None:
+    run.config_file.write_text(run.config_file.read_text().replace("max_steps: 500", "max_steps: 900"))
+    text = text_after_report(cli)
+    assert "This training is not finished. It was interrupted." in text
+
+
+def test_other_files_in_the_folder_are_kept_and_names_are_escaped(run: RunFolder, cli: Cli) -> None:
+    run.path.rename("runs/<b>&")
+    report = Path("runs/<b>&/report")
+    (report / "mine").mkdir(parents=True)
+    (report / "mine/notes.txt").write_text("mine")
+    (report / "index.html").write_text("an earlier one")
+    assert cli("report", "--model", "<b>&")[0] == 0
+    assert (report / "mine/notes.txt").read_text() == "mine"
+    page = (report / "index.html").read_text()
+    assert "&lt;b&gt;&amp;</h1>" in page
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: run.record_file.write_text("{"), r"nmt: runs/copy/training\.json: cannot be read"),
+        (lambda run: run.record_file.write_text("{}"), r"nmt: runs/copy/training\.json: folder: .*restore or remove"),
+        (lambda run: write_json(run.average_file, {"steps": "x"}), r"nmt: runs/copy/average\.json: average: .*average"),
+    ],
+)  # fmt: skip
+def test_a_damaged_run_is_one_plain_message(
+    run: RunFolder, cli: Cli, damage: Callable[[RunFolder], object], message: str
+) -> None:
+    damage(run)
+    code, stdout, stderr = cli("report", "--model", "copy")
+    assert (code, stdout) == (2, "")
+    assert re.match(message, stderr)
+    assert not run.report.exists()
+
+
+# --------------------------------------------------------------------------------------- after a training
+
+
+def with_report(folder: Path) -> None:
+    (folder / "copy.yaml").write_text(COPY_TASK.replace("report: false", "report: true"))
+
+
+@pytest.mark.slow
+def test_a_training_makes_its_report_and_a_finished_one_no_second(copy_task: Path, cli: Cli) -> None:
+    with_report(copy_task.parent)
+    page = Path("runs/copy/report/index.html")
+    assert cli("train", "copy.yaml", "--dry-run")[0] == 0
+    assert not page.exists()
+    code, stdout, stderr = cli("train", "copy.yaml")
+    assert (code, stdout) == (0, "")
+    assert re.search(r"nmt: |^report: runs/copy/report/index\.html \(\d+\.\d s\)\n\Z", stderr, re.MULTILINE)
+    assert "There are no test scores yet" in page.read_text()
+    written = page.stat().st_mtime_ns
+    code, _, stderr = cli("train", "copy.yaml")
+    assert "this run is finished" in stderr
+    assert "report" not in stderr
+    assert page.stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_a_report_that_fails_is_a_line_and_the_training_is_done(
+    copy_task: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_report(copy_task.parent)
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(nmt.insight.report_output, "write_report", fails)
+    code, _, stderr = cli("train", "copy.yaml")
+    assert code == 0
+    last = stderr.splitlines()[-1]
+    assert last.startswith("warning: no report was made: ")
+    assert last.endswith("No space left on device; to try again: nmt report --with-data --model runs/copy")
+
+
+# ------------------------------------------------------------------------------------------ repeating it
+
+
+@pytest.mark.slow
+def test_the_pages_command_gives_the_same_weights_to_the_bit(tmp_path: Path) -> None:
+    """Through the shell, on the tiny corpus: vocabulary, dropout, augmentation, averaging."""
+    (tmp_path / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
+    (tmp_path / "nmt").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
+    settings = ["training.max_steps=10", "training.validate_every=5", "training.warmup_steps=3", "training.threads=1",
+                "training.batches_per_update=2", "augmentation.subword_sampling=0.1", "model.d_model=32",
+                "model.d_ff=64", "training.device=cpu", "training.max_minutes=60"]  # fmt: skip
+    tiny = str(REPOSITORY / "configs/tiny.yaml")
+    command = ["nmt", "train", tiny, "--name", "a b", *(part for one in settings for part in ("--set", one))]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    page = (tmp_path / "runs/a b/report/index.html").read_text()
+    found = re.search(r'<pre id="commands"[^>]*>(.*?)</pre>', page)
+    assert found is not None
+    subprocess.run(html.unescape(found[1]), shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    weights = (tmp_path / "runs/a b-again/model.safetensors").read_bytes()
+    assert weights == (tmp_path / "runs/a b/model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() in page
+
+
+def test_a_setting_is_listed_by_its_own_key(copy_task: Path) -> None:
+    def settings(*overrides: str) -> set[tuple[str, str, str]]:
+        return set(changed_settings(load_config(copy_task, overrides)))
+
+    given = ["data.cleaning={html: true, duplicates: pair}", "evaluation.metrics=[chrf]", "model.dropout=0",
+             "training.learning_rate=1e-5", "training.clip_norm=null"]  # fmt: skip
+    assert settings(*given) - settings() == {
+        ("data.cleaning.duplicates", "pair", "null"),
+        ("data.cleaning.html", "true", "false"),
+        ("evaluation.metrics", '["chrf"]', "null"),
+        ("model.dropout", "0", "0.1"),
+        ("training.learning_rate", "1e-05", "0.001"),
+        ("training.clip_norm", "null", "1"),
+    }
+    assert not [key for key, _, _ in settings() if key.startswith(("data.train", "data.validation", "data.test"))]
+
+
+# ------------------------------------------------------------------------------------------------ charts
+
+
+def test_a_curve_passes_through_its_points_in_the_pages_colours() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    points = [(0.0, 4.0), (50.0, 1.0), (100.0, 2.0)]
+    chart = curves("x", "Title", "unit", [Curve("one", points), Curve("two", points[1:])], 50, "chosen")
+    assert dict(matplotlib.rcParams) == before
+    root = ElementTree.fromstring(chart.svg.replace("xlink:href", "href"))
+    strokes = {
+        element.get("style"): [
+            tuple(map(float, pair)) for pair in re.findall(r"[ML] (\S+) (\S+)", element.get("d", ""))
+        ]
+        for element in root.iter("path")
+        if "clip-path" in element.attrib and "stroke: var(--accent); stroke-width: 1.6" in (element.get("style") or "")
+    }
+    (drawn, *_) = [path for path in strokes.values() if len(path) == 3]
+    # Lengths in the picture are in proportion to the data; y runs down.
+    (x0, y0), (x1, y1), (x2, y2) = drawn
+    assert (x1 - x0) == pytest.approx(x2 - x1, abs=0.05)
+    assert (y1 - y0) / (y1 - y2) == pytest.approx(3, abs=0.01)
+    colours = set(re.findall(r"#[0-9a-f]{6}", chart.svg))
+    assert colours == set(), "every colour follows the page"
+    assert chart.description == "Title: one from 4 to 2, two from 1 to 2. chosen: update 50."
+
+
+def test_bars_name_their_heights() -> None:
+    chart = bars("y", "BLEU by length", "BLEU", [("a", 10.0, "1 line"), ("b", 20.0, "2 lines")])
+    assert chart.description == "BLEU by length. a: 10.0, b: 20.0."
+    assert not re.findall(r"#[0-9a-f]{6}", chart.svg)
