@@ -47,8 +47,8 @@ def test_the_table_fits_the_code() -> None:
     ("key", "value", "problem"),
     [
         ("name", "first", "another mutation has this name"),
-        ("old", "no such code", "masks.py holds 'no such code' 0 times"),
-        ("old", "device", "masks.py holds 'device' "),
+        ("old", "no such code", "source.py holds 'no such code' 0 times"),
+        ("old", "device", "source.py holds 'device' "),
         ("file", "no_such_file.py", "no_such_file.py holds"),
         ("new", ".tril()", "`new` is `old`"),
         ("test", "models/test_masks.py::test_nothing", "there is no quick test models/test_masks.py::test_nothing"),
@@ -58,7 +58,7 @@ def test_the_table_fits_the_code() -> None:
 )
 def test_what_does_not_fit_is_reported(key: str, value: str, problem: str) -> None:
     test = "models/test_masks.py::test_a_position_sees_itself_and_earlier_ones"
-    first = {"name": "first", "file": "masks.py", "old": ".tril()", "new": ".triu()", "test": test}
+    first = {"name": "first", "file": "models/source.py", "old": ".tril()", "new": ".triu()", "test": test}
     second = {**first, "name": "second"}
     assert problems([first, second]) == []
     assert problem in problems([first, {**second, key: value}])[-1]
