@@ -1,0 +1,1 @@
+# Ids to batches: encoding, augmentation, plan, padding.

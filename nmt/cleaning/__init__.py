@@ -1,0 +1,1 @@
+# Choice of sentence pairs: rules, selection, held-out sets, the profile of a corpus.

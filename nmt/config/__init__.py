@@ -1,0 +1,1 @@
+# Every key: sections, reading a YAML, explaining keys; file formats and languages.

@@ -1,0 +1,1 @@
+# Text on disk as sentence pairs: lines, tables, TMX, archives, images.

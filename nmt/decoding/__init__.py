@@ -1,0 +1,1 @@
+# Searches, engines (PyTorch, CTranslate2), the translator, files.

@@ -1,0 +1,1 @@
+# Metrics, test sets, significance.

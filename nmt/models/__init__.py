@@ -1,0 +1,1 @@
+# Networks, and the interface by which training and decoding know them.

@@ -1,0 +1,1 @@
+# Compositions of the packages above: init, adapt, distill.

@@ -1,0 +1,1 @@
+# The machine: files written whole, locks, processes, devices, ranks, the console.

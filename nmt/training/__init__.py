@@ -1,0 +1,1 @@
+# Loss, optimization, the training loop, starting and resuming it.
