@@ -151,9 +151,7 @@ class Translator:
             raise ConfigError(f"alignments are of words, and the sources of this model are {self._source_type}")
         if request.sampling and not isinstance(self._engine, Sampler):
             raise ConfigError("CTranslate2 cannot seed its samples a sentence: load the run with engine torch")
-        lines = [
-            self._source_encoder.in_parts(line, f"line {number}", request.by_sentence) for number, line in numbered
-        ]
+        lines = self._source_encoder.in_parts(numbered, request.by_sentence)
         sources = [source for line in lines for source in line.encoded]
         forced = None
         if beginnings is not None:

@@ -314,19 +314,19 @@ def test_a_lines_tag_reaches_each_of_its_parts(tmp_path: Path, monkeypatch: pyte
     german = tokenizer.encode(">>deu<< A cat.")
     for longest, by_sentence in ((64, True), (2 + max(map(len, (one, two, three))), False)):  # typed, or a long line
         source = SourceText(tokenizer, longest, True, "en", ("symbols", "addresses"))
-        found = source.in_parts(">>nld<< 1. A dog runs. 👍 A man sleeps. A cat.", "line 1", by_sentence)
+        (found,) = source.in_parts([(1, ">>nld<< 1. A dog runs. 👍 A man sleeps. A cat.")], by_sentence)
         assert found.encoded == [one, [], two, three]
         assert [part.text for part in found.parts] == ["1. A dog runs.", "👍", "A man sleeps.", "A cat."]
     typed = SourceText(tokenizer, 64, True, "en", ("symbols", "addresses"))
-    assert typed.in_parts(">>nld<< A CAT.", "", True).encoded == [tokenizer.encode(">>nld<< a cat.")]
+    assert typed.in_parts([(1, ">>nld<< A CAT.")], True)[0].encoded == [tokenizer.encode(">>nld<< a cat.")]
     assert typed.encode(">>nld<< A CAT.", "") == tokenizer.encode(">>nld<< a cat.")
-    assert typed.in_parts(">>nld<< A cat.\n>>deu<< A cat. A cat.", "", True).encoded == [three, german, german]
-    assert typed.in_parts(">>nld<< A cat.\n>>deu<< A cat.\nA cat.", "", True).encoded == [three, german, three]
-    assert typed.in_parts(">>nld<< www.example.com", "", False).encoded == [[]]
+    assert typed.in_parts([(1, ">>nld<< A cat.\n>>deu<< A cat. A cat.")], True)[0].encoded == [three, german, german]
+    assert typed.in_parts([(1, ">>nld<< A cat.\n>>deu<< A cat.\nA cat.")], True)[0].encoded == [three, german, three]
+    assert typed.in_parts([(1, ">>nld<< www.example.com")], False)[0].encoded == [[]]
     with pytest.raises(DataError, match=r"a line begins with >>xx<<"):
-        typed.in_parts(">>xx<< A cat. A cat.", "", True)
+        typed.in_parts([(1, ">>xx<< A cat. A cat.")], True)
     with pytest.raises(DataError, match=r"needs to know which"):
-        typed.in_parts("A cat. A cat.", "", True)
+        typed.in_parts([(1, "A cat. A cat.")], True)
 
 
 def test_a_tag_is_no_word_of_an_alignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
