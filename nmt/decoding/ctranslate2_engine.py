@@ -13,8 +13,9 @@ token there. PyTorch's search treats it as at any other position.
 import importlib
 import logging
 import math
+import operator
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.inference import DecodingConfig
@@ -80,6 +81,7 @@ class CTranslate2Engine:
         words = self._forbidden_words.spellings(decoding.forbidden_words)
         forbidden = {*((index,) for index in self._special), *words}
         options = self._options(decoding, forbidden, share, scores)
+        by_last_id = _by_last_id(forbidden)
 
         def start(group: Sequence[int], limit: int) -> tuple[Sequence[int], int, Any]:
             results = self._translator.translate_batch(
@@ -102,11 +104,11 @@ class CTranslate2Engine:
             group, limit, results = started.popleft()
             unfinished: dict[int, list[int]] = {}
             for index, result in zip(group, results, strict=True):
-                hypotheses = [*self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), forbidden)]
+                hypotheses = self._hypotheses(result.result(), limit, decoding, len(prefixes[index]), by_last_id)
                 if limits[index] < limit and _reached_limit(hypotheses, limits[index], decoding.beam_size):
                     unfinished.setdefault(limits[index], []).append(index)
                 else:
-                    found[index] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+                    found[index] = sorted(hypotheses, key=operator.attrgetter("score"), reverse=True)
                 while next_row in found:
                     yield found.pop(next_row)
                     next_row += 1
@@ -179,9 +181,10 @@ class CTranslate2Engine:
         max_length: int,
         decoding: DecodingConfig,
         num_forced: int,
-        forbidden: Collection[tuple[int, ...]],
-    ) -> Iterator[Hypothesis]:
+        forbidden: Mapping[int, Collection[tuple[int, ...]]],
+    ) -> list[Hypothesis]:
         """The hypotheses found, without those in which a token was impossible, and cut before forbidden tokens."""
+        found = []
         for pieces, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
             ids = tuple(map(self._tgt_ids.__getitem__, pieces))
             its_length = len(ids) + (len(ids) < max_length)  # shorter hypotheses end with </s>
@@ -189,25 +192,45 @@ class CTranslate2Engine:
             if log_prob < _IMPOSSIBLE:
                 continue
             ids = ids[: _allowed_length(ids, forbidden, decoding.no_repeat_ngram_size, num_forced)]
-            yield Hypothesis.scored(ids, log_prob, decoding.length_penalty)
+            found.append(Hypothesis.scored(ids, log_prob, decoding.length_penalty))
+        return found
+
+
+def _by_last_id(sequences: Iterable[tuple[int, ...]]) -> dict[int, list[tuple[int, ...]]]:
+    """Sequences of ids by the last of them."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for sequence in sequences:
+        found.setdefault(sequence[-1], []).append(sequence)
+    return found
 
 
 def _allowed_length(
-    ids: Sequence[int], forbidden: Collection[tuple[int, ...]], no_repeat_ngram_size: int, num_forced: int = 0
+    ids: tuple[int, ...],
+    forbidden: Mapping[int, Collection[tuple[int, ...]]],
+    no_repeat_ngram_size: int,
+    num_forced: int = 0,
 ) -> int:
-    """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced."""
-    ngrams = [*zip(*(ids[start:] for start in range(no_repeat_ngram_size)), strict=False)]
-    if len(set(ngrams)) == len(ngrams) and {one[-1] for one in forbidden}.isdisjoint(ids):  # nearly always
+    """The number of ids before the first that ends a forbidden sequence or a repeated n-gram, and is not forced.
+
+    `forbidden` are the sequences by their last ids.
+    """
+    if forbidden.keys().isdisjoint(ids) and not _has_repeated_ngram(ids, no_repeat_ngram_size):  # nearly always
         return len(ids)
     seen: set[tuple[int, ...]] = set()
-    sizes = sorted({len(one) for one in forbidden})
     for end in range(1, len(ids) + 1):
-        ngram = tuple(ids[end - no_repeat_ngram_size : end]) if 0 < no_repeat_ngram_size <= end else ()
-        is_forbidden = any(size <= end and tuple(ids[end - size : end]) in forbidden for size in sizes)
+        ngram = ids[end - no_repeat_ngram_size : end] if 0 < no_repeat_ngram_size <= end else ()
+        is_forbidden = any(ids[:end][-len(one) :] == one for one in forbidden.get(ids[end - 1], ()))
         if end > num_forced and (is_forbidden or (ngram and ngram in seen)):
             return end - 1
         seen.add(ngram)
     return len(ids)
+
+
+def _has_repeated_ngram(ids: tuple[int, ...], size: int) -> bool:
+    if size == 0 or len(set(ids)) == len(ids):
+        return False
+    ngrams = [*zip(*(ids[start:] for start in range(size)), strict=False)]
+    return len(set(ngrams)) < len(ngrams)
 
 
 def _reached_limit(hypotheses: Sequence[Hypothesis], max_length: int, beam_size: int) -> bool:

@@ -18,8 +18,7 @@ EncodedSource: TypeAlias = "Sequence[int] | Vectors"
 DIVERGED = "the model's probabilities are not numbers (NaN): its training has diverged"
 
 
-@dataclasses.dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One decoded sequence."""
 
     tokens: tuple[int, ...]
@@ -85,8 +84,9 @@ NO_ALIGNMENT = WordAlignment()
 
 def best_of(found: Sequence[Sequence[Hypothesis]]) -> list[Hypothesis]:
     """The first hypothesis of each source; `TrainingError` if one has none, or a score that is not a number."""
-    if not all(found) or any(math.isnan(hypotheses[0].score) for hypotheses in found):
-        raise TrainingError(DIVERGED)
+    for hypotheses in found:
+        if not hypotheses or math.isnan(hypotheses[0].score):
+            raise TrainingError(DIVERGED)
     return [hypotheses[0] for hypotheses in found]
 
 

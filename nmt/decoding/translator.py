@@ -43,8 +43,7 @@ that are `cut` at `data.max_length`; it did not finish what `ended at max_length
 `decoding.max_length_ratio`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(NamedTuple):
     """The translation of one line."""
 
     text: str
@@ -180,6 +179,13 @@ class Translator:
         """The translation of a line from those of its parts."""
         for source, part in zip(line.parts, parts, strict=True):
             log.debug("line %d: %s: %r -> %r", number, part.status, source.text, part.texts[0])
+        if len(parts) == 1 and not line.parts[0].after:  # true for most lines, which saves time
+            (part,) = parts
+            best = part.hypotheses[0] if part.hypotheses else Hypothesis((), 0.0, 0.0)
+            n_best = tuple((text, one.score) for text, one in zip(part.texts, part.hypotheses, strict=False))
+            return Translation(
+                part.texts[0], len(best.tokens), part.alignment, best.score, n_best, part.scored, (part.status,)
+            )
 
         def text(rank: int) -> str:
             texts = [part.texts[min(rank, len(part.texts) - 1)] for part in parts]
@@ -247,25 +253,26 @@ class Translator:
             results = self._engine.sample(sources, decoding, request.sampling, prefixes)
         else:
             results = self._engine.search(sources, decoding, prefixes, request.scores)
-        found, texts = [], []
-        for hypotheses in results:  # each becomes text while the rest is searched
-            best_of([hypotheses])  # raises an error if it is not a number
+        parts = []
+        for source, hypotheses in zip(sources, results, strict=True):  # each becomes text while the rest is searched
+            (best,) = best_of([hypotheses])  # raises an error if it is not a number
             if request.sampling and request.sampling.by_risk:
                 from nmt.decoding.mbr import by_risk  # which imports numpy
 
                 hypotheses = [hypotheses[index] for index in by_risk([self._decode(one.tokens) for one in hypotheses])]
-            found.append(hypotheses[: request.n_best])
-            texts.append([self._decode(one.tokens) for one in hypotheses[: request.n_best]])
-        outputs = [hypotheses[0].tokens for hypotheses in found]
-        alignments = [NO_ALIGNMENT] * len(outputs)
+                best = hypotheses[0]
+            has_ended = len(best.tokens) < decoding.longest_output(len(source))
+            hypotheses = hypotheses[: request.n_best]
+            texts = [self._decode(one.tokens) for one in hypotheses]
+            parts.append(_TranslatedPart("translated" if has_ended else "ended at max_length", texts, hypotheses))
         if request.alignment:
+            outputs = [part.hypotheses[0].tokens for part in parts]
             alignments = self._word_aligner.align(cast(Sequence[Sequence[int]], sources), outputs)
-        scored = self._scored(sources, found, request.num_scored)
-        status: list[Status] = [
-            "ended at max_length" if len(output) >= decoding.longest_output(len(source)) else "translated"
-            for source, output in zip(sources, outputs, strict=True)
-        ]
-        return list(itertools.starmap(_TranslatedPart, zip(status, texts, found, alignments, scored, strict=True)))
+            parts = [part._replace(alignment=one) for part, one in zip(parts, alignments, strict=True)]
+        if request.num_scored:
+            scored = self._scored(sources, [part.hypotheses for part in parts], request.num_scored)
+            parts = [part._replace(scored=one) for part, one in zip(parts, scored, strict=True)]
+        return parts
 
     def _scored(
         self, sources: Sequence[EncodedSource], found: Sequence[Sequence[Hypothesis]], wanted: int
@@ -280,7 +287,7 @@ class Translator:
 
 
 def _in_one_line(text: str) -> str:
-    return " ".join(text.split("\n"))
+    return text.replace("\n", " ")
 
 
 def _one_after_another(parts: Sequence[ScoredTokens]) -> ScoredTokens:

@@ -327,10 +327,7 @@ def test_special_ids_are_where_the_tokenizer_has_them(special: SpecialIds, min_l
         (beam_search(other, source([[9]]), other_limits, 3, 1.0), beam_search(model, source([[9]]), limits, 3, 1.0)),
         (greedy_search(other, source([[9]]), other_limits, 1.0), greedy_search(model, source([[9]]), limits, 1.0)),
     ):
-        assert_same(
-            [dataclasses.replace(one, tokens=tuple(back[token] for token in one.tokens)) for one in found[0]],
-            expected[0],
-        )
+        assert_same([one._replace(tokens=tuple(back[token] for token in one.tokens)) for one in found[0]], expected[0])
 
 
 # --- Against brute force ---------------------------------------------------------------------------------

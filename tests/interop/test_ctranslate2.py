@@ -256,15 +256,15 @@ def test_a_search_without_allowed_tokens_ends(beam_size: int, tmp_path: Path) ->
 
 
 def test_rules_for_a_hypothesis() -> None:
-    never = [(PAD_ID,), (BOS_ID,), (UNK_ID,)]
+    never = {index: [(index,)] for index in (PAD_ID, BOS_ID, UNK_ID)}
     assert _allowed_length((4, 5, 4, 5), never, 0) == 4
     assert _allowed_length((4, 5, 4, 5), never, 1) == 2
     assert _allowed_length((4, 5, 4, 5), never, 2) == 3
     assert _allowed_length((4, 5, 4, 5), never, 3) == 4
     assert _allowed_length((4, 4), never, 3) == 2
     assert _allowed_length((4, 4, UNK_ID, 5, 4), never, 1, num_forced=3) == 4  # a forced prefix may hold any ids
-    assert _allowed_length((4, 5, 6, 5, 6), [*never, (5, 6)], 0) == 2
-    assert _allowed_length((4, 5, 6, 5, 6), [*never, (5, 6)], 0, num_forced=3) == 4
+    assert _allowed_length((4, 5, 6, 5, 6), {**never, 6: [(5, 6)]}, 0) == 2
+    assert _allowed_length((4, 5, 6, 5, 6), {**never, 6: [(5, 6)]}, 0, num_forced=3) == 4
     assert [_allowed_length((4, index, 4), never, 3) for index in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == [1, 1, 3, 1]
 
 
