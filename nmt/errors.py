@@ -43,16 +43,16 @@ class RunError(NmtError):
 
 
 class MissingExtraError(NmtError):
-    """A package that is needed and not installed."""
+    """A needed package that is not installed."""
 
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "sentencex", "sacrebleu", "safetensors", "pydantic", "typer", "pyyaml",
             "langcodes", "regex", "filelock", "tqdm", "jinja2", "ctranslate2", "matplotlib")  # fmt: skip
-"""What nmt needs, by the names that install it; some may be missing on a machine that only uses an export."""
+"""The required packages, by the names that install them; some may be missing on a machine that only uses an export."""
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The error for a package that nmt was installed without; None for any other module, which is a bug."""
+    """The error for a required package that is not installed; None for any other module, whose absence is a bug."""
     if error.name not in PACKAGES:
         return None
     return MissingExtraError(f"{error.name} is needed for this and not installed: pip install {error.name}")
@@ -82,7 +82,7 @@ class InterruptedTrainingError(NmtError):
         self.exit_code = 128 + signal_number
 
 
-# Messages of allocators that have no exception class.
+# Messages of allocators that raise no exception class of their own.
 _OUT_OF_MEMORY = (
     "out of memory",  # MPS ("MPS backend out of memory"), the CUDA runtime, CTranslate2
     "Invalid buffer size",  # MPS, for a tensor above its size limit
@@ -94,31 +94,31 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a GPU or the CPU; does not import torch, which may not be installed."""
+    """True if an allocation failed, on a GPU or the CPU. Does not import torch, which may not be installed."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def how_to_install(extra: str) -> str:
-    """The commands that install an optional package; nmt is installed from a clone, not from the package index."""
+    """The commands that install an extra; nmt is installed from a clone, not from the package index."""
     return f"in your clone of nmt, scripts/install {extra}, or pip install '.[{extra}]'"
 
 
 def import_extra(package: str, extra: str) -> Any:
-    """An optional package; `MissingExtraError` with the commands that install it if it is not there."""
+    """Import an optional package; `MissingExtraError` with the commands that install it if it is missing."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:
         raise MissingExtraError(f"{package} is not installed: {how_to_install(extra)}") from None
 
 
-# Control characters, line separators, what reverses the text that follows, and halves of pairs.
+# Control characters, line separators, characters that reverse the text after them, and lone surrogates.
 _UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor or disorder its lines: texts and names are by anybody.
+    """Replace the characters that would move a terminal's cursor or disorder its lines, for text of unknown origin.
 
     >>> printable("a\x1b[2Jb")
     'a\ufffd[2Jb'

@@ -58,9 +58,9 @@ from nmt.config.reading import load_config
 from nmt.config.training import Config
 from nmt.corpora.lines import read_lines
 from nmt.runs.folder import RunFolder
-from nmt.system.devices import choose_device, own_the_process
+from nmt.system.devices import choose_device, configure_process
 from nmt.system.distributed import Ranks, is_launched, joined
-from nmt.system.openmp import bound_waiting
+from nmt.system.openmp import limit_spinning
 from nmt.tokenizers.tokenizer import load_tokenizers
 from nmt.training.launching import choose_processes, launch
 from nmt.training.monitor import Monitor
@@ -191,7 +191,7 @@ def measure(config: Config, folder: Path, warmup: int, updates: int, ranks: Rank
     config = resolve_processes(config, ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
-    own_the_process()
+    configure_process()
     run = RunFolder(folder / "run")
     run.path.mkdir(exist_ok=True)
     with ranks.main_first():
@@ -396,7 +396,7 @@ def main() -> int:
                 print(json.dumps(result), flush=True)
         return 0
     environment = dict(os.environ)  # eole's: how its threads wait is its own
-    bound_waiting()
+    limit_spinning()
     results: dict[str, list[dict[str, Any]]] = {"nmt": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -44,7 +44,7 @@ from nmt.models.factory import build_model
 from nmt.models.packed import pack_linear_maps
 from nmt.models.recurrence import Bidirectional, reversal_within
 from nmt.models.source import Source
-from nmt.system.devices import own_the_process
+from nmt.system.devices import configure_process
 from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS
 from nmt.training.loss import Objective
 
@@ -172,7 +172,7 @@ def measure(lengths: Sequence[int], rounds: int, say: Callable[[str], None]) -> 
                 break
             megabytes[key][length] = _peak_bytes(work, length, lengths[0] // 2) / 1e6
         say(f"memory of {' '.join(key)}: up to {max(megabytes[key].values()):,.0f} MB")
-    own_the_process()
+    configure_process()
     times: dict[tuple[str, str, int], list[float]] = {}
     for length in lengths:
         for _ in range(rounds):

@@ -34,9 +34,9 @@ def attention(
             raise ConfigError(f"a {suffix} file holds all layers and heads: leave out {', '.join(chosen)}")
     run = open_run(model)
     from nmt.insight.explanation import explain, explain_attention
-    from nmt.system.devices import own_the_process
+    from nmt.system.devices import configure_process
 
-    own_the_process()
+    configure_process()
     if suffix in PICTURES:
         from nmt.insight.attention_output import draw
 

@@ -39,7 +39,7 @@ from nmt.cli.translate import translate
 from nmt.cli.vocab import vocab
 from nmt.errors import ConfigError, NmtError, TrainingError, is_out_of_memory, missing_package
 from nmt.system.console import log, show_messages
-from nmt.system.openmp import bound_waiting
+from nmt.system.openmp import limit_spinning
 from nmt.system.processes import bound_kernel_caches
 from nmt.version import __version__
 
@@ -176,7 +176,7 @@ def main() -> None:
                 stream.reconfigure(errors="replace")
             elif stream.encoding.lower() != "utf-8":
                 stream.reconfigure(encoding="utf-8", errors=stream.errors)
-    bound_waiting()
+    limit_spinning()
     show_messages()
     if sys.stdin is None or sys.stdout is None:  # the next file to be opened would get its number
         _fail("standard input and output must be open; use < /dev/null or > /dev/null", ConfigError.exit_code)

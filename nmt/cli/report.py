@@ -17,7 +17,7 @@ def report(
 ) -> None:
     """Write a report about a run, report/index.html in its folder, and a Hugging Face model card, report/README.md."""
     from nmt.insight.report_output import write_report
-    from nmt.system.devices import own_the_process
+    from nmt.system.devices import configure_process
 
-    own_the_process()
+    configure_process()
     print(write_report(open_run(model), device or "auto", license, dataset or (), with_data))

@@ -114,7 +114,7 @@ def load_scorer(
     if own_process and loaded.name == "torch":
         from nmt.system import devices  # which imports torch
 
-        devices.own_the_process()
+        devices.configure_process()
     max_tgt_length = min(config.model.max_positions for config in configs) - 1  # less one for <s>
     max_src_length = min(config.data.max_length for config in configs)
     encoder = source_encoder(configs[0].source, tokenizers.src, max_src_length, decoding, configs[0].data.src_lang)

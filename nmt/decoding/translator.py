@@ -381,7 +381,7 @@ def load(
     if own_process and loaded.name == "torch":
         from nmt.system import devices  # which imports torch
 
-        devices.own_the_process()
+        devices.configure_process()
     languages = (configs[0].data.src_lang, configs[0].data.tgt_lang)
     max_src_length = min(config.data.max_length for config in configs)
     return Translator(tokenizers, loaded, decoding, max_src_length, languages, configs[0].source)

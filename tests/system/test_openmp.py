@@ -1,4 +1,4 @@
-"""Threads that wait for each other while other programs compete for the cores."""
+"""The OpenMP wait policy while other programs compete for the cores."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nmt.system.openmp import bound_waiting, teams_needed, waited_for_cores
+from nmt.system.openmp import limit_spinning, teams_needed, waited_for_cores
 from nmt.system.processes import available_cores
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -18,21 +18,21 @@ def test_a_users_wait_policy_is_kept(monkeypatch: pytest.MonkeyPatch, given: str
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(given, "7")
-    bound_waiting()
+    limit_spinning()
     assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == {given: "7"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be watched")
-def test_where_waiting_can_be_watched_spinning_is_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="waiting cannot be measured elsewhere")
+def test_where_waiting_can_be_measured_spinning_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    bound_waiting()
+    limit_spinning()
     assert "GOMP_SPINCOUNT" not in os.environ
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's library")
 @pytest.mark.slow
-def test_where_waiting_cannot_be_watched_it_is_bounded_before_torch_is_loaded() -> None:
+def test_where_waiting_cannot_be_measured_it_is_limited_before_torch_is_loaded() -> None:
     """As the library has read it, through the command line."""
     program = """
 import sys
@@ -100,14 +100,14 @@ openmp.waited_for_cores = lambda: 0.5 * time.perf_counter()  # half of the time
 openmp.POLL_SECONDS = 0.05
 numbers = torch.randn(512, 512)
 torch.set_num_threads(1)
-openmp.watch.__wrapped__()
+openmp.start_monitor.__wrapped__()
 alone = len(list(openmp.TASKS.iterdir()))  # one thread does not wait
 torch.set_num_threads(2)
 before = numbers @ numbers
 wait_for(alone + 1)
-openmp.watch()
-openmp.watch()
-wait_for(alone + 1 + 1 + 2)  # the watching thread, and the team
+openmp.start_monitor()
+openmp.start_monitor()
+wait_for(alone + 1 + 1 + 2)  # the monitor and the team
 assert torch.equal(numbers @ numbers, before)
 openmp.waited_for_cores = lambda: 0.0
 wait_for(alone + 1 + 1)
@@ -125,12 +125,12 @@ zeros = torch.zeros
 torch.zeros = lambda size: zeros(1 << 27)  # the start of a team takes long
 openmp.BUSY, openmp.POLL_SECONDS = -1, 0.001
 torch.set_num_threads(2)
-openmp.watch()
+openmp.start_monitor()
 time.sleep(0.02)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be watched")
+@pytest.mark.skipif(sys.platform != "linux", reason="waiting cannot be measured elsewhere")
 def test_a_process_that_ends_while_a_team_starts_is_not_aborted() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS_MEANWHILE], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

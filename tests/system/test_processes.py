@@ -14,7 +14,7 @@ import torch
 from conftest import Cli
 
 from nmt.errors import MissingExtraError, TrainingError
-from nmt.system.processes import BROKEN_OFF, Workers, control_groups
+from nmt.system.processes import WRITER_EXITED, Workers, control_groups
 
 LACKING = """
 def prepare():
@@ -44,7 +44,7 @@ def test_a_package_that_a_process_lacks_is_named(
 def test_a_truncated_message_is_an_error() -> None:
     message = pickle.dumps((b"abc" * 30_000, "defg", [1, 2]), pickle.HIGHEST_PROTOCOL)
     for end in [*range(100), 50_000, *range(len(message) - 100, len(message))]:
-        with pytest.raises(BROKEN_OFF):
+        with pytest.raises(WRITER_EXITED):
             pickle.load(io.BytesIO(message[:end]))
 
 
