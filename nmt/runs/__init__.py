@@ -1,0 +1,1 @@
+# The content of a run folder: paths, history, weights, the base run, exports.
