@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.system.files import replacing
 from nmt.config.corpus import CorpusFiles
 from nmt.config.data import DataConfig
-from nmt.config.reading import load_config
 from nmt.config.inference import InferenceConfig
+from nmt.config.languages import language_suffix
+from nmt.config.reading import load_config
 from nmt.config.training import Config, TrainingConfig
 from nmt.errors import ConfigError, RunError
-from nmt.config.languages import language_suffix
 from nmt.runs.folder import RunFolder, open_run
+from nmt.system.files import replacing
 
 FINE_TUNING = {"learning_rate": 3e-4, "schedule": "constant", "validate_every": 50, "patience": 5}
 """Defaults of the `training` section with `init_from`. With the rate of a first training, a small model forgets most of

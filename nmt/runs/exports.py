@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.system.files import file_sha256
 from nmt.errors import RunError
 from nmt.runs.folder import Recorded, RunFolder
+from nmt.system.files import file_sha256
 
 # Fastest on a CPU first. An export that exists is as good as its run: it was compared when it was made.
 QUANTIZATIONS = ("int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16", "float32", "bfloat16", "float16")

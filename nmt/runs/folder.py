@@ -13,14 +13,12 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nmt.system.files import leftovers, read_json, rename, replacing, write_bytes, write_text
-from nmt.config.training import EvaluationConfig
-from nmt.config.reading import holds_training_config, load_config, load_inference_config
 from nmt.config.inference import InferenceConfig
+from nmt.config.reading import holds_training_config, load_config, load_inference_config
 from nmt.config.section import first_problem
-from nmt.config.training import Config
+from nmt.config.training import Config, EvaluationConfig
 from nmt.errors import ConfigError, RunError
-from nmt.system.files import locked
+from nmt.system.files import leftovers, locked, read_json, rename, replacing, write_bytes, write_text
 
 RUNS = Path("runs")
 

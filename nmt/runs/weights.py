@@ -18,10 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from nmt.system.files import read_json, replacing, write_bytes
 from nmt.errors import RunError
-from nmt.runs.history import Progress
 from nmt.runs.folder import checkpoint_steps
+from nmt.runs.history import Progress
+from nmt.system.files import read_json, replacing, write_bytes
 
 FORMAT = 5  # the version of a checkpoint's format; raise it when older checkpoints cannot be resumed
 MAX_HEADER_BYTES = 1 << 24  # of a safetensors file: enough for 100,000 tensors
