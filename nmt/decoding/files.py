@@ -10,7 +10,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from io import BufferedReader
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -19,14 +18,14 @@ from nmt.config.formats import COMPRESSIONS
 from nmt.config.inference import DecodingConfig
 from nmt.config.source import TEXT, SourceConfig
 from nmt.corpora.hashes import source_hash
-from nmt.corpora.lines import Readable, line_blocks, opened, read_lines
+from nmt.corpora.lines import opened, read_lines
+from nmt.decoding.blocks import Beginning, HashedReader, source_blocks, text_blocks
 from nmt.decoding.hypothesis import BEST, Request
 from nmt.decoding.parallel import LineTranslator
-from nmt.decoding.source_text import Item
 from nmt.decoding.translator import Translation
-from nmt.errors import ConfigError, DataError, RunError, TrainingError
+from nmt.errors import ConfigError, RunError, TrainingError
 from nmt.runs.folder import RunFolder
-from nmt.system.console import log, progress_bar
+from nmt.system.console import log
 from nmt.system.files import flush, read_json, write_json
 
 
@@ -121,9 +120,9 @@ def translate_files(
     text = files.input if source.type == "text" else None
     with OutputFiles(paths, made_from, resume, text) if paths else contextlib.nullcontext() as outputs:
         done, record_read = (outputs.done, outputs.record_read) if outputs else (0, None)
-        blocks = _vector_blocks(files.input, done, source) if files.input and text is None else None
+        blocks = source_blocks(files.input, done, source) if files.input and text is None else None
         prefixes = prefix if files.prefixes is None else itertools.islice(read_lines(files.prefixes), done, None)
-        lines = blocks or _input_blocks(text, done, record_read)
+        lines = blocks or text_blocks(text, done, record_read)
         for translation in translator.stream(lines, done + 1, prefixes, request):
             totals.lines += 1
             totals.tokens += translation.num_tokens
@@ -172,7 +171,7 @@ def prefixes_of(path: Path | None) -> str:
     if path is None or path.is_fifo():  # what is read from a pipe is gone
         return _as_text(path)
     with opened(path) as file:
-        hashed = _Hashed(file)
+        hashed = HashedReader(file)
         while hashed.read1(1 << 20):
             pass
     return f"{_as_text(path)} {hashed.beginning().sha256}"
@@ -181,93 +180,6 @@ def prefixes_of(path: Path | None) -> str:
 def _as_text(path: Path | None) -> str:
     """The path in a form that JSON can hold: file names may contain bytes that are not UTF-8."""
     return os.fsencode(path.resolve()).decode(errors="backslashreplace") if path else "None"
-
-
-@dataclasses.dataclass(frozen=True)
-class Beginning:
-    """Size and hash of the first bytes of a file, after decompression."""
-
-    size: int
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path, size: int) -> "Beginning":
-        """The first `size` bytes of a file, or all if it has fewer. `DataError` if it cannot be read."""
-        with opened(path) as file:
-            hashed = _Hashed(file)
-            while hashed.size < size and hashed.read1(min(1 << 20, size - hashed.size)):
-                pass
-        return hashed.beginning()
-
-
-class _Hashed:
-    """An open file that hashes all bytes read from it."""
-
-    def __init__(self, file: Readable) -> None:
-        self.size = 0
-        self._file = file
-        self._hash = hashlib.sha256()
-
-    def read1(self, size: int, /) -> bytes:
-        """As `Readable.read1`."""
-        data = self._file.read1(size)
-        self.size += len(data)
-        self._hash.update(data)
-        return data
-
-    def beginning(self) -> Beginning:
-        """The part that has been read."""
-        return Beginning(self.size, self._hash.hexdigest())
-
-
-def _input_blocks(
-    path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
-) -> Iterator[list[str]]:
-    """The lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
-
-    The bar counts the bytes of the file that have been read; a pipe, whose size is unknown, has none. Before each block
-    of a file, `record_read` is called with the part of the file that has been read. It includes the block, and may be
-    longer.
-    """
-    if path is None:
-        # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
-        stdin = BufferedReader(cast(BufferedReader, sys.stdin.buffer).raw)
-        try:
-            yield from line_blocks(stdin, "standard input", good_first=True)
-        finally:
-            stdin.detach()  # which leaves standard input open
-        return
-    is_file = path.is_file()
-    bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
-    with opened(path) as file:
-        hashed = _Hashed(file)
-        for block in line_blocks(hashed, str(path)):
-            if skip < len(block):
-                if record_read is not None:
-                    record_read(hashed.beginning())
-                yield block[skip:]
-            if bar is not None:  # the consumer is done with this block
-                bar.update(os.lseek(file.fileno(), 0, os.SEEK_CUR) - bar.n)
-                bar.initial = bar.initial if skip < len(block) else bar.n  # what is skipped has no part in the speed
-            skip = max(0, skip - len(block))
-    if bar is not None:
-        bar.close()
-    if skip:
-        raise DataError(f"{path} has {skip:,} lines fewer than its output: it is not the same text")
-
-
-def _vector_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[Item]]:
-    """The vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
-    from nmt.corpora.vectors import open_vectors, vector_blocks  # which imports numpy
-
-    assert source.type != "text"
-    bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")
-    for block in vector_blocks(path, source, skip):
-        yield [*block]
-        if bar is not None:
-            bar.update(len(block))
-    if bar is not None:
-        bar.close()
 
 
 _READ = "read"

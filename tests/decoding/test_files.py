@@ -301,7 +301,7 @@ def test_the_bar_shows_the_bytes_of_a_file_that_is_read_once(
     write = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
     with write(path, "wb") as file:
         file.write("".join(f"{random.Random(number).random()}\n" for number in range(3000)).encode())
-    monkeypatch.setattr("nmt.decoding.files.opened", lambda path: seen.append(path) or opened(path))
+    monkeypatch.setattr("nmt.decoding.blocks.opened", lambda path: seen.append(path) or opened(path))
     with terminal() as shows:
         translate_files(Shouting(), Files(path, tmp_path / "out.txt"), MADE_FROM, resume=False)
         shown = shows()

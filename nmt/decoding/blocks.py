@@ -1,0 +1,103 @@
+"""Blocks of lines, vectors or images to translate: read once, in constant memory, with a progress bar."""
+
+import dataclasses
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import cast
+
+from nmt.config.source import SourceConfig
+from nmt.corpora.lines import Readable, line_blocks, opened
+from nmt.decoding.source_text import Item
+from nmt.errors import DataError
+from nmt.system.console import progress_bar
+
+
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """Size and hash of the first bytes of a file, after decompression."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, size: int) -> "Beginning":
+        """The first `size` bytes of a file, or all if it has fewer. `DataError` if it cannot be read."""
+        with opened(path) as file:
+            hashed = HashedReader(file)
+            while hashed.size < size and hashed.read1(min(1 << 20, size - hashed.size)):
+                pass
+        return hashed.beginning()
+
+
+class HashedReader:
+    """An open file that hashes all bytes read from it."""
+
+    def __init__(self, file: Readable) -> None:
+        self.size = 0
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def read1(self, size: int, /) -> bytes:
+        """As `Readable.read1`."""
+        data = self._file.read1(size)
+        self.size += len(data)
+        self._hash.update(data)
+        return data
+
+    def beginning(self) -> Beginning:
+        """The part that has been read."""
+        return Beginning(self.size, self._hash.hexdigest())
+
+
+def text_blocks(
+    path: Path | None, skip: int, record_read: Callable[[Beginning], None] | None = None
+) -> Iterator[list[str]]:
+    """The lines after the first `skip`, in blocks, with a progress bar if standard error is a terminal.
+
+    The bar counts the bytes of the file that have been read; a pipe, whose size is unknown, has none. Before each block
+    of a file, `record_read` is called with the part of the file that has been read. It includes the block, and may be
+    longer.
+    """
+    if path is None:
+        # A reader of its own: Python aborts if it exits while a thread waits in that of sys.stdin.
+        stdin = BufferedReader(cast(BufferedReader, sys.stdin.buffer).raw)
+        try:
+            yield from line_blocks(stdin, "standard input", good_first=True)
+        finally:
+            stdin.detach()  # which leaves standard input open
+        return
+    is_file = path.is_file()
+    bar = progress_bar(total=path.stat().st_size, unit="B", unit_scale=True, smoothing=0) if is_file else None
+    with opened(path) as file:
+        hashed = HashedReader(file)
+        for block in line_blocks(hashed, str(path)):
+            if skip < len(block):
+                if record_read is not None:
+                    record_read(hashed.beginning())
+                yield block[skip:]
+            if bar is not None:  # the consumer is done with this block
+                bar.update(os.lseek(file.fileno(), 0, os.SEEK_CUR) - bar.n)
+                bar.initial = bar.initial if skip < len(block) else bar.n  # what is skipped has no part in the speed
+            skip = max(0, skip - len(block))
+    if bar is not None:
+        bar.close()
+    if skip:
+        raise DataError(f"{path} has {skip:,} lines fewer than its output: it is not the same text")
+
+
+def source_blocks(path: Path, skip: int, source: SourceConfig) -> Iterator[list[Item]]:
+    """The vectors or images of a file after the first `skip`, in blocks, with a progress bar as for text."""
+    from nmt.corpora.vectors import open_vectors, vector_blocks  # which imports numpy
+
+    assert source.type != "text"
+    bar = progress_bar(total=len(open_vectors(path, source)), initial=skip, unit=" sources")
+    for block in vector_blocks(path, source, skip):
+        yield [*block]
+        if bar is not None:
+            bar.update(len(block))
+    if bar is not None:
+        bar.close()
