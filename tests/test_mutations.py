@@ -51,13 +51,13 @@ def test_the_table_fits_the_code() -> None:
         ("old", "device", "source.py holds 'device' "),
         ("file", "no_such_file.py", "no_such_file.py holds"),
         ("new", ".tril()", "`new` is `old`"),
-        ("test", "models/test_masks.py::test_nothing", "there is no quick test models/test_masks.py::test_nothing"),
+        ("test", "models/test_source.py::test_nothing", "there is no quick test models/test_source.py::test_nothing"),
         ("test", "training/test_record.py::test_a_dry_run_records_nothing", "there is no quick test training/test_rec"),
         ("test", "test_nothing.py::test_nothing", "there is no quick test test_nothing.py::test_nothing"),
     ],
 )
 def test_what_does_not_fit_is_reported(key: str, value: str, problem: str) -> None:
-    test = "models/test_masks.py::test_a_position_sees_itself_and_earlier_ones"
+    test = "models/test_source.py::test_a_position_sees_itself_and_earlier_ones"
     first = {"name": "first", "file": "models/source.py", "old": ".tril()", "new": ".triu()", "test": test}
     second = {**first, "name": "second"}
     assert problems([first, second]) == []

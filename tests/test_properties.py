@@ -21,7 +21,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.batches.batches import batch_loader, plan_epoch, source_of
+from nmt.batches.batches import batch_loader, plan_epoch
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.batches.mixture import pairs_of_epoch
 from nmt.cleaning.normalize import normalize
@@ -37,7 +37,7 @@ from nmt.decoding.files import Files, translate_files
 from nmt.decoding.hypothesis import Request
 from nmt.decoding.translator import Translation
 from nmt.errors import ConfigError
-from nmt.models.source import Source
+from nmt.models.source import Source, source_of
 from nmt.models.transformer import Transformer
 from nmt.system.distributed import Ranks
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizer, Tokenizers, WordTokenizer, save_tokenizers

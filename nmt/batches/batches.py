@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nmt.batches.augmentation import Augmentation, Augmented, ragged
-from nmt.batches.dataset import EncodedCorpus, Ragged
-from nmt.corpora.vectors import Vectors, as_numbers
-from nmt.models.source import Source
+from nmt.batches.augmentation import Augmentation, Augmented
+from nmt.batches.dataset import EncodedCorpus
+from nmt.models.source import Source, is_real, pad_ragged, ragged_source
 from nmt.tokenizers.vocabulary import SpecialIds
 
-Ids = Sequence[int] | NDArray[np.integer]
 Plan = list[NDArray[np.integer]]
 """The indices of the pairs in each batch."""
 
@@ -78,65 +76,16 @@ class Batch:
         )
 
 
-def pad(sequences: Sequence[Ids], pad_id: int, first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
-    """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `pad_id` at the end."""
-    return _pad(*_joined(sequences), pad_id, first, last)
-
-
-def source_of(sequences: Sequence[Ids | Vectors], special: SpecialIds) -> Source:
-    """A model's padded input for sentences of ids, which come without `</s>`, or for sources of vectors (S, F)."""
-    vectors = [one for one in sequences if isinstance(one, np.ndarray) and one.ndim == 2]
-    return _source(ragged(vectors) if vectors else _joined(sequences), special)
-
-
 def collate(pairs: Augmented, src_special: SpecialIds, tgt_special: SpecialIds) -> Batch:
     """Pad pairs (ids without `<s>` and `</s>`) into a `Batch`."""
     tgt_ids, tgt_lengths = pairs.tgt
     return Batch(
-        source=_source(pairs.src, src_special),
-        tgt_in=_pad(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
-        tgt_out=_pad(tgt_ids, tgt_lengths, tgt_special.pad, last=[tgt_special.eos]),
-        tgt_positions=torch.from_numpy(np.flatnonzero(_real_positions(tgt_lengths)).astype(np.int64)),
+        source=ragged_source(*pairs.src, src_special),
+        tgt_in=pad_ragged(pairs.tgt_seen, tgt_lengths, tgt_special.pad, first=[tgt_special.start]),
+        tgt_out=pad_ragged(tgt_ids, tgt_lengths, tgt_special.pad, last=[tgt_special.eos]),
+        tgt_positions=torch.from_numpy(np.flatnonzero(is_real(tgt_lengths + 1)).astype(np.int64)),
         num_tgt_tokens=int(tgt_lengths.sum()) + len(tgt_lengths),
     )
-
-
-def _joined(sequences: Sequence[Ids | Vectors]) -> Ragged:
-    """The id sequences concatenated, and the length of each."""
-    return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sequences]), np.array([*map(len, sequences)])
-
-
-def _pad(
-    ids: NDArray[np.integer],
-    lengths: NDArray[np.integer],
-    pad_id: int,
-    first: Sequence[int] = (),
-    last: Sequence[int] = (),
-) -> Tensor:
-    """`pad` for sequences that are concatenated in one array."""
-    width = int(lengths.max())
-    padded = np.full((len(lengths), len(first) + width + len(last)), pad_id, dtype=np.int64)
-    padded[:, : len(first)] = first
-    padded[:, len(first) : len(first) + width][np.arange(width) < lengths[:, None]] = ids
-    for place, index in enumerate(last, start=len(first)):
-        padded[np.arange(len(lengths)), lengths + place] = index
-    return torch.from_numpy(padded)
-
-
-def _real_positions(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """(B, longest + 1), True at the positions of each sequence and its `</s>`."""
-    real: NDArray[np.bool_] = np.arange(int(lengths.max()) + 1) <= lengths[:, None]
-    return real
-
-
-def _source(sentences: Ragged, special: SpecialIds) -> Source:
-    ids, lengths = sentences
-    if ids.ndim == 2:  # vectors, which have no </s>
-        real = np.arange(int(lengths.max())) < lengths[:, None]
-        padded = np.zeros((*real.shape, ids.shape[1]), dtype=np.float32)
-        padded[real] = as_numbers(ids)
-        return Source(torch.from_numpy(padded), torch.from_numpy(real))
-    return Source(_pad(ids, lengths, special.pad, last=[special.eos]), torch.from_numpy(_real_positions(lengths)))
 
 
 def plan_epoch(

@@ -32,16 +32,6 @@ BLOCK_VALUES = 1 << 23  # bytes of vectors that are read at once
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not EPS, for which Pillow starts a program
 
 
-def as_numbers(values: NDArray[Any]) -> NDArray[np.float32]:
-    """What a model reads: pixels of 0 to 255 become -1 to 1, and other numbers fp32.
-
-    >>> as_numbers(np.array([0, 255], dtype=np.uint8)).tolist()
-    [-1.0, 1.0]
-    """
-    numbers: NDArray[np.float32] = values.astype(np.float32)
-    return numbers / np.float32(127.5) - np.float32(1) if values.dtype == np.uint8 else numbers
-
-
 class _Arrays:
     """Sources one after another in an array (sum of their lengths, F), with the offsets of each; or (N, S, F)."""
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nmt.batches.batches import pad
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.hypothesis import forbidden_ids
+from nmt.models.source import pad
 from nmt.tokenizers.vocabulary import SpecialIds
 
 _FREE = -1

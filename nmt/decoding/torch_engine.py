@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.beam_search import SearchTree, TracedStep, beam_search, greedy_search, search_tree
 from nmt.decoding.constraints import Constraints
@@ -19,7 +18,7 @@ from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel, TrainableModel
 from nmt.models.packed import pack_linear_maps
-from nmt.models.source import Source
+from nmt.models.source import Source, pad, source_of
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import check_weights, load_weights
 from nmt.system.devices import choose_device, choose_dtype

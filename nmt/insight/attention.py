@@ -18,13 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.batches.batches import pad, source_of
 from nmt.config.languages import is_without_spaces
 from nmt.corpora.vectors import picture_of
 from nmt.decoding.alignment import word_numbers
 from nmt.decoding.hypothesis import EncodedSource
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.source import Source
+from nmt.models.source import Source, pad, source_of
 from nmt.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 Kind = Literal["encoder", "decoder", "cross"]

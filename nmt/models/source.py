@@ -1,12 +1,30 @@
-"""The input of a model. Only its first layer, and the code that creates the input, distinguish ids from vectors.
+"""The input of a model: padded sequences of ids or vectors, and masks, in which True means "may attend".
 
-Shapes: B batch, S source length, F features of a vector.
+Only a model's first layer and the functions here distinguish ids from vectors. Sequences come as a list, or ragged:
+concatenated in one array, with the length of each.
+
+Shapes: B batch, S source length, T target length, F features of a vector, N sum of the lengths.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Row = Sequence[int] | NDArray[Any]
+"""Ids, or vectors (S, F)."""
+
+
+class PaddingIds(Protocol):
+    """The ids that complete a sequence; every tokenizer's `SpecialIds` has them."""
+
+    @property
+    def pad(self) -> int: ...
+    @property
+    def eos(self) -> int: ...
 
 
 class Source(NamedTuple):
@@ -30,9 +48,53 @@ class Source(NamedTuple):
         return Source(*(torch.cat([tensor] * times) for tensor in self))
 
 
-# ---- Which positions may attend to which. In every mask, True means "may attend".
-#
-# Shapes: B batch, S source length, T target length.
+def source_of(sequences: Sequence[Row], special: PaddingIds) -> Source:
+    """The padded source of sentences of ids, which come without `</s>`, or of vectors (S, F)."""
+    return ragged_source(*_ragged(sequences), special)
+
+
+def ragged_source(values: NDArray[Any], lengths: NDArray[np.integer], special: PaddingIds) -> Source:
+    """The padded source of ragged ids (N,), without `</s>`, or vectors (N, F), which have none; lengths (B,)."""
+    if values.ndim == 1:
+        ids = pad_ragged(values, lengths, special.pad, last=[special.eos])  # (B, S)
+        return Source(ids, torch.from_numpy(is_real(lengths + 1)))
+    numbers, real = values.astype(np.float32), is_real(lengths)
+    padded = np.zeros((*real.shape, values.shape[1]), dtype=np.float32)  # (B, S, F)
+    padded[real] = numbers / np.float32(127.5) - np.float32(1) if values.dtype == np.uint8 else numbers  # pixels: -1..1
+    return Source(torch.from_numpy(padded), torch.from_numpy(real))
+
+
+def pad(sequences: Sequence[Row], pad_id: int, first: Sequence[int] = (), last: Sequence[int] = ()) -> Tensor:
+    """Stack id sequences as (B, longest) int64, each between `first` and `last`, with `pad_id` at the end."""
+    return pad_ragged(*_ragged(sequences), pad_id, first, last)
+
+
+def pad_ragged(
+    ids: NDArray[np.integer],
+    lengths: NDArray[np.integer],
+    pad_id: int,
+    first: Sequence[int] = (),
+    last: Sequence[int] = (),
+) -> Tensor:
+    """`pad` for ragged ids (N,), lengths (B,)."""
+    width = int(lengths.max())
+    padded = np.full((len(lengths), len(first) + width + len(last)), pad_id, dtype=np.int64)
+    padded[:, : len(first)] = first
+    padded[:, len(first) : len(first) + width][is_real(lengths)] = ids
+    for place, index in enumerate(last, start=len(first)):
+        padded[np.arange(len(lengths)), lengths + place] = index
+    return torch.from_numpy(padded)
+
+
+def _ragged(sequences: Sequence[Row]) -> tuple[NDArray[Any], NDArray[np.integer]]:
+    rows = [row if isinstance(row, np.ndarray) else np.array(row, dtype=np.int64) for row in sequences]
+    return np.concatenate(rows), np.array([*map(len, rows)])
+
+
+def is_real(lengths: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """(B,) -> (B, longest), False at padded positions."""
+    real: NDArray[np.bool_] = np.arange(int(lengths.max())) < lengths[:, None]
+    return real
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:

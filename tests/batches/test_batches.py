@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import nmt.batches.batches
 import nmt.batches.dataset
-from nmt.batches.batches import Plan, batch_loader, num_workers, pad, plan_epoch, share_of_real_positions
+from nmt.batches.batches import Plan, batch_loader, num_workers, plan_epoch, share_of_real_positions
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig
@@ -83,15 +83,6 @@ def test_a_batch_of_one_has_no_padding() -> None:
     assert batch.tgt_in.tolist() == [[1, 4, 5]]
     assert batch.tgt_out.tolist() == [[4, 5, 2]]
     assert batch.num_tgt_tokens == 3
-
-
-def test_padding_is_after_the_end_of_a_sequence() -> None:
-    assert pad([[4], [], [5, 6]], 0, first=[1, 9], last=[2]).tolist() == [
-        [1, 9, 4, 2, 0],
-        [1, 9, 2, 0, 0],
-        [1, 9, 5, 6, 2],
-    ]
-    assert pad([[4], [5, 6]], 0).tolist() == [[4, 0], [5, 6]]
 
 
 def test_a_batch_moves_whole() -> None:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import nmt.insight.report_output
-from nmt.batches.batches import source_of
 from nmt.batches.dataset import encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TransformerConfig
@@ -36,6 +35,7 @@ from nmt.insight.attention import AttentionMaps, Picture
 from nmt.insight.attention_output import write_page
 from nmt.insight.explanation import Candidate, Explanation, Step
 from nmt.models.embeddings import VectorLayer, sinusoidal_positions_2d
+from nmt.models.source import source_of
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import open_run
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer, load_tokenizers

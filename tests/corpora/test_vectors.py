@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import nmt
 import nmt.insight.report_output
-from nmt.batches.batches import plan_epoch, source_of
+from nmt.batches.batches import plan_epoch
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.cleaning.selection import select
 from nmt.config.corpus import CorpusFiles
@@ -33,7 +33,7 @@ from nmt.decoding.torch_engine import TorchEngine
 from nmt.errors import ConfigError, DataError
 from nmt.models.embeddings import VectorLayer
 from nmt.models.rnn import Rnn
-from nmt.models.source import Source
+from nmt.models.source import Source, source_of
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
 from nmt.tokenizers.vocabulary import OWN_SPECIAL_IDS, SPECIAL_PIECES

@@ -13,7 +13,6 @@ from test_crafted import Echo
 from test_ctranslate2 import APART, ARCHITECTURES, engine_for, random_model, random_sources
 from test_search import lively_model, random_sentences
 
-from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.decoding.hypothesis import ScoredTokens
 from nmt.decoding.scoring import Scorer, Totals
@@ -23,6 +22,7 @@ from nmt.decoding.translator import LINES_AT_ONCE
 from nmt.errors import TrainingError
 from nmt.models.ensemble import Ensemble
 from nmt.models.interface import Seq2SeqModel
+from nmt.models.source import source_of
 from nmt.tokenizers.tokenizer import Tokenizers, WordTokenizer
 from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, SPECIAL_PIECES, UNK_ID
 

@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.decoding.beam_search import active_rows, beam_search, best_candidates, greedy_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import Hypothesis
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.source import Source
+from nmt.models.source import Source, source_of
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.vocabulary import BOS_ID, EOS_ID, OWN_SPECIAL_IDS, PAD_ID, UNK_ID, SpecialIds
 

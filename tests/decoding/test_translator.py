@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.batches.batches import source_of
 from nmt.config.inference import DecodingConfig, TokenizerConfig, TransformerConfig
 from nmt.decoding.beam_search import beam_search, greedy_search
 from nmt.decoding.constraints import Constraints
 from nmt.decoding.hypothesis import NO_ALIGNMENT, Hypothesis, Request
 from nmt.decoding.torch_engine import TorchEngine
 from nmt.decoding.translator import LINES_AT_ONCE, Engine, Translation, Translator, batches_by_length
-from nmt.models.source import Source
+from nmt.models.source import Source, source_of
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.tokenizer import (
     SentencePieceTokenizer,

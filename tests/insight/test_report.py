@@ -29,7 +29,6 @@ from safetensors.torch import load_file
 import nmt
 import nmt.insight.report_output
 import nmt.insight.validation_set
-from nmt.batches.batches import source_of
 from nmt.cli.main import main
 from nmt.config.reading import load_config
 from nmt.decoding.torch_engine import TorchEngine, load_model
@@ -37,6 +36,7 @@ from nmt.evaluation.stored import stored_evaluations
 from nmt.insight.drawing import Curve, bars, curves
 from nmt.insight.report import changed_settings, gather
 from nmt.insight.validation_set import choose_examples, translate_validation_set
+from nmt.models.source import source_of
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import write_weights
 from nmt.system.files import read_json, write_json

@@ -31,7 +31,6 @@ from test_translator import assert_threads_find_what_one_finds, different_calls
 import nmt.decoding.engines
 import nmt.interop.ctranslate2
 import nmt.interop.verification
-from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig, TransformerConfig
 from nmt.decoding.ctranslate2_engine import CTranslate2Engine, _allowed_length, _reached_limit, load_ctranslate2_engine
 from nmt.decoding.hypothesis import Hypothesis, Request, Sampling
@@ -41,6 +40,7 @@ from nmt.errors import ConfigError, DataError, ExportError, MissingExtraError, R
 from nmt.evaluation.metrics import Score
 from nmt.interop.ctranslate2 import export_ctranslate2, write_model
 from nmt.interop.verification import Verification, proof_text
+from nmt.models.source import pad, source_of
 from nmt.models.transformer import Transformer
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import save_weights, write_weights

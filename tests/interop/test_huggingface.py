@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import nmt.interop.huggingface
-from nmt.batches.batches import pad, source_of
 from nmt.config.inference import InferenceConfig
 from nmt.decoding.torch_engine import load_model
 from nmt.decoding.translator import load
@@ -25,6 +24,7 @@ from nmt.evaluation.metrics import Score
 from nmt.interop.huggingface import export_huggingface
 from nmt.interop.importing import import_model
 from nmt.interop.verification import Verification
+from nmt.models.source import pad, source_of
 from nmt.runs.folder import RunFolder
 from nmt.system.files import read_json
 from nmt.tokenizers.tokenizer import load_tokenizers

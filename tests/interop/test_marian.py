@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt.training.trainer
-from nmt.batches.batches import pad, source_of
 from nmt.config.inference import DecodingConfig
 from nmt.decoding.ctranslate2_engine import load_ctranslate2_engine
 from nmt.decoding.torch_engine import TorchEngine, load_model
 from nmt.interop.ctranslate2 import write_model
 from nmt.interop.importing import import_model
 from nmt.interop.marian_model import hugging_face_names
+from nmt.models.source import pad, source_of
 from nmt.models.transformer import Transformer
 from nmt.runs.base import load_run_config
 from nmt.runs.folder import RunFolder, run_named

@@ -10,10 +10,10 @@ from conftest import Cli
 from made_runs import LINES, made_run, text
 from torch.testing import assert_close
 
-from nmt.batches.batches import pad, source_of
 from nmt.decoding.torch_engine import load_model
 from nmt.errors import MissingExtraError
 from nmt.interop.onnx import Graph, OnnxModel, export_onnx, write_graphs
+from nmt.models.source import pad, source_of
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.tokenizer import load_tokenizers
 

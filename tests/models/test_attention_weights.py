@@ -7,9 +7,9 @@ import torch
 from test_transformer import SHAPES, make_model, named, ragged, source, torchs_transformer
 from torch import Tensor, nn
 
-from nmt.batches.batches import pad
 from nmt.config.inference import TransformerConfig
 from nmt.models.ensemble import Ensemble
+from nmt.models.source import pad
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.vocabulary import BOS_ID, PAD_ID
 

@@ -27,7 +27,6 @@ from test_search import (
 )
 
 import nmt
-from nmt.batches.batches import pad
 from nmt.config.inference import DecodingConfig
 from nmt.config.reading import load_config, to_yaml
 from nmt.corpora.pairs import Side
@@ -39,7 +38,7 @@ from nmt.evaluation.metrics import make_metrics
 from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model
 from nmt.models.interface import Seq2SeqModel
-from nmt.models.source import Source
+from nmt.models.source import Source, pad
 from nmt.runs.folder import RunFolder
 from nmt.runs.weights import load_weights, save_weights
 from nmt.system.files import read_json, write_text

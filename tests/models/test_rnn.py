@@ -20,7 +20,6 @@ from test_training import newest_weights, trained
 from torch import Tensor, nn
 
 import nmt.insight.report_output
-from nmt.batches.batches import pad
 from nmt.config.inference import RnnConfig, TransformerConfig
 from nmt.config.reading import load_config, to_yaml
 from nmt.errors import ConfigError, RunError
@@ -28,7 +27,7 @@ from nmt.models.ensemble import Ensemble
 from nmt.models.factory import build_model, parameter_shapes
 from nmt.models.interface import Seq2SeqModel
 from nmt.models.rnn import Memory, Rnn, SourceAttention
-from nmt.models.source import Source
+from nmt.models.source import Source, pad
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.vocabulary import BOS_ID, PAD_ID
 

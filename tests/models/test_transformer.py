@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.batches.batches import pad, source_of
 from nmt.config.inference import LayoutName, PositionKind, TransformerConfig
 from nmt.models.attention import MultiHeadAttention
 from nmt.models.embeddings import PositionalEncoding, sinusoidal_positions
 from nmt.models.factory import build_model
-from nmt.models.source import Source, look_ahead_mask
+from nmt.models.source import Source, look_ahead_mask, pad, source_of
 from nmt.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer
 from nmt.tokenizers.vocabulary import BOS_ID, OWN_SPECIAL_IDS, PAD_ID
 

@@ -14,13 +14,14 @@ from test_augmentation import augmentation
 from torch import Tensor, nn
 
 from nmt.batches.augmentation import Augmentation
-from nmt.batches.batches import Batch, batch_loader, plan_epoch, source_of
+from nmt.batches.batches import Batch, batch_loader, plan_epoch
 from nmt.batches.dataset import EncodedCorpus, encode_corpus
 from nmt.config.corpus import CorpusFiles
 from nmt.config.inference import TokenizerConfig, TransformerConfig
 from nmt.errors import RunError
 from nmt.interop.ctranslate2 import write_model
 from nmt.models.factory import build_model
+from nmt.models.source import source_of
 from nmt.models.transformer import Transformer
 from nmt.tokenizers.statistics import side_report
 from nmt.tokenizers.tokenizer import SentencePieceTokenizer, Tokenizers, save_tokenizers

@@ -1,8 +1,17 @@
-"""The masks against tensors written by hand; True means "may attend"."""
+"""Padding and masks against tensors written by hand; True means "may attend"."""
 
 import torch
 
-from nmt.models.source import for_heads, look_ahead_mask
+from nmt.models.source import for_heads, look_ahead_mask, pad
+
+
+def test_padding_is_after_the_end_of_a_sequence() -> None:
+    assert pad([[4], [], [5, 6]], 0, first=[1, 9], last=[2]).tolist() == [
+        [1, 9, 4, 2, 0],
+        [1, 9, 2, 0, 0],
+        [1, 9, 5, 6, 2],
+    ]
+    assert pad([[4], [5, 6]], 0).tolist() == [[4, 0], [5, 6]]
 
 
 def test_a_position_sees_itself_and_earlier_ones() -> None:
